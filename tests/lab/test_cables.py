@@ -67,7 +67,7 @@ def states(found: SiteCables) -> dict[str, str]:
 RIGHT = {"brno-h1:eth0": "right", "brno-h2:eth0": "right", "brno-sw1:trunk": "right"}
 
 
-def test_every_cable_of_the_lab_is_where_the_topology_says(cabled: Lab, client: SbfClient) -> None:
+def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> None:
     found = verified(cabled, client, lambda found: CableState.UNKNOWN not in {one.state for one in found.cables})
     assert (states(found), found.unread) == (RIGHT, {})
 
@@ -87,7 +87,7 @@ def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
         lab.run(switch, ["sh", "-c", swap], check=True)
 
 
-def test_a_cable_that_was_moved_is_named_with_where_it_is_now(cabled: Lab, client: SbfClient) -> None:
+def test_a_moved_cable_is_reported_with_its_new_place(cabled: Lab, client: SbfClient) -> None:
     with moved(cabled, "brno-sw1", "p1", "p3"):
         found = verified(cabled, client, lambda found: bool(found.wrong))
         said = CliRunner().invoke(main, ["--url", f"unix://{cabled.sbf_socket}", "site", "verify", "brno"])
@@ -103,7 +103,7 @@ def test_a_cable_that_was_moved_is_named_with_where_it_is_now(cabled: Lab, clien
     verified(cabled, client, lambda found: states(found) == RIGHT)
 
 
-def test_a_switch_without_lldp_is_named_and_hides_nothing_of_the_other(cabled: Lab, client: SbfClient) -> None:
+def test_a_switch_without_lldp_hides_no_cable_of_others(cabled: Lab, client: SbfClient) -> None:
     daemon = cabled.service("brno-sw2", "lldpd")
     daemon.stop()
     try:
@@ -115,7 +115,7 @@ def test_a_switch_without_lldp_is_named_and_hides_nothing_of_the_other(cabled: L
     assert "does lldpd run there?" in found.unread["brno-sw2"]
 
 
-def test_what_a_guest_says_by_lldp_leaves_its_host_never(cabled: Lab, client: SbfClient) -> None:
+def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
     """A bridge keeps 01:80:c2:00:00:0e to itself (IEEE 802.1Q, table 8-1); a broadcast sent after it goes through."""
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)

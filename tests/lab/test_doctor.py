@@ -24,7 +24,7 @@ def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: Ke
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
-def test_a_probe_that_fails_here_failed_for_want_of_the_feature(feature: KernelFeature) -> None:
+def test_a_failing_probe_lacks_the_kernel_feature(feature: KernelFeature) -> None:
     """The kernel says that it has no such thing; ``ip`` and ``tc`` understood every word."""
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the probe itself
@@ -41,7 +41,7 @@ def test_in_a_pipe_each_finding_is_a_line() -> None:
     assert len(lines) == 1 + len(prerequisites.diagnose().findings) + 1
 
 
-def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_shows_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["doctor", "--json"])
     assert (done.exit_code, json.loads(done.output)["healthy"]) == (0, True)
     monkeypatch.setattr(lab_kernel, "has_feature", lambda _: False)
@@ -50,7 +50,7 @@ def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatc
     assert (done.exit_code, "no lab can run here" in done.output) == (1, True)
 
 
-def test_a_host_of_the_lab_is_ready_for_clusters_and_a_wrong_one_is_not(lab: Lab) -> None:
+def test_a_host_of_the_lab_passes_the_host_check(lab: Lab) -> None:
     argv = (sys.executable, "-m", "virtcloud.cli", "doctor", "--host", "--config", AGENT_FILE, "--json")
     sound = lab.run("praha-h2", argv, timeout_s=120)
     assert (sound.returncode, [one for one in json.loads(sound.stdout)["checks"] if not one["ok"]]) == (0, [])

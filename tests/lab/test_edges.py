@@ -144,9 +144,7 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_clusters_that_are_the_same_to_the_last_byte_work_side_by_side(
-    edges: Lab, client: SbfClient, before: Snapshot
-) -> None:
+def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """Addresses, MAC addresses and all: each has a service VLAN of its own, in which the core learns (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service(one), service(two)} == {2000, 2001}
@@ -161,9 +159,7 @@ def test_clusters_that_are_the_same_to_the_last_byte_work_side_by_side(
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_a_dedicated_circuit_passes_the_tag_and_wants_one_number(
-    edges: Lab, client: SbfClient, before: Snapshot
-) -> None:
+def test_a_dedicated_circuit_needs_one_vlan_id_for_both_sites(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     pools = {site: client.pool(site) for site in ("brno", "plzen")}
     for site, pool in pools.items():
         client.put_pool(site, Pool.model_validate({"vlans": f"{pool.vlans},400"}))
@@ -178,9 +174,7 @@ def test_a_dedicated_circuit_passes_the_tag_and_wants_one_number(
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_an_edge_that_cannot_be_reached_fails_the_cluster_and_keeps_its_numbers_until_it_confirms(
-    edges: Lab, client: SbfClient, before: Snapshot
-) -> None:
+def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     cut(edges, "praha-pe1", "down")
     try:
         client.put_cluster("cut", ClusterRequest(spec=spec("praha", "plzen", deadline_s=2)))
@@ -194,7 +188,7 @@ def test_an_edge_that_cannot_be_reached_fails_the_cluster_and_keeps_its_numbers_
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_an_edge_that_dies_and_comes_back_is_converged_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
+def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """Cut off while a cluster leaves it: the other site is clean at once, this one when it is back."""
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
@@ -211,7 +205,7 @@ def test_an_edge_that_dies_and_comes_back_is_converged_again(edges: Lab, client:
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_sbf_killed_at_random_moments_converges_after_each_restart(
+def test_sbf_killed_at_random_moments_reconciles_after_each_restart(
     edges: Lab, client: SbfClient, before: Snapshot
 ) -> None:
     chance = random.Random(7432)
@@ -238,9 +232,7 @@ def test_sbf_killed_at_random_moments_converges_after_each_restart(
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_when_bgpd_dies_frames_pass_again_once_it_is_back_and_nothing_is_converged(
-    edges: Lab, client: SbfClient, standing: ClusterView
-) -> None:
+def test_frames_pass_again_after_a_restart_of_bgpd(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
     assert all_reach_each_other(edges, standing)
     bgpd = edges.service("praha-pe1", "bgpd")
     bgpd.kill()
@@ -251,7 +243,7 @@ def test_when_bgpd_dies_frames_pass_again_once_it_is_back_and_nothing_is_converg
     assert not [row for row in client.audit(element="praha-pe1") if row.what == "element_drifted"]
 
 
-def test_a_service_that_somebody_took_away_is_put_back(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
+def test_a_removed_service_is_restored(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
     device = f"vni{service(standing)}"
     edges.run("plzen-pe1", ["ip", "link", "del", device], check=True)
     wait_for(lambda: device in read_interfaces(edges, "plzen-pe1"))

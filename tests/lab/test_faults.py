@@ -85,7 +85,7 @@ def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]
 
 
 @pytest.mark.parametrize("first", range(0, KILLS, KILLS_EACH))
-def test_sbf_killed_at_random_moments_of_create_and_delete_settles_after_each_restart(
+def test_sbf_killed_at_random_moments_recovers_after_each_restart(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot, first: int
 ) -> None:
     chance = random.Random(2009)
@@ -114,7 +114,7 @@ def test_sbf_killed_at_random_moments_of_create_and_delete_settles_after_each_re
             assert take_snapshot(lab, topology) == before, f"turn {turn}, lost {lost}"
 
 
-def test_of_fifty_concurrent_creates_on_forty_numbers_forty_are_active_and_ten_are_refused(
+def test_forty_of_fifty_creates_get_one_of_forty_vlan_ids(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     pools = {site.name: client.pool(site.name) for site in topology.sites}
@@ -152,7 +152,7 @@ def test_of_fifty_concurrent_creates_on_forty_numbers_forty_are_active_and_ten_a
     assert take_snapshot(lab, topology) == before
 
 
-def test_an_agent_killed_during_creation_goes_on_when_it_is_back(
+def test_an_agent_killed_during_creation_continues_after_its_restart(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     agent = lab.service("praha-h1", "agent")
@@ -165,7 +165,7 @@ def test_an_agent_killed_during_creation_goes_on_when_it_is_back(
     assert take_snapshot(lab, topology) == before
 
 
-def test_a_guest_that_dies_is_put_back(lab: Lab, client: SbfClient, topology: Topology, before: Snapshot) -> None:
+def test_a_dead_guest_is_restarted(lab: Lab, client: SbfClient, topology: Topology, before: Snapshot) -> None:
     client.put_cluster("g", ClusterRequest(spec=spec(guests=guests())))
     until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
     running = take_snapshot(lab, topology)
@@ -182,7 +182,7 @@ def test_a_guest_that_dies_is_put_back(lab: Lab, client: SbfClient, topology: To
     assert take_snapshot(lab, topology) == before
 
 
-def test_a_switch_that_cannot_be_reached_keeps_the_number_back_until_it_confirms(
+def test_an_unreachable_switch_quarantines_the_vlan_id_until_it_confirms(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     view = client.put_cluster("q", ClusterRequest(spec=spec()))
@@ -200,9 +200,7 @@ def test_a_switch_that_cannot_be_reached_keeps_the_number_back_until_it_confirms
     assert take_snapshot(lab, topology) == before
 
 
-def test_the_same_call_again_changes_nothing_and_another_spec_is_a_conflict(
-    client: SbfClient, before: Snapshot
-) -> None:
+def test_a_repeated_call_is_idempotent_and_another_spec_conflicts(client: SbfClient, before: Snapshot) -> None:
     first = client.put_cluster("same", ClusterRequest(spec=spec()))
     until(client, "same", lambda seen: seen.state is ClusterState.ACTIVE)
     again = client.put_cluster("same", ClusterRequest(spec=spec()))
@@ -212,13 +210,13 @@ def test_the_same_call_again_changes_nothing_and_another_spec_is_a_conflict(
     remove(client, "same")
 
 
-def test_an_unknown_host_is_refused_and_nothing_is_claimed(client: SbfClient, before: Snapshot) -> None:
+def test_an_unknown_host_is_refused_without_a_claim(client: SbfClient, before: Snapshot) -> None:
     with pytest.raises(NotFound, match="host ostrava-h1 is not known"):
         client.put_cluster("x", ClusterRequest(spec=spec(hosts=("ostrava-h1",))))
     assert not any(site.claimed for site in client.sites())
 
 
-def test_an_image_that_a_host_does_not_have_fails_the_cluster_at_once_and_not_at_its_deadline(
+def test_a_missing_image_fails_the_cluster_before_its_deadline(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     wrong = Guest(name="n1", host="brno-h1", image="nosuch")
@@ -229,7 +227,7 @@ def test_an_image_that_a_host_does_not_have_fails_the_cluster_at_once_and_not_at
     assert take_snapshot(lab, topology) == before
 
 
-def test_a_malformed_image_fails_the_cluster_as_fast_as_a_missing_one(
+def test_a_malformed_image_fails_the_cluster_before_its_deadline(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     broken = lab.state.folder / "images/broken"

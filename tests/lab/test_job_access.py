@@ -54,19 +54,19 @@ def test_scp_brings_files_there_and_back(jobs: Jobs) -> None:
     assert jobs[0].run("cat back").stdout == "10.0.0.1 g1\n10.0.0.2 g2\n"
 
 
-def test_jobs_that_are_the_same_to_the_last_byte_reach_their_own_guests(jobs: Jobs) -> None:
+def test_identical_jobs_reach_their_own_guests(jobs: Jobs) -> None:
     for number, job in enumerate(jobs):
         assert job.ssh(f"g2 'echo {number} > mine'").returncode == 0
     assert [job.ssh("g2 cat mine").stdout for job in jobs] == ["0\n", "1\n"]
 
 
-def test_the_host_has_no_address_and_no_route_on_the_clusters_segments(lab: Lab, jobs: Jobs) -> None:
+def test_the_host_has_no_address_on_the_segments_of_clusters(lab: Lab, jobs: Jobs) -> None:
     found = [lab.run(HEAD, ["ip", *words]).stdout for words in (("-4", "addr"), ("route", "show", "table", "all"))]
     assert jobs
     assert "10.0.0." not in "".join(found)
 
 
-def test_an_ssh_that_runs_goes_on_while_the_agent_is_killed_and_started_again(lab: Lab, jobs: Jobs) -> None:
+def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) -> None:
     agent = lab.service(HEAD, "agent")
     with ThreadPoolExecutor(1) as beside:
         long = beside.submit(jobs[0].ssh, "g2 'echo began > began; sleep 4; echo ended'")
@@ -78,7 +78,7 @@ def test_an_ssh_that_runs_goes_on_while_the_agent_is_killed_and_started_again(la
         assert long.result().stdout == "ended\n"
 
 
-def test_nothing_is_left_of_the_way_once_the_job_is_removed(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
+def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
     """The agent removes it when asked; where it is not asked, the converger does, with the cluster's segment."""
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):

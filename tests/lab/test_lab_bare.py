@@ -47,12 +47,12 @@ def carry(lab: Lab, host: str, switch: str, address: str) -> None:
     lab.run(host, ["ip", "link", "set", "eth0.100", "up"], check=True)
 
 
-def test_switches_carry_nothing_at_first(bare: Lab) -> None:
+def test_new_switches_carry_no_vlan(bare: Lab) -> None:
     """Neither VLAN 1 nor any other is on any port of a new switch."""
     assert json.loads(bare.run("plzen-sw1", ["bridge", "-json", "vlan"]).stdout) == []
 
 
-def test_full_frames_cross_the_core_in_their_vlan_and_in_no_other(bare: Lab) -> None:
+def test_full_frames_cross_the_core_in_their_vlan_only(bare: Lab) -> None:
     carry(bare, "brno-h1", "brno-sw1", "10.0.0.1/24")
     carry(bare, "praha-h1", "praha-sw1", "10.0.0.2/24")
     full = ["ping", "-c", "2", "-W", "2", "-s", "1472", "-M", "do", "10.0.0.2"]
@@ -80,7 +80,7 @@ def test_a_signal_is_seen_as_such(bare: Lab) -> None:
     assert bare.run("brno-h1", ["sh", "-c", "kill -TERM $$"]).returncode == -signal.SIGTERM
 
 
-def test_a_large_input_comes_back_whole(bare: Lab) -> None:
+def test_a_large_input_comes_back_complete(bare: Lab) -> None:
     text = "0123456789abcdef" * 40_000
     assert bare.run("user", ["cat"], given=text).stdout == text
 
@@ -108,7 +108,7 @@ def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:
         bare.service("brno-h1", "agent").stop()
 
 
-def test_a_service_that_dies_by_itself_is_reported_and_can_be_started_again(bare: Lab) -> None:
+def test_a_dead_service_is_reported_and_can_be_restarted(bare: Lab) -> None:
     bare.run("praha-h2", ["sh", "-c", "kill -KILL $(pidof libvirtd)"], check=True)
     ends = time.monotonic() + 10
     while bare.is_whole() and time.monotonic() < ends:
@@ -126,7 +126,7 @@ def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
     assert bare.is_whole()
 
 
-def test_of_two_starts_at_once_the_later_is_refused_and_spoils_nothing(own_state: LabState) -> None:
+def test_the_later_of_two_concurrent_starts_is_refused(own_state: LabState) -> None:
     class EnoughError(Exception):
         pass
 
@@ -140,7 +140,7 @@ def test_of_two_starts_at_once_the_later_is_refused_and_spoils_nothing(own_state
     assert find_remains(own_state) == []
 
 
-def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_state: LabState) -> None:
+def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabState) -> None:
     lab = Lab.up(read_lab_file(PLAIN), BARE, state=own_state)
     first = own_state.pid()
     assert first is not None

@@ -120,9 +120,7 @@ def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: LabState) 
 
 
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
-def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(
-    own_state: LabState, victim: str, file: Path
-) -> None:
+def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabState, victim: str, file: Path) -> None:
     """SIGKILL for the lab's first process, or the one that holds its namespaces, while a guest runs."""
     with nothing_changed_outside():
         lab = Lab.up(read_lab_file(file), state=own_state)

@@ -58,7 +58,7 @@ def refusal(tmp_path: Path, text: str) -> str:
         ("2000", "0", "lab.yaml:2: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 0"),
         ("100-199", "100-5000", "lab.yaml:11: pools.a: expected a VLAN ID from 1 to 4094, got 5000"),
         ("pools: {a", "pools: {b", "lab.yaml:11: pools.b: pools: expected sites of this topology (a), got b"),
-        ('  - {a: "h:eth0", b: "s:p1"}', "  []", "lab.yaml:8: sites.0.hosts.0: host h is on no switch"),
+        ('  - {a: "h:eth0", b: "s:p1"}', "  []", "lab.yaml:8: sites.0.hosts.0: host h has no link to a switch"),
         ("s:p1", "s:p3", "lab.yaml:10: links.0.b: port s:p3: expected at most one link on a port, got two"),
         ("s:p1", "s:p9", "lab.yaml:10: links.0.b: port s:p9: expected a port of s (p1, p2, p3), got p9"),
         (
@@ -83,7 +83,7 @@ def test_a_lab_file_that_cannot_be(tmp_path: Path, old: str, new: str, words: st
     assert refusal(tmp_path, text).startswith(f"virtcloud: {words}")
 
 
-def test_two_sites_whose_ports_on_the_core_would_have_one_name(tmp_path: Path) -> None:
+def test_two_sites_with_the_same_core_port_are_refused(tmp_path: Path) -> None:
     def site(number: int) -> str:
         name = f"long-site-nr{number}"
         circuits = ", ".join(f'{{transport: core, port: "s{number}:p{port}"}}' for port in (1, 2))
@@ -110,13 +110,13 @@ def test_no_lab_is_up(tmp_path: Path, argv: list[str]) -> None:
     assert (done.returncode, "virtcloud lab up" in done.stderr) == (2, True)
 
 
-def test_down_with_nothing_up_is_well(tmp_path: Path) -> None:
+def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
     done = virtcloud(tmp_path / "state", "lab", "down")
     assert (done.returncode, done.stdout) == (0, "no lab is up, and none has left anything\n")
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])
-def test_who_is_not_root_is_told_so(tmp_path: Path, command: str) -> None:
+def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
     """In a user namespace of its own the command is nobody, and reads its program wherever that lies."""
     done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
     assert (done.returncode, "run it as root, for instance with sudo" in done.stderr) == (2, True)

@@ -130,7 +130,7 @@ def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, 
     return seen
 
 
-def test_every_cable_is_seen_by_lldp_those_of_aggregates_one_by_one(paths: Lab, client: SbfClient) -> None:
+def test_lldp_shows_every_cable_including_members_of_aggregates(paths: Lab, client: SbfClient) -> None:
     deadline = time.monotonic() + LIMIT_S
     while (found := client.check_cables("brno")).wrong or any(one.state is CableState.UNKNOWN for one in found.cables):
         assert time.monotonic() < deadline, found
@@ -149,9 +149,7 @@ def test_every_cable_is_seen_by_lldp_those_of_aggregates_one_by_one(paths: Lab, 
     ]
 
 
-def test_only_links_on_the_way_carry_the_cluster_and_its_guests_reach_each_other(
-    paths: Lab, cluster: ClusterView
-) -> None:
+def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterView) -> None:
     """Full frames pass through an Open vSwitch, the provider core, an aggregate, and two ports without tags."""
     assert carried(paths) == OVER_THE_EDGE
     assert [unreached(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
@@ -180,7 +178,7 @@ def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
     return pool.submit(listen)
 
 
-def test_the_way_stays_while_another_cluster_comes_and_goes(
+def test_the_path_stays_while_another_cluster_comes_and_goes(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
     """The other one stays at the site and goes over the same tree, whose root is at the edge."""
@@ -197,22 +195,20 @@ def test_the_way_stays_while_another_cluster_comes_and_goes(
 
 
 @pytest.mark.parametrize(("host", "port"), [("h3", "sw1:h3"), ("praha-h2", "psw:h2")])
-def test_a_second_cluster_on_an_access_link_is_refused_by_name(
+def test_a_second_cluster_on_an_access_link_is_refused(
     client: SbfClient, cluster: ClusterView, host: str, port: str
 ) -> None:
     with pytest.raises(Conflict, match=f"needs access port {port}, which carries one cluster at a time and has ring"):
         client.put_cluster("second", ClusterRequest(spec=spec("h1", host)))
 
 
-def test_frames_still_pass_when_one_cable_of_a_hosts_aggregate_is_cut(paths: Lab, cluster: ClusterView) -> None:
+def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster: ClusterView) -> None:
     with cut(paths, "sw3", "h2a"):
         time.sleep(1)  # ten looks at the carrier (miimon)
         assert unreached(paths, "h2") == []
 
 
-def test_a_link_that_is_taken_out_is_gone_round_over_the_rings_third_side(
-    paths: Lab, client: SbfClient, cluster: ClusterView
-) -> None:
+def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     """The live cluster moves to the aggregate between sw2 and sw3, works with one of its cables, and moves back."""
     with described(paths, client, "sw1:to3"):
         moved = {
@@ -231,9 +227,7 @@ def test_a_link_that_is_taken_out_is_gone_round_over_the_rings_third_side(
     assert unreached(paths, "h2") == []
 
 
-def test_a_hosts_second_uplink_takes_over_when_the_first_is_taken_out(
-    paths: Lab, client: SbfClient, cluster: ClusterView
-) -> None:
+def test_the_second_uplink_replaces_a_removed_first_one(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     with described(paths, client, "h1:eth0"):
         moved = {
             "sw1": {"edge": "100", "to3": "100", "h3": "100"},
@@ -247,7 +241,7 @@ def test_a_hosts_second_uplink_takes_over_when_the_first_is_taken_out(
     assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
 
 
-def test_no_trunk_of_the_ring_is_moved_while_members_join_and_leave_here_and_at_another_site(
+def test_joining_and_leaving_members_move_no_trunk_of_the_ring(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
     """Guests on two sides of the ring lose no frame: their way is by the edge's switch before anybody needs that."""
@@ -283,7 +277,9 @@ def settled(view: ClusterView) -> bool:
     )
 
 
-def test_nothing_is_left_of_it_anywhere(paths: Lab, client: SbfClient, before: Snapshot, cluster: ClusterView) -> None:
+def test_a_deleted_cluster_leaves_no_trace(
+    paths: Lab, client: SbfClient, before: Snapshot, cluster: ClusterView
+) -> None:
     until(client, "ring", settled)
     removed(client, "ring")
     assert take_snapshot(paths, paths.topology) == before

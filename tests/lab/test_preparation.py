@@ -50,7 +50,7 @@ def set_up(lab: Lab, site: str, address: str) -> None:
     sh(lab, f"{site}-h1", made, f"ip address add {address}/24 dev eth0.100", "ip link set eth0.100 up")
 
 
-def test_the_printed_lines_carry_full_frames_between_sites_with_both_tags(prepared: Lab) -> None:
+def test_the_printed_lines_carry_full_frames_with_both_tags(prepared: Lab) -> None:
     set_up(prepared, "brno", "10.9.0.1")
     set_up(prepared, "praha", "10.9.0.2")
     listen = ["timeout", "20", "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-c", "2", "-i", "core"]
@@ -66,7 +66,7 @@ def test_the_printed_lines_carry_full_frames_between_sites_with_both_tags(prepar
         assert "ethertype 802.1Q (0x8100), vlan 100" in frame
 
 
-def test_the_printed_uplink_carries_nothing_that_was_not_allowed_on_it(prepared: Lab) -> None:
+def test_the_printed_uplink_carries_allowed_vlans_only(prepared: Lab) -> None:
     said = prepared.run("brno-sw1", ["bridge", "vlan", "show", "dev", "uplink"], check=True).stdout
     assert said.split() == ["port", "vlan-id", "uplink", "100"]
 
@@ -77,7 +77,7 @@ def sessions(lab: Lab, edge: str) -> dict[str, str]:
     return {peer: one["state"] for peer, one in json.loads(done.stdout).get("peers", {}).items()}
 
 
-def test_the_printed_lines_join_provider_edges_by_bgp_evpn_with_all_others(fabric: Lab) -> None:
+def test_the_printed_lines_connect_all_provider_edges_by_bgp_evpn(fabric: Lab) -> None:
     """The lab's own settings of FRR are taken away first; what is printed replaces them, loopback and all."""
     topology = fabric.topology
     for site in topology.sites:

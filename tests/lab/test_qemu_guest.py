@@ -49,7 +49,7 @@ def in_container(lab: Lab, *argv: str, given: str = "") -> str:
     return lab.run("praha-h1", ("sh", "-c", ENTER_CONTAINER, domain, *argv), given=given).stdout
 
 
-def test_a_machine_that_is_up_and_a_container_ping_each_other_and_leave_nothing(mixed: Lab) -> None:
+def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         job = {"cluster": "mixed", "attempt": 1}
@@ -106,7 +106,7 @@ def in_machine(lab: Lab, commands: str) -> str:
     return in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 
-def test_a_machine_with_a_disk_is_back_after_a_power_loss_and_the_image_is_as_it_was(mixed: Lab) -> None:
+def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
     """What a guest writes is in its own overlay, in no start's way; a host that lost all but its disks starts anew."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
@@ -138,7 +138,7 @@ def test_a_machine_with_a_disk_is_back_after_a_power_loss_and_the_image_is_as_it
     )
 
 
-def test_a_hung_libvirtd_keeps_no_vlan_from_being_removed(mixed: Lab) -> None:
+def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
     """Its guest may still run, without a network: the removal is confirmed when libvirtd has answered."""
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lab
 README = Path(__file__).parents[2] / "README.md"
 
 
-def test_the_python_example_of_the_readme_makes_a_cluster_and_removes_it(
+def test_the_python_example_of_the_readme_works(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"unix://{lab.sbf_socket}"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.lab
 PLAIN = Path(__file__).parent / "topologies/plain.yaml"
 
 
-def test_the_start_fails_with_its_last_words_and_leaves_nothing(
+def test_a_failed_start_shows_the_log_and_leaves_no_remains(
     own_state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = NodeService("sshd", ("sh", "-c", "sleep 0.1; echo out of memory; exit 3"))

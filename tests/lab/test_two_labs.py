@@ -29,7 +29,7 @@ def state_of_services(lab: Lab, state: str) -> set[str]:
     return {service for node in nodes.values() for service in node["services"].values()}
 
 
-def test_two_labs_run_side_by_side_on_one_kernel_and_leave_nothing(lab: Lab) -> None:
+def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
     """The first has a cluster with guests; the second comes and goes, and changes nothing for the first."""
     groups = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
     before = lab.run("user", groups).stdout

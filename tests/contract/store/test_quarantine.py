@@ -121,7 +121,7 @@ def test_saying_it_again_changes_nothing(world: World) -> None:
     assert ask(world, "POST", "/v1/sites/praha/quarantine/120/clean", WORD).status_code == 200
 
 
-def test_a_number_in_use_cannot_be_said_clean(world: World) -> None:
+def test_a_vlan_id_in_use_cannot_be_declared_clean(world: World) -> None:
     world.put("demo", spec("praha-h1"))
     assert problem(ask(world, "POST", CLEAN, WORD)) == (
         409,

@@ -35,7 +35,7 @@ def test_a_cluster_shows_its_owner_state_and_vlans(client: Client, script: Scrip
     assert repr(client.get("demo")) == "<virtcloud.Cluster demo of eva: active, VLAN 100 at brno, VLAN 100 at praha>"
 
 
-def test_a_malformed_spec_is_an_error_of_ours() -> None:
+def test_a_malformed_spec_raises_a_virtcloud_error() -> None:
     with pytest.raises(VirtcloudError) as raised:
         ClusterSpec(owner="Eva Nováková", hosts=("Brno",))
     assert [line.partition(": expected")[0] for line in str(raised.value).splitlines()] == [
@@ -44,13 +44,13 @@ def test_a_malformed_spec_is_an_error_of_ours() -> None:
     ]
 
 
-def test_a_text_instead_of_a_list_says_what_to_write() -> None:
+def test_a_text_instead_of_a_list_shows_the_list_syntax() -> None:
     with pytest.raises(BadInput) as raised:
         ClusterSpec(owner="eva", hosts="brno-h1")  # type: ignore[arg-type]
     assert str(raised.value) == "ClusterSpec: hosts: expected a list such as ['brno-h1'], got the text 'brno-h1'"
 
 
-def test_a_fault_within_a_guest_keeps_its_path() -> None:
+def test_a_fault_within_a_guest_has_its_path() -> None:
     guests = [{"name": "n1", "host": "brno-h1", "image": "debian", "memory_mb": 1}]
     with pytest.raises(BadInput, match=r"^ClusterSpec: guests\.0\.memory_mb: expected"):
         ClusterSpec(owner="eva", guests=guests)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def test_a_fault_within_a_guest_keeps_its_path() -> None:
         Guest(name="n1", host="brno-h1", image="debian", memory_mb=1)  # type: ignore[arg-type]
 
 
-def test_the_owner_is_whom_sbf_sees_unless_given(client: Client, script: Script) -> None:
+def test_the_default_owner_is_the_authenticated_user(client: Client, script: Script) -> None:
     spec = ClusterSpec(owner="eva", hosts=("brno-h1",))
     script.answer(200, ME)
     script.answer(201, view("demo", spec, ClusterState.CONFIGURING).model_dump_json())

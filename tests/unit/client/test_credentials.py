@@ -35,7 +35,7 @@ def keep(path: Path, token: str) -> Path:
     return path
 
 
-def test_a_token_is_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_sources_have_an_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_source(URL)() is None
     keep(home / "virtcloud" / "token", "vc_kept")
     assert shown(token_source(URL)()) == "vc_kept"
@@ -45,13 +45,13 @@ def test_a_token_is_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPa
     assert shown(token_source(URL, "given", home / "other")()) == "given"
 
 
-def test_on_a_socket_the_kernel_says_who_calls_unless_a_file_is_named(home: Path) -> None:
+def test_a_local_socket_needs_no_token_without_a_token_file(home: Path) -> None:
     keep(home / "virtcloud" / "token", "vc_kept")
     assert token_source("unix:///run/sbf.sock")() is None
     assert shown(token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")()) == "vc_kept"
 
 
-def test_a_file_is_read_at_each_call_so_that_another_token_is_felt_at_once(home: Path) -> None:
+def test_a_replaced_token_file_applies_to_the_next_call(home: Path) -> None:
     source = token_source(URL, file=keep(home / "t", "vc_first"))
     assert shown(source()) == "vc_first"
     keep(home / "t", "vc_second")
@@ -67,12 +67,12 @@ def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None
         read_token(path)
 
 
-def test_a_file_that_is_not_there_says_so(home: Path) -> None:
+def test_a_missing_token_file_is_named(home: Path) -> None:
     with pytest.raises(Unauthenticated, match="none: cannot be read: No such file or directory"):
         read_token(home / "none")
 
 
-def test_what_is_no_token_is_told_by_its_file(home: Path) -> None:
+def test_an_invalid_token_is_named_by_its_file(home: Path) -> None:
     with pytest.raises(BadInput, match="t: expected a token such as vc_…, got something else"):
         read_token(keep(home / "t", "-----BEGIN CERTIFICATE-----"))
 
@@ -95,7 +95,7 @@ def test_a_denial_is_raised_again(client: SbfClient, script: Script, slug: str, 
         client.whoami()
 
 
-def test_login_keeps_a_token_that_sbf_knows(script: Script, home: Path) -> None:
+def test_login_stores_a_valid_token(script: Script, home: Path) -> None:
     script.answer(200, ME)
     done = CliRunner().invoke(main, ["--url", script.url, "login"], input="vc_x\n")
     assert (done.exit_code, script.headers[0]["authorization"]) == (0, "Bearer vc_x")
@@ -103,12 +103,12 @@ def test_login_keeps_a_token_that_sbf_knows(script: Script, home: Path) -> None:
     assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
 
 
-def test_ctrl_c_at_the_question_for_the_token_is_exit_code_130(script: Script) -> None:
+def test_ctrl_c_at_the_token_prompt_is_exit_code_130(script: Script) -> None:
     done = CliRunner().invoke(main, ["--url", script.url, "login"], input="")
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (130, "virtcloud: interrupted")
 
 
-def test_login_keeps_nothing_that_sbf_refuses(script: Script, home: Path) -> None:
+def test_login_stores_no_rejected_token(script: Script, home: Path) -> None:
     script.problem(401, "unauthenticated", "the token is not known here")
     done = CliRunner().invoke(main, ["--url", script.url, "login", "--from", "-"], input="vc_x\n")
     assert (done.exit_code, done.stderr) == (2, "virtcloud: the token is not known here\n")

@@ -77,12 +77,12 @@ def test_an_unknown_host_is_not_found_and_named(service: SbfClient) -> None:
         service.put_cluster("a", ClusterRequest(spec=spec))
 
 
-def test_a_reserved_number_in_a_pool_is_bad_input(service: SbfClient) -> None:
+def test_a_reserved_vlan_id_in_a_pool_is_bad_input(service: SbfClient) -> None:
     with pytest.raises(BadInput, match="VLAN 1"):
         service.put_pool("brno", Pool(vlans=VlanSet.parse("1-5")))
 
 
-def test_a_cluster_is_created_once_and_its_host_is_told(api: Client, service: SbfClient) -> None:
+def test_a_cluster_is_created_once_and_wanted_on_its_host(api: Client, service: SbfClient) -> None:
     first, again = api.create("once", SPEC), api.create("once", SPEC)
     told = [one for one in service.wanted("brno-h1").wanted.segments if one.key == "once"]
     assert (first.state, first.view.id) == (ClusterState.CONFIGURING, again.view.id)
@@ -95,7 +95,7 @@ def test_another_spec_under_the_same_key_is_a_conflict(api: Client) -> None:
         api.create("same", SPEC.model_copy(update={"owner": "ivo"}))
 
 
-def test_when_all_numbers_are_taken_none_is_free(api: Client) -> None:
+def test_a_cluster_without_a_free_vlan_id_is_refused(api: Client) -> None:
     spec = SPEC.model_copy(update={"hosts": ("praha-h1",)})
     for key in ("one", "two"):
         api.create(key, spec)
@@ -110,15 +110,13 @@ def test_a_hosts_confirmation_is_seen_in_the_cluster(api: Client, service: SbfCl
     assert progress["brno-h1"] == PlacementProgress.CONFIRMED
 
 
-def test_a_hosts_trouble_is_seen_in_the_cluster(api: Client, service: SbfClient) -> None:
+def test_a_hosts_error_report_is_shown_in_the_cluster(api: Client, service: SbfClient) -> None:
     cluster = api.create("troubled", SPEC)
     service.report_error("brno-h1", service.wanted("brno-h1").revision, "port eth0 is down")
     assert "port eth0 is down" in [one.trouble for one in cluster.refresh().placements]
 
 
-def test_a_cluster_that_a_host_refuses_for_good_fails_at_once_with_the_hosts_words(
-    api: Client, service: SbfClient
-) -> None:
+def test_a_host_that_refuses_a_cluster_fails_it_at_once(api: Client, service: SbfClient) -> None:
     refused, other = api.create("refused", SPEC), api.create("other", SPEC)
     revision = service.wanted("brno-h1").revision
     service.report_error("brno-h1", revision, "no", {refused.view.id: "image x not found"})
@@ -127,12 +125,12 @@ def test_a_cluster_that_a_host_refuses_for_good_fails_at_once_with_the_hosts_wor
     assert other.refresh().state is ClusterState.CONFIGURING
 
 
-def test_a_wait_gives_up_after_its_timeout_and_says_that_the_cluster_goes_on(api: Client) -> None:
+def test_a_wait_ends_at_its_timeout_while_the_cluster_continues(api: Client) -> None:
     with pytest.raises(TimedOut, match=r"cluster demo is configuring after 0.1 s, not active; it goes on"):
         api.create("demo", SPEC).wait_active(timeout=0.1)
 
 
-def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, service: SbfClient) -> None:
+def test_a_failed_cluster_has_its_reason(api: Client, service: SbfClient) -> None:
     cluster = api.create("late", SPEC.model_copy(update={"deadline_s": 0.2}))
     seen: list[ClusterState] = []
 
@@ -145,7 +143,7 @@ def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, serv
     assert (seen[0], seen[-1]) == (ClusterState.CONFIGURING, ClusterState.FAILED)
 
 
-def test_deleting_what_never_was_is_success(api: Client) -> None:
+def test_deleting_an_unknown_cluster_succeeds(api: Client) -> None:
     api.delete("never", wait=True)
 
 
@@ -164,7 +162,7 @@ def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:
         stale.extend(60)
 
 
-def test_a_preview_says_the_number_and_claims_nothing(api: Client, service: SbfClient) -> None:
+def test_a_dry_run_shows_the_vlan_id_and_claims_none(api: Client, service: SbfClient) -> None:
     found = api.preview("only-asked", SPEC)
     assert (found.created, [one.element for one in found.elements]) == (True, ["brno-h1", "brno-sw"])
     assert found.vlans["brno"] in service.site("brno").free
@@ -172,7 +170,7 @@ def test_a_preview_says_the_number_and_claims_nothing(api: Client, service: SbfC
         service.cluster("only-asked")
 
 
-def test_a_lease_is_extended_and_the_audit_log_says_so(api: Client, service: SbfClient) -> None:
+def test_an_extended_lease_is_in_the_audit_log(api: Client, service: SbfClient) -> None:
     cluster = api.create("longer", SPEC)
     before = cluster.view.lease_ends
     assert cluster.extend(86400).view.lease_ends > before
@@ -182,19 +180,19 @@ def test_a_lease_is_extended_and_the_audit_log_says_so(api: Client, service: Sbf
 
 
 @pytest.mark.parametrize("seconds", [0, 1e9])
-def test_a_lease_that_cannot_be_is_bad_input_before_it_is_sent(service: SbfClient, seconds: float) -> None:
+def test_an_invalid_lease_is_bad_input_before_it_is_sent(service: SbfClient, seconds: float) -> None:
     with pytest.raises(BadInput, match="seconds: expected "):
         service.extend_lease("any", seconds)
 
 
-def test_the_difference_of_a_host_is_what_it_has_not_confirmed(api: Client, service: SbfClient) -> None:
+def test_the_difference_of_a_host_is_its_unconfirmed_part(api: Client, service: SbfClient) -> None:
     api.create("awaited", SPEC)
     found = service.difference("brno-h1").host
     assert found is not None
     assert "awaited" in [one.key for one in found.add]
 
 
-def test_a_switch_that_cannot_be_reached_is_unreachable_when_it_is_to_be_read(service: SbfClient) -> None:
+def test_reading_an_unreachable_switch_raises_unreachable(service: SbfClient) -> None:
     with pytest.raises((Unreachable, Conflict), match="brno-sw"):
         service.difference("brno-sw", read=True)
 
@@ -204,7 +202,7 @@ def test_a_host_cannot_be_checked_by_sbf(service: SbfClient) -> None:
         service.reconcile("brno-h1")
 
 
-def test_a_number_in_use_cannot_be_said_clean(api: Client, service: SbfClient) -> None:
+def test_a_vlan_id_in_use_cannot_be_declared_clean(api: Client, service: SbfClient) -> None:
     vlan = api.create("in-use", SPEC).vlans[Name("brno")]
     with pytest.raises(Conflict, match="not in quarantine: cluster in-use has it"):
         service.declare_clean("brno", vlan, reason="I am sure")
@@ -212,7 +210,7 @@ def test_a_number_in_use_cannot_be_said_clean(api: Client, service: SbfClient) -
         service.declare_clean("brno", vlan, reason=" ")
 
 
-def test_a_running_sbf_is_ready_and_gives_metrics(service: SbfClient) -> None:
+def test_a_running_sbf_is_ready_and_has_metrics(service: SbfClient) -> None:
     assert service._connection.send("GET", "/readyz").content == b'{"status":"ok"}'
     lines = service._connection.send("GET", "/metrics").content.decode().splitlines()
     assert "virtcloud_database_up 1.0" in lines

@@ -19,7 +19,7 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_decisions_are_numbered_without_gap_or_repetition_and_all_are_listed() -> None:
+def test_decisions_are_numbered_without_gaps_and_all_are_listed() -> None:
     files = sorted(page.name for page in DECISIONS.glob("[0-9]*.md"))
     assert [int(name[:4]) for name in files] == list(range(1, len(files) + 1))
     listed = re.findall(r"^\d+\. \[.*\]\((.*)\)$", (DECISIONS / "README.md").read_text(), re.MULTILINE)

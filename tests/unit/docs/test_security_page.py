@@ -28,7 +28,7 @@ def test_a_test_that_the_page_names_exists(path: str, name: str) -> None:
     assert name in functions(path)
 
 
-def test_whatever_looks_like_a_test_is_named_with_its_path() -> None:
+def test_tests_on_the_page_are_named_with_their_paths() -> None:
     assert len(re.findall(r"test_\w+`", PAGE)) == len(re.findall(r"`tests/[\w/]+\.py::\w+`", PAGE))
 
 

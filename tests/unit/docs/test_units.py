@@ -22,7 +22,7 @@ def start(unit: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda one: one.name)
-def test_what_a_unit_starts_is_a_command_of_ours_with_that_option(unit: Path) -> None:
+def test_a_unit_starts_an_existing_command_with_valid_options(unit: Path) -> None:
     program, name, option, settings = start(unit)
     group = PROGRAMS[Path(program).name]
     command = group.get_command(click.Context(group), name)
@@ -31,7 +31,7 @@ def test_what_a_unit_starts_is_a_command_of_ours_with_that_option(unit: Path) ->
     assert (option in taken, Path(settings).parent) == (True, Path("/etc/virtcloud"))
 
 
-def test_a_new_start_of_the_agent_leaves_what_jobs_have() -> None:
+def test_a_restart_of_the_agent_leaves_processes_of_jobs() -> None:
     assert "\nKillMode=process\n" in (ROOT / "setup/systemd/virtcloud-agent.service").read_text()
 
 

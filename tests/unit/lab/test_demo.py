@@ -27,7 +27,7 @@ def printed(report: DemoReport) -> str:
     return report.console.file.getvalue()
 
 
-def test_claims_that_hold_make_a_success(report: DemoReport) -> None:
+def test_true_claims_make_a_success(report: DemoReport) -> None:
     with report.chapter("One"):
         report.check("water is wet", holds=True)
         report.check("fire is hot", holds=True)
@@ -35,7 +35,7 @@ def test_claims_that_hold_make_a_success(report: DemoReport) -> None:
     assert "│ 1 │ One  │ 1.0     │ 2              │" in printed(report)
 
 
-def test_one_false_claim_makes_a_failure_and_says_what_was_seen(report: DemoReport) -> None:
+def test_one_false_claim_fails_the_demonstration_with_its_observation(report: DemoReport) -> None:
     with report.chapter("One"):
         report.check("water is wet", holds=True)
         report.check("fire is cold", False, "40 °C")
@@ -45,7 +45,7 @@ def test_one_false_claim_makes_a_failure_and_says_what_was_seen(report: DemoRepo
     assert "1 failed" in text
 
 
-def test_a_story_in_which_nothing_was_checked_is_no_success(report: DemoReport) -> None:
+def test_a_demonstration_without_checks_is_no_success(report: DemoReport) -> None:
     with report.chapter("One"):
         report.print_line("all is well")
     assert not report.succeeded

@@ -70,7 +70,7 @@ def test_an_installed_kernel_is_taken_the_newest_with_modules_first(machine: Pat
     assert [module.name for module in found.modules] == ["virtio_ring.ko", "virtio_net.ko"]
 
 
-def test_a_kernel_is_fetched_after_new_lists_and_only_what_is_needed_is_kept(machine: Path, debian: None) -> None:
+def test_a_fetched_kernel_is_stored_with_the_needed_modules_only(machine: Path, debian: None) -> None:
     said: list[LabEvent] = []
     found = guest_kernel.fetch_guest_kernel(said.append)
     assert found.image.read_text() == "the kernel"
@@ -81,14 +81,14 @@ def test_a_kernel_is_fetched_after_new_lists_and_only_what_is_needed_is_kept(mac
     assert "it is not installed" in said[2].text
 
 
-def test_what_was_fetched_is_not_fetched_again(debian: None) -> None:
+def test_a_stored_kernel_is_not_fetched_again(debian: None) -> None:
     first = guest_kernel.fetch_guest_kernel(lambda _: None)
     said: list[LabEvent] = []
     assert guest_kernel.fetch_guest_kernel(said.append) == first
     assert said == []
 
 
-def test_a_kernel_that_cannot_be_had_is_said_with_the_way_out(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_kernel_has_a_remedy(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(machine / "bin", "apt-cache", "#!/bin/sh\nexit 0\n")
     program(machine / "bin", "apt-get", "#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
     monkeypatch.setenv("PATH", str(machine / "bin"))
@@ -97,7 +97,7 @@ def test_a_kernel_that_cannot_be_had_is_said_with_the_way_out(machine: Path, mon
     assert not (machine / "FETCHED").exists()
 
 
-def test_a_machine_without_apt_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_apt_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LabImpossible, match=r"apt-cache cannot fetch a kernel for QEMU guests: .*apt-get install"):
         guest_kernel.fetch_guest_kernel(lambda _: None)

@@ -47,7 +47,7 @@ def test_a_closed_cache_means_no_guest_kernel(tmp_path: Path, monkeypatch: pytes
         assert guest_kernel.find_guest_kernel() is None
 
 
-def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_and_leaves_no_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = LabState(tmp_path / "lab")
     monkeypatch.setattr(prerequisites, "check_prerequisites", lambda _lab: None)
     monkeypatch.setattr(lab_kernel, "choose_kernel", lambda _wanted: "uml")

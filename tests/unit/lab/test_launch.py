@@ -26,7 +26,7 @@ def held(*numbers: signal.Signals) -> list[str]:
 
 
 @BOTH
-def test_what_is_held_back_comes_when_the_body_is_through(number: signal.Signals) -> None:
+def test_a_deferred_signal_arrives_after_the_context(number: signal.Signals) -> None:
     assert held(number) == [f"after {number.name}", "interrupted"]
 
 

@@ -52,7 +52,7 @@ def test_a_switch_is_a_vlan_aware_bridge_without_any_vlan(nodes: dict[str, LabNo
     assert nodes["praha-sw1"].bridge == ()
 
 
-def test_the_core_puts_all_of_a_site_into_the_service_vlan(nodes: dict[str, LabNode]) -> None:
+def test_the_core_puts_a_site_into_its_service_vlan(nodes: dict[str, LabNode]) -> None:
     assert "vlan_protocol 802.1ad" in nodes["core"].ip[3]
     assert nodes["core"].bridge == (
         "vlan add dev brno vid 2000 pvid untagged",
@@ -71,7 +71,7 @@ def test_both_ends_of_a_circuit_delay_and_limit(nodes: dict[str, LabNode]) -> No
     )
 
 
-def test_trunks_have_room_for_two_tags_and_hosts_are_as_hosts_are() -> None:
+def test_trunks_have_room_for_two_tags_unlike_hosts() -> None:
     cables = network.cables(LAB)
     assert VethPair("brno-h1", "eth0", 1500, "brno-sw1", "p1", 1508) in cables
     assert VethPair("brno-sw1", "uplink", 1508, "core", "brno", 1508) in cables
@@ -82,7 +82,7 @@ def test_a_cable_is_made_with_each_end_in_its_node() -> None:
     assert veth_line(cable, {"a": 7}) == "link add name eth0 mtu 1500 netns 7 type veth peer name m1 mtu 1500"
 
 
-def test_a_port_without_a_link_is_there_all_the_same() -> None:
+def test_a_port_without_a_link_exists() -> None:
     lonely = LAB.model_copy(update={"links": LAB.links[1:]})
     assert VethPair("brno-sw1", "p1", 1508, "", "x0", 1508) in network.cables(lonely)
 
@@ -110,7 +110,7 @@ def test_in_one_kernel_the_station_is_on_the_management_bridge() -> None:
     assert plan.after[-1] == "addr add 198.18.0.1/16 dev mgmt"
 
 
-def test_switches_are_told_to_the_service_with_address_and_credential() -> None:
+def test_switches_of_the_topology_have_address_and_credential() -> None:
     switches = [switch for site in with_addresses(LAB.topology).sites for switch in site.switches]
     assert [(switch.address, switch.credential) for switch in switches] == [
         ("198.18.1.1", "lab"),
@@ -119,24 +119,24 @@ def test_switches_are_told_to_the_service_with_address_and_credential() -> None:
     ]
 
 
-def test_every_node_knows_all_names(nodes: dict[str, LabNode]) -> None:
+def test_every_node_can_resolve_all_names(nodes: dict[str, LabNode]) -> None:
     lines = nodes["user"].files["/run/etc/hosts"].splitlines()
     assert "198.18.1.2 brno-h1" in lines
     assert len(lines) == 2 + len(number_nodes(LAB))
 
 
-def test_a_plan_survives_its_journey() -> None:
+def test_a_plan_is_unchanged_by_json() -> None:
     plan: FabricPlan = fabric_plan(LAB, MATERIALS, uplink="vec0")
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
-def test_an_agent_is_told_where_its_service_is() -> None:
+def test_the_settings_of_an_agent_have_the_address_of_sbf() -> None:
     text = node_services.agent_config("brno-h1", LAB.host("brno-h1").hypervisors, "/lab")
     assert 'element = "brno-h1"\nsbf = "http://198.18.0.1:8800"\ntoken_file = "/lab/tokens/brno-h1/token"\n' in text
     assert 'lxc = "lxc:///system"' in text
 
 
-def test_elements_speak_lldp_on_their_own_ports_where_the_lab_is_told_so(nodes: dict[str, LabNode]) -> None:
+def test_elements_run_lldpd_if_the_lab_file_requests_it(nodes: dict[str, LabNode]) -> None:
     assert not any(one.name == "lldpd" for node in nodes.values() for one in node.services)
     spoken = fabric_plan(LAB, replace(MATERIALS, lldp=LldpAccount(104, 109))).nodes
     ports = {node.name: one.argv[-1] for node in spoken for one in node.services if one.name == "lldpd"}

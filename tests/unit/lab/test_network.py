@@ -24,7 +24,7 @@ def nodes() -> dict[str, LabNode]:
     return {node.name: node for node in fabric_plan(LAB, MATERIALS).nodes}
 
 
-def test_an_edge_is_a_vlan_aware_bridge_with_its_customers_port_and_a_way_to_each_core(
+def test_an_edge_is_a_bridge_linked_to_each_core(
     nodes: dict[str, LabNode],
 ) -> None:
     assert nodes["brno-pe1"].ip[3:] == (
@@ -77,7 +77,7 @@ def test_a_dedicated_circuit_passes_every_tag(nodes: dict[str, LabNode]) -> None
     )
 
 
-def test_an_evpn_fabric_has_room_for_a_full_frame_in_vxlan() -> None:
+def test_an_evpn_fabric_has_room_for_vxlan() -> None:
     cables = network.cables(LAB)
     assert VethPair("brno-pe1", "overlay", 1600, "overlay", "brno", 1600) in cables
     assert VethPair("brno-pe1", "core", 1508, "stags", "brno", 1508) in cables
@@ -90,7 +90,7 @@ def test_latency_of_an_attachment_is_between_edge_and_core(nodes: dict[str, LabN
     assert nodes["overlay"].tc == ("qdisc add dev brno root netem limit 10000 delay 1ms",)
 
 
-def test_of_two_edges_one_calls_and_the_other_waits() -> None:
+def test_only_one_of_two_edges_connects() -> None:
     said = {name: frr.frr_files(edge(name), LAB)["/run/frr/bgpd.conf"] for name in ("brno-pe1", "praha-pe1")}
     assert " neighbor 10.255.0.2 peer-group edges\n neighbor 10.255.0.3" in said["brno-pe1"]
     assert (
@@ -111,7 +111,7 @@ def test_frr_runs_only_where_an_evpn_fabric_is(nodes: dict[str, LabNode]) -> Non
     assert (frr.frr_files(without, LAB), frr.frr_services(without, LAB)) == ({}, ())
 
 
-def test_edges_are_told_to_the_service_with_address_and_credential() -> None:
+def test_edges_of_the_topology_have_address_and_credential() -> None:
     edges = [one for site in with_addresses(LAB.topology).sites for one in site.edges]
     assert [(one.address, one.credential) for one in edges] == [
         ("198.18.1.2", "lab"),
@@ -163,17 +163,17 @@ def edge(name: str) -> Edge:
 
 
 @pytest.mark.parametrize("name", shipped_labs())
-def test_each_lab_file_that_comes_with_virtcloud_can_be_built_and_is_named_in_the_help(name: str) -> None:
+def test_each_shipped_lab_file_is_valid_and_in_the_help(name: str) -> None:
     lab = read_lab_file(Path(name))
     assert (lab.name, set(lab.pools)) == (name, {site.name for site in lab.sites})
     assert name in (up.help or "")
 
 
-def test_no_number_is_in_two_pools_of_the_evpn_lab() -> None:
+def test_the_pools_of_the_evpn_lab_are_disjoint() -> None:
     numbers = [number for vlans in read_lab_file(Path("evpn")).pools.values() for number in vlans]
     assert (len(numbers), len(set(numbers))) == (300, 300)
 
 
-def test_a_lab_file_that_comes_with_virtcloud_is_found_by_its_name() -> None:
+def test_a_shipped_lab_file_is_found_by_its_name() -> None:
     assert isinstance(read_lab_file(Path("metacenter")), LabFile)
     assert read_lab_file() == read_lab_file(Path("metacenter"))

@@ -21,7 +21,7 @@ def nodes() -> dict[str, LabNode]:
     return {node.name: node for node in fabric_plan(LAB, LabMaterials("/state", "/python", "ssh", keys)).nodes}
 
 
-def test_an_open_vswitch_begins_with_trunks_that_carry_nothing(nodes: dict[str, LabNode]) -> None:
+def test_a_new_open_vswitch_has_trunks_without_vlans(nodes: dict[str, LabNode]) -> None:
     assert nodes["sw1"].files["/run/openvswitch/begin.sh"].splitlines() == [
         "set -e",
         (
@@ -35,7 +35,7 @@ def test_an_open_vswitch_begins_with_trunks_that_carry_nothing(nodes: dict[str, 
     assert [one.name for one in nodes["sw1"].services] == ["ovsdb-server", "ovs-vswitchd", "sshd"]
 
 
-def test_whoever_sends_to_an_open_vswitch_sends_whole_frames(nodes: dict[str, LabNode]) -> None:
+def test_senders_to_an_open_vswitch_have_no_offloads(nodes: dict[str, LabNode]) -> None:
     assert {name: node.plain for name, node in nodes.items() if node.plain} == {
         "sw2": ("to1",),
         "sw3": ("to1",),
@@ -44,7 +44,7 @@ def test_whoever_sends_to_an_open_vswitch_sends_whole_frames(nodes: dict[str, La
     }
 
 
-def test_an_aggregate_is_a_bond_of_cables_on_switches_and_hosts(nodes: dict[str, LabNode]) -> None:
+def test_an_aggregate_is_a_bond_on_switches_and_hosts(nodes: dict[str, LabNode]) -> None:
     assert nodes["sw2"].ip[3:6] == (
         "link add lag3 mtu 1508 type bond mode 802.3ad miimon 100 lacp_rate fast",
         "link set lag3a master lag3",
@@ -79,7 +79,7 @@ def test_a_link_of_aggregates_is_as_many_cables() -> None:
     ],
     ids=["a platform", "a member's name", "an aggregate to the core"],
 )
-def test_what_the_lab_cannot_build_is_said(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_a_lab_file_with_unsupported_parts_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     text = FILE.read_text()
     assert old in text
     (tmp_path / "lab.yaml").write_text(text.replace(old, new, 1))

@@ -30,7 +30,7 @@ def test_two_guests_of_one_name_are_refused() -> None:
     assert refusal(text) == "cluster.yaml:1: document: expected each guest to have its own name, got a 2 times"
 
 
-def test_an_address_without_a_prefix_length_is_refused_at_its_line() -> None:
+def test_an_address_without_a_prefix_length_is_refused() -> None:
     text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox, addresses: [10.0.0.1]}\n"
     assert refusal(text).startswith("cluster.yaml:3: guests.0.addresses.0: expected an address with its prefix length")
 
@@ -47,7 +47,7 @@ def test_hosts_of_guests_take_part() -> None:
 
 @pytest.mark.parametrize("state", ClusterState)
 @pytest.mark.parametrize("to", ClusterState)
-def test_only_moves_of_the_table_are_made(state: ClusterState, to: ClusterState) -> None:
+def test_only_transitions_of_the_table_are_legal(state: ClusterState, to: ClusterState) -> None:
     if to in TRANSITIONS[state]:
         assert check_transition(state, to) is to
     else:
@@ -59,7 +59,7 @@ def test_every_state_is_before_wanted_leaving_or_ended() -> None:
     assert {ClusterState.REQUESTED} | WANTED_STATES | LEAVING_STATES | ENDED_STATES == set(ClusterState)
 
 
-def test_what_has_ended_is_left_by_nothing() -> None:
+def test_ended_states_have_no_transition() -> None:
     assert all(not TRANSITIONS[state] for state in ENDED_STATES)
 
 

@@ -8,24 +8,24 @@ def circuit(vlan: int, service: int) -> Circuit:
     return Circuit(transport=Name("core"), port=PortName("ac1"), vlan=VlanId(vlan), service=service)
 
 
-def test_an_edge_that_carries_what_is_wanted_needs_no_change() -> None:
+def test_an_edge_in_its_wanted_state_needs_no_change() -> None:
     circuits = (circuit(100, 10100),)
     assert not compare_edge(EdgeWanted(circuits=circuits), EdgeObserved(circuits=circuits))
 
 
-def test_what_is_missing_is_added_and_what_is_too_much_removed() -> None:
+def test_missing_circuits_are_added_and_surplus_ones_removed() -> None:
     kept, gone, new = circuit(100, 10100), circuit(101, 10101), circuit(102, 10102)
     found = compare_edge(EdgeWanted(circuits=(kept, new)), EdgeObserved(circuits=(gone, kept)))
     assert found == EdgeDifference(remove=(gone,), add=(new,))
 
 
-def test_a_circuit_that_is_not_whole_is_cleared_before_it_is_made_anew() -> None:
+def test_a_circuit_remnant_is_cleared_before_the_circuit_is_created() -> None:
     half = CircuitRemnant(transport=Name("core"), service=10100)
     found = compare_edge(EdgeWanted(circuits=(circuit(100, 10100),)), EdgeObserved(parts=(half,)))
     assert found == EdgeDifference(clear=(half,), add=(circuit(100, 10100),))
 
 
-def test_a_number_that_changed_at_a_site_is_another_circuit() -> None:
+def test_a_changed_vlan_id_is_another_circuit() -> None:
     before, after = circuit(100, 10100), circuit(101, 10100)
     found = compare_edge(EdgeWanted(circuits=(after,)), EdgeObserved(circuits=(before,)))
     assert found == EdgeDifference(remove=(before,), add=(after,))

@@ -46,7 +46,7 @@ def test_a_right_topology_is_read() -> None:
     assert topology.site_of["brno-h1"].name == "brno"
 
 
-def test_an_s_tag_out_of_range_is_refused_at_its_line() -> None:
+def test_an_s_tag_out_of_range_is_refused() -> None:
     assert refusal("2000", "5000") == ("site.yaml:3: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 5000")
 
 
@@ -71,7 +71,7 @@ def test_two_links_on_one_port_are_refused() -> None:
     assert message == "site.yaml:13: links.0.b: port brno-sw1:uplink: expected at most one link on a port, got two"
 
 
-def test_a_link_to_an_unknown_port_is_refused_with_the_known_ones() -> None:
+def test_a_link_to_an_unknown_port_shows_the_known_ones() -> None:
     assert "port brno-sw1:p9: expected a port of brno-sw1 (p1, p2, uplink), got p9" in refusal("sw1:p1", "sw1:p9")
 
 
@@ -89,7 +89,7 @@ def test_an_unknown_site_is_named_with_the_known_ones() -> None:
         read(GOOD).site("ostrava")
 
 
-def test_a_key_whose_value_stands_below_it_is_refused_at_its_own_line() -> None:
+def test_a_fault_in_a_nested_value_has_its_keys_line() -> None:
     assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: expected no such key; is it misspelt?"
 
 
@@ -147,7 +147,7 @@ def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str
         ({"kind": "qinq", "s_tag": 2000}, {"kind": "qinq", "s_tags": "2000-2999"}, "2000"),
     ],
 )
-def test_two_transports_of_a_kind_may_not_give_the_same_service_number(
+def test_transports_of_one_kind_have_disjoint_service_numbers(
     one: dict[str, object], other: dict[str, object], both: str
 ) -> None:
     transports = [{"name": "a"} | one, {"name": "b"} | other]

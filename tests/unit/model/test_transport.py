@@ -28,7 +28,7 @@ def refusal(keys: str) -> str:
         ("kind: evpn, vnis: 10100-10100, asn: 65000", [10100], None, True, True),
     ],
 )
-def test_what_clusters_share_or_get_for_themselves_follows_from_the_keys(
+def test_the_keys_decide_between_shared_and_own_services(
     keys: str, services: list[int], shared: int | None, on_edges: bool, translates: bool
 ) -> None:
     made = transport(keys)
@@ -53,7 +53,7 @@ def test_a_transport_refuses_keys_that_its_kind_does_not_need(keys: str, message
     assert refusal(keys).endswith(message)
 
 
-def test_a_range_that_is_upside_down_is_refused() -> None:
+def test_a_descending_range_is_refused() -> None:
     assert "the smaller number first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
 
 

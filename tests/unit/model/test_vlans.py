@@ -43,12 +43,12 @@ def test_ranges_are_written_as_administrators_write_them() -> None:
         ("a", "expected VLAN ranges such as '100-199,300', got 'a'"),
     ],
 )
-def test_nonsense_is_refused_with_the_part_that_is_wrong(text: str, message: str) -> None:
+def test_an_invalid_range_is_refused_with_its_part(text: str, message: str) -> None:
     with pytest.raises(BadInput) as refusal:
         VlanSet.parse(text)
     assert str(refusal.value) == message
 
 
-def test_a_vlan_number_outside_802_1q_cannot_be_made() -> None:
+def test_a_vlan_id_outside_802_1q_is_refused() -> None:
     with pytest.raises(BadInput):
         VlanId(4095)

@@ -33,19 +33,19 @@ def test_a_port_that_is_not_managed_is_never_named(wanted: dict, carried: dict) 
 
 
 @given(ports, vlans)
-def test_an_open_port_is_closed_once_the_switch_is_to_carry_anything(wanted: dict, existing: VlanSet) -> None:
+def test_an_open_port_is_closed_if_any_vlan_is_wanted(wanted: dict, existing: VlanSet) -> None:
     target = SwitchWanted(ports={**wanted, PortName("open"): VlanSet()})
     carried = SwitchObserved(vlans=existing, ports={}, open=(PortName("open"), PortName("somebody-elses")))
     assert compare_switch(target, carried).close == ((PortName("open"),) if target.vlans else ())
 
 
-def test_an_open_access_port_is_closed_also_while_nobody_is_there() -> None:
+def test_an_open_access_port_is_closed_without_a_cluster() -> None:
     target = SwitchWanted(ports={PortName("p1"): VlanSet()}, access=(PortName("p1"),))
     carried = SwitchObserved(vlans=VlanSet(), ports={PortName("p1"): VlanSet()}, open=(PortName("p1"),))
     assert compare_switch(target, carried) == SwitchDifference(close=(PortName("p1"),), access=(PortName("p1"),))
 
 
-def test_a_difference_says_which_of_its_ports_are_access_ports() -> None:
+def test_a_difference_lists_its_access_ports() -> None:
     target = SwitchWanted(ports={PortName("p1"): VlanSet([100]), PortName("p2"): VlanSet([100])}, access=("p2",))
     found = compare_switch(target, SwitchObserved(vlans=VlanSet([100]), ports={}))
     assert found.access == ("p2",)
