@@ -11,7 +11,8 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pbs_hooks.kit.hook_settings import MOM_SETTINGS, SERVER_SETTINGS, SettingKey
+from pbs_hooks.kit.hook_settings import SettingKey
+from pbs_hooks.openpbs.hooks.openpbs_settings import MOM_SETTINGS, SERVER_SETTINGS
 from pbs_hooks.torque.scripts.script_settings import SCRIPT_SETTINGS as TORQUE
 from sbf_command import main as sbf
 from sbf_service.bootstrap import build_service

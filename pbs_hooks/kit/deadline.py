@@ -7,6 +7,7 @@ in the interpreter of pbs_server cannot, and would survive when PBS restarts the
 
 import json
 import os
+import pwd
 import select
 import signal
 import time
@@ -68,6 +69,14 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     if "error" in said:
         raise ChildError(said["error"])
     return said["result"]
+
+
+def become_user(account: pwd.struct_passwd) -> None:
+    """Switch this process to a user and its groups for good, if it runs as root; do nothing otherwise."""
+    if os.getuid() == 0 and account.pw_uid != 0:
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
 
 
 def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:

@@ -12,6 +12,7 @@ from pbs_hooks.openpbs.install import HOOK_NAMES, HookSources, RequestedSettings
 from pbs_hooks.openpbs.qmgr import PbsInstallation, QmgrServer
 from pbs_hooks.openpbs.server_state import MOM_HOOK, RESOURCES, SERVER_HOOK, ServerState, parse_qmgr_list
 from virtcloud.client.api import Client
+from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.access import Role
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Forbidden, VirtcloudError
@@ -37,20 +38,15 @@ def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     return sorted(host for host, action in last.items() if action != SENT)
 
 
-def element_of(host: str, names: Mapping[str, str]) -> str:
-    """Return SBF's name of a host: from the hooks' setting ``hosts``, or the PBS name up to the first dot."""
-    return names.get(host, host.partition(".")[0].lower())
-
-
 def find_host_faults(
     hosts: Iterable[str], names: Mapping[str, str], elements: Iterable[ElementView], now: datetime
 ) -> Iterator[tuple[str, str]]:
     """Yield each faulty PBS host with a description of its fault."""
     known = {str(one.name): one for one in elements if one.kind is ElementKind.HOST}
     for host in hosts:
-        one = known.get(element_of(host, names))
+        one = known.get(element_of_host(host, names))
         if one is None:
-            yield host, f"SBF has no host {element_of(host, names)}: jobs with a cluster cannot run there"
+            yield host, f"SBF has no host {element_of_host(host, names)}: jobs with a cluster cannot run there"
         elif one.last_seen is None:
             yield host, "its agent has never asked SBF: is 'virtcloud agent' installed and started there?"
         elif now - one.last_seen > AGENT_STALE_AFTER:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pbs_hooks.bundle import bundle_hook
-from pbs_hooks.kit import hook_settings
+from pbs_hooks.kit.hook_settings import SettingsError, validate_settings
 from pbs_hooks.openpbs import qmgr, server_state
+from pbs_hooks.openpbs.hooks.openpbs_settings import MOM_SETTINGS, SERVER_SETTINGS
 from pbs_hooks.openpbs.qmgr import PbsInstallation, QmgrServer
 from pbs_hooks.openpbs.server_state import (
     MOM_HOOK,
@@ -132,14 +133,14 @@ def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> 
     return kept
 
 
-SETTING_TABLES = {"server": hook_settings.SERVER_SETTINGS, "mom": hook_settings.MOM_SETTINGS}
+SETTING_TABLES = {"server": SERVER_SETTINGS, "mom": MOM_SETTINGS}
 
 
 def check_settings(kind: HookKind, keys: SettingValues) -> None:
     """Raise BadInput for settings that the hook would reject."""
     try:
-        hook_settings.validate_settings(dict(keys), SETTING_TABLES[kind])
-    except hook_settings.SettingsError as error:
+        validate_settings(dict(keys), SETTING_TABLES[kind])
+    except SettingsError as error:
         raise BadInput("\n".join(f"{kind}: {line}" for line in str(error).splitlines())) from error
 
 

@@ -26,7 +26,7 @@ from pbs_hooks.openpbs.server_state import (
     parse_resources,
 )
 from virtcloud.model.errors import Forbidden, NotFound, Refused, SchedulerUnavailable, Unreachable
-from virtcloud.scheduler.command import build_runner
+from virtcloud.scheduler.command import build_runner, parse_pbs_conf
 
 PBS_CONF = "/etc/pbs.conf"
 DEFAULT_EXEC = "/opt/pbs"
@@ -45,12 +45,6 @@ class PbsInstallation:
             if (self.exec / folder / name).exists():
                 return self.exec / folder / name
         raise NotFound(f"{name}: expected it in {self.exec}/bin or {self.exec}/sbin, got none; is OpenPBS whole there?")
-
-
-def parse_pbs_conf(text: str) -> dict[str, str]:
-    """Parse a pbs.conf; the last assignment of a key counts, as in PBS."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith("#"))
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:

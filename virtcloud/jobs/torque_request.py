@@ -60,11 +60,6 @@ def _parse_chunk(text: str) -> Chunk:
     return Chunk(int(first) if first.isdigit() else 1, {"ncpus": ppn} if "ppn" in pairs else {})
 
 
-def parse_nodefile(nodefile: str) -> Tuple[str, ...]:
-    """Return the hosts of a ``PBS_NODEFILE``, which has a line per processor: each once, in order."""
-    return tuple(OrderedDict.fromkeys(line.strip() for line in nodefile.splitlines() if line.strip()))
-
-
 CARRIER_RESOURCE = "other"
 REQUEST_MARK = "vcluster="
 DIRECTIVE = "#PBS"

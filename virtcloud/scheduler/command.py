@@ -64,11 +64,16 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
     """Return the folder of OpenPBS's commands from its configuration; None if they are on PATH."""
     try:
-        lines = configuration.read_text(errors="replace").splitlines()
+        found = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:
         return None
-    found = [line.partition("=")[2].strip() for line in lines if line.startswith("PBS_EXEC=")]
-    return Path(found[-1]) / "bin" if found and found[-1] else None
+    return Path(found) / "bin" if found else None
+
+
+def parse_pbs_conf(text: str) -> dict[str, str]:
+    """Parse a pbs.conf; the last assignment of a key counts, as in PBS."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _decode(written: bytes) -> str:

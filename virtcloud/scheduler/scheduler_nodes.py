@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 
+from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind, kind_of
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.topology import Topology
@@ -18,12 +19,7 @@ def find_unfit_nodes(
 ) -> list[Alert]:
     """Return an alert for each node that SBF cannot serve; ``names`` and ``apart`` are the settings."""
     asked = sorted(one for one in nodes if not any(fnmatchcase(one, pattern) for pattern in apart))
-    return [alert for node in asked for alert in _check_node(node, element_of_node(node, names), topology)]
-
-
-def element_of_node(node: str, names: Mapping[str, str]) -> str:
-    """Return SBF's name of a node: from the settings, or the name up to the first dot in lower case."""
-    return names.get(node) or node.partition(".")[0].lower()
+    return [alert for node in asked for alert in _check_node(node, element_of_host(node, names), topology)]
 
 
 def _check_node(node: str, element: str, topology: Topology) -> Iterator[Alert]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Collection, Mapping
 from xml.etree import ElementTree as ET
 
+from virtcloud.jobs.host_names import element_of_host, parse_exec_host
 from virtcloud.jobs.request import parse_request
-from virtcloud.jobs.request_values import RequestError
+from virtcloud.jobs.request_values import PRIVATE_NETWORK, RequestError
 from virtcloud.jobs.torque_request import find_request
 from virtcloud.model.errors import BadInput, SchedulerUnavailable
 from virtcloud.model.values import ClusterKey, Name, UserName
@@ -23,10 +24,7 @@ from virtcloud.scheduler.job_states import (
     parse_job_number,
     parse_seconds_or_zero,
 )
-from virtcloud.scheduler.scheduler_nodes import element_of_node
 
-PRIVATE_NETWORK = "private"
-"""The value of ``net`` that requests a new network."""
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -86,7 +84,7 @@ def parse_job_word(
             owner=UserName(_find_text(element, "euser") or _find_text(element, "Job_Owner").partition("@")[0]),
             hosts=tuple(
                 sorted(
-                    {Name(element_of_node(node, names)) for node in _parse_exec_host(_find_text(element, "exec_host"))}
+                    {Name(element_of_host(node, names)) for node in parse_exec_host(_find_text(element, "exec_host"))}
                 )
             ),
             network=None if net in {None, PRIVATE_NETWORK} else ClusterKey(str(net)),
@@ -94,11 +92,6 @@ def parse_job_word(
         )
     except (BadInput, RequestError) as error:
         return JobStatement(runs=False, words=f"{job.words}, and cannot have a cluster: {error}"[:1000])
-
-
-def _parse_exec_host(text: str) -> set[str]:
-    """Return the nodes of ``n1/0+n1/1+n2/0-3``."""
-    return {one.partition("/")[0] for one in text.split("+") if one}
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:

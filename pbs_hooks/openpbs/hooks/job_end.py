@@ -9,17 +9,18 @@ import time
 from typing import Any, List
 
 from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable
-from pbs_hooks.openpbs.hooks.mom_event import RETRY_SUFFIX, MomEvent
+from pbs_hooks.openpbs.hooks.mom_event import MomEvent
 from pbs_hooks.openpbs.hooks.pbs_job import (
     REASON_VARIABLE,
     REQUEST_RESOURCE,
+    RETRY_SUFFIX,
     attempt_number,
     cluster_key,
     format_reason,
-    parse_exec_vnode,
     read_resource,
     read_unreported_reason,
 )
+from virtcloud.jobs.host_names import parse_exec_vnode
 
 DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0

@@ -4,8 +4,8 @@ import time
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Type
 
 from pbs_hooks.kit.agent_client import ask_agent
-from pbs_hooks.kit.hook_settings import MomSettings
-from pbs_hooks.openpbs.hooks.pbs_job import attempt_number, cluster_key
+from pbs_hooks.openpbs.hooks.openpbs_settings import MomSettings
+from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX, attempt_number, cluster_key
 
 REPORT_TIMEOUT_S = 2.0
 PRERUN_SUBSTATE = 41
@@ -77,7 +77,6 @@ class MomEvent:
         return time.monotonic()
 
 
-RETRY_SUFFIX = "; the job will be tried again"
 HOLD_SUFFIX = "; the job is held for the administrators"
 
 

@@ -11,8 +11,8 @@ import stat
 import traceback
 from typing import Any, Callable, Dict
 
-from pbs_hooks.kit.deadline import ChildError, Deadline, run_in_child
-from pbs_hooks.kit.hook_settings import MomSettings, SettingsError, read_mom_settings
+from pbs_hooks.kit.deadline import ChildError, Deadline, become_user, run_in_child
+from pbs_hooks.kit.hook_settings import SettingsError
 from pbs_hooks.openpbs.hooks.job_end import (
     handle_abort,
     handle_end,
@@ -29,6 +29,7 @@ from pbs_hooks.openpbs.hooks.mom_event import (
     StartFault,
     UnexpectedFault,
 )
+from pbs_hooks.openpbs.hooks.openpbs_settings import MomSettings, read_mom_settings
 from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, format_reason
 
 OWNER_FILE_TIMEOUT_S = 2.0
@@ -44,10 +45,7 @@ def _append_as(user: str, path: str, text: str) -> None:
         found = pwd.getpwnam(user)
     except KeyError:
         raise ChildError("this host does not know the user %s" % user) from None
-    if os.getuid() == 0 and found.pw_uid != 0:
-        os.initgroups(user, found.pw_gid)
-        os.setgid(found.pw_gid)
-        os.setuid(found.pw_uid)
+    become_user(found)
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):

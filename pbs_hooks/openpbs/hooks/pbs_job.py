@@ -5,8 +5,7 @@ leaves the reason in a variable. PBS offers the job again in the same second, an
 reason. The module is small because every event on every host loads it.
 """
 
-from collections import OrderedDict
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional
 from urllib.parse import quote, unquote
 
 REQUEST_RESOURCE, SPEC_RESOURCE = "vcluster", "vcluster_spec"
@@ -38,12 +37,6 @@ def attempt_number(job: Any) -> int:
     return int(job.run_version or 0)
 
 
-def parse_exec_vnode(exec_vnode: str) -> Tuple[str, ...]:
-    """Return the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
-    names = (part.strip("() ").partition(":")[0] for part in exec_vnode.split("+"))
-    return tuple(OrderedDict.fromkeys(name for name in names if name))
-
-
 def is_in_array(job: Any) -> bool:
     """Return whether the job belongs to an array (``5[1].pbssrv``).
 
@@ -54,6 +47,7 @@ def is_in_array(job: Any) -> bool:
 
 REASON_VARIABLE = "VCLUSTER_LAST"
 REPORTED_VARIABLE = "VCLUSTER_TOLD"
+RETRY_SUFFIX = "; the job will be tried again"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
 """Characters that stay unquoted. A comma would end the variable, a newline the line; PBS adds a backslash before a

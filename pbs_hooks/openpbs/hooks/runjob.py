@@ -11,23 +11,21 @@ from pbs_hooks.kit.sbf_client import SbfAnswer, SbfUnreachable
 from pbs_hooks.openpbs.hooks.pbs_job import (
     REPORTED_VARIABLE,
     REQUEST_RESOURCE,
+    RETRY_SUFFIX,
     SPEC_RESOURCE,
     attempt_number,
     cluster_key,
     is_in_array,
-    parse_exec_vnode,
     read_resource,
     read_unreported_reason,
 )
 from pbs_hooks.openpbs.hooks.server_event import (
     ServerHookEvent,
-    element_of_vnode,
     parse_host_elements,
     parse_stored_request,
     read_job_shape,
 )
 from pbs_hooks.openpbs.hooks.start_refusals import (
-    RETRY_SUFFIX,
     SHORT_RETRY_S,
     RefusalContext,
     StartRefusal,
@@ -36,6 +34,7 @@ from pbs_hooks.openpbs.hooks.start_refusals import (
     refuse_unreachable,
 )
 from pbs_hooks.openpbs.hooks.submission import format_name_taken
+from virtcloud.jobs.host_names import element_of_host, parse_exec_vnode
 from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
 from virtcloud.jobs.openpbs_request import admit_pbs_job
 from virtcloud.jobs.request import JobRequest
@@ -167,7 +166,7 @@ def _request_cluster(event: ServerHookEvent, given: ClusterOrder) -> Optional[St
     if is_attempt_over(answer):
         _let_attempt_fail(event, given, answer)
     vnodes = parse_exec_vnode(str(event.job.exec_vnode))
-    names = {element_of_vnode(vnode, event.settings.hosts): vnode for vnode in vnodes}
+    names = {element_of_host(vnode, event.settings.hosts): vnode for vnode in vnodes}
     refused = decide_refusal(
         answer, RefusalContext(given.run.owner, given.request.net, names), event.settings.retry_after
     )

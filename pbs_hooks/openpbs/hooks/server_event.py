@@ -7,9 +7,10 @@ import json
 from typing import Any, Mapping, Optional, Tuple
 
 from pbs_hooks.kit.deadline import Deadline
-from pbs_hooks.kit.hook_settings import ServerSettings
 from pbs_hooks.kit.sbf_client import HookSbfClient, SbfAddress
-from pbs_hooks.openpbs.hooks.pbs_job import parse_exec_vnode, read_changed_resource
+from pbs_hooks.openpbs.hooks.openpbs_settings import ServerSettings
+from pbs_hooks.openpbs.hooks.pbs_job import read_changed_resource
+from virtcloud.jobs.host_names import element_of_host, parse_exec_vnode
 from virtcloud.jobs.openpbs_request import JobShape
 from virtcloud.jobs.request import JobRequest, parse_request
 from virtcloud.jobs.request_file import merge_request_file
@@ -105,10 +106,4 @@ def parse_stored_request(line: str, kept: Optional[str]) -> JobRequest:
 
 def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str, ...]:
     """Return SBF's names of the hosts of an ``exec_vnode``, each once, the first host first."""
-    return tuple(dict.fromkeys(element_of_vnode(vnode, known) for vnode in parse_exec_vnode(exec_vnode)))
-
-
-def element_of_vnode(vnode: str, known: Mapping[str, str]) -> str:
-    """Return SBF's name of a host: from the settings, or the vnode without domain and part (``n1[0]``), lower case."""
-    bare = vnode.partition("[")[0]
-    return known.get(vnode) or known.get(bare) or bare.partition(".")[0].lower()
+    return tuple(dict.fromkeys(element_of_host(vnode, known) for vnode in parse_exec_vnode(exec_vnode)))

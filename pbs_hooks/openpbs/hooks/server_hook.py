@@ -8,7 +8,8 @@ import time
 import traceback
 from typing import Any, Callable, Dict
 
-from pbs_hooks.kit.hook_settings import SettingsError, read_server_settings
+from pbs_hooks.kit.hook_settings import SettingsError
+from pbs_hooks.openpbs.hooks.openpbs_settings import read_server_settings
 from pbs_hooks.openpbs.hooks.runjob import jobobit, runjob
 from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent
 from pbs_hooks.openpbs.hooks.submission import modifyjob, queuejob

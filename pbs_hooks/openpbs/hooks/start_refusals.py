@@ -4,10 +4,10 @@ import re
 from typing import Callable, Mapping, NamedTuple, Optional
 
 from pbs_hooks.kit.sbf_client import SbfAnswer
+from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
 """Seconds until the next try, for conditions that pass quickly: a former run's network in removal, two jobs at once."""
-RETRY_SUFFIX = "; the job will be tried again"
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 

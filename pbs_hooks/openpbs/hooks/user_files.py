@@ -7,7 +7,7 @@ import resource
 import stat
 from typing import Any, Callable, List, Optional, Sequence
 
-from pbs_hooks.kit.deadline import ChildError, Deadline, run_in_child
+from pbs_hooks.kit.deadline import ChildError, Deadline, become_user, run_in_child
 from virtcloud.jobs.request_values import RequestError
 
 READ_TIMEOUT_S = 1.5
@@ -49,10 +49,7 @@ def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
         raise ChildError("the batch system's server does not know the user %s" % name) from None
     if found.pw_uid == 0:
         raise ChildError("it is not read for root")
-    if os.getuid() == 0:
-        os.initgroups(name, found.pw_gid)
-        os.setgid(found.pw_gid)
-        os.setuid(found.pw_uid)
+    become_user(found)
     if (os.getuid(), os.geteuid()) != (found.pw_uid, found.pw_uid):
         raise ChildError("the server cannot read it as %s" % name)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))

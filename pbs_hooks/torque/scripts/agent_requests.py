@@ -9,10 +9,10 @@ from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
 from pbs_hooks.torque.scripts.script_call import (
     DELETED_MESSAGE,
     EXIT_ABORT,
-    EXIT_REQUEUE,
     RetryBudget,
     ScriptCall,
     ScriptExit,
+    requeue,
 )
 
 STATE_WAIT_S, LIST_TIMEOUT_S = 30.0, 2.0
@@ -66,7 +66,7 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
         elif answer["state"] != "waiting":
             raise _exit_for_state(answer["state"], answer.get("reason"))
         missing = "; ".join(answer["missing"]) or missing
-    raise ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % missing)
+    raise requeue(missing)
 
 
 def _retry_while_blocked(hindrance: Callable[[], Optional[str]], patience: RetryBudget) -> None:
@@ -77,7 +77,7 @@ def _retry_while_blocked(hindrance: Callable[[], Optional[str]], patience: Retry
         except AgentUnreachable as error:
             found = str(error)
         except AgentRefused as error:
-            raise ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % error) from error
+            raise requeue(error) from error
         if found is None:
             return
         patience.pause(found)
@@ -113,16 +113,11 @@ def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[s
     except AgentUnreachable as error:
         return {"state": "away", "why": str(error), "missing": [str(error)]}
     except AgentRefused as error:
-        raise ScriptExit(EXIT_ABORT if error.slug in OVER_SLUGS else EXIT_REQUEUE, _describe_refusal(error)) from error
-
-
-def _describe_refusal(error: AgentRefused) -> str:
-    return DELETED_MESSAGE if error.slug in OVER_SLUGS else "%s; the job will be tried again" % error
+        gone = error.slug in OVER_SLUGS
+        raise (ScriptExit(EXIT_ABORT, DELETED_MESSAGE) if gone else requeue(error)) from error
 
 
 def _exit_for_state(state: str, reason: object) -> ScriptExit:
     if state == "failed":
-        return ScriptExit(
-            EXIT_REQUEUE, "the cluster could not be set up: %s; the job will be tried again" % (reason or "unknown")
-        )
+        return requeue("the cluster could not be set up: %s" % (reason or "unknown"))
     return ScriptExit(EXIT_ABORT, "%s (%s)" % (DELETED_MESSAGE, reason) if reason else DELETED_MESSAGE)

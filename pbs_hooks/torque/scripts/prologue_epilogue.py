@@ -32,13 +32,16 @@ from pbs_hooks.torque.scripts.script_call import (
     RetryBudget,
     ScriptCall,
     ScriptExit,
+    requeue,
 )
 from pbs_hooks.torque.scripts.script_settings import ScriptSettings
+from virtcloud.jobs.host_names import parse_nodefile
 from virtcloud.jobs.job_cluster_spec import MARGIN_S, SETUP_S, JobNetwork, JobRun, build_cluster_spec
 from virtcloud.jobs.openpbs_request import check_walltime
 from virtcloud.jobs.request import JobRequest, parse_request
+from virtcloud.jobs.request_values import PRIVATE_NETWORK
 from virtcloud.jobs.sizes import parse_seconds
-from virtcloud.jobs.torque_request import admit_torque_job, check_no_array, parse_nodefile
+from virtcloud.jobs.torque_request import admit_torque_job, check_no_array
 
 FOLDER_MODE, FILE_MODE = 0o711, 0o400
 
@@ -141,9 +144,6 @@ def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float
             return
 
 
-PRIVATE_NETWORK = "private"
-
-
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the job's cluster and wait until it is up; on any error, withdraw it.
 
@@ -225,6 +225,5 @@ def _read_elements(call: ScriptCall, settings: ScriptSettings) -> Tuple[str, ...
             else (call.environment.get("PBS_MSHOST") or os.uname().nodename,)
         )
     except OSError as error:
-        text = "PBS_NODEFILE %s cannot be read: %s; the job will be tried again" % (file, error.strerror)
-        raise ScriptExit(EXIT_REQUEUE, text) from error
+        raise requeue("PBS_NODEFILE %s cannot be read: %s" % (file, error.strerror)) from error
     return tuple(settings.element(host) for host in hosts)

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from pbs_hooks.kit.deadline import Deadline
 from pbs_hooks.kit.sbf_client import SbfAddress, SbfAnswer, SbfUnreachable, call_sbf
-from pbs_hooks.torque.scripts.script_call import EXIT_ABORT, EXIT_REQUEUE, RetryBudget, ScriptExit
+from pbs_hooks.torque.scripts.script_call import EXIT_ABORT, RetryBudget, ScriptExit, requeue
 from virtcloud.jobs.job_cluster_spec import JobNetwork, parse_network
 from virtcloud.jobs.request_values import RequestError
 
@@ -103,7 +103,7 @@ def decide_exit(answer: SbfAnswer, hosts: Sequence[str]) -> Optional[ScriptExit]
         return None
     if answer.slug in UNLINKED_SLUGS:
         host = next((one for one in hosts if one in answer.detail.split()), ", ".join(hosts))
-        return ScriptExit(EXIT_REQUEUE, "host %s has no switch port in SBF; the job will be tried again" % host)
+        return requeue("host %s has no switch port in SBF" % host)
     if answer.slug in REQUEUE_SLUGS:
-        return ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % answer.detail)
+        return requeue(answer.detail)
     return ScriptExit(EXIT_ABORT, answer.detail)

@@ -43,6 +43,11 @@ class ScriptExit(Exception):
         self.code = code
 
 
+def requeue(reason: object) -> ScriptExit:
+    """Return the exit that puts the job back into its queue, with the reason for the user."""
+    return ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % reason)
+
+
 class ScriptCall(NamedTuple):
     """One call of a script for one job."""
 
@@ -121,5 +126,5 @@ class RetryBudget:
         if self.in_vain is not None and self.in_vain():
             raise ScriptExit(EXIT_ABORT, DELETED_MESSAGE)
         if self.left < seconds:
-            raise ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % why)
+            raise requeue(why)
         time.sleep(seconds)

@@ -24,10 +24,11 @@ from pbs_hooks.torque.scripts.script_call import (
     ScriptExit,
     check_job_id,
     parse_call,
+    requeue,
 )
 from pbs_hooks.torque.scripts.script_head import FILTERS
 from pbs_hooks.torque.scripts.script_settings import ScriptSettings, read_script_settings
-from pbs_hooks.torque.scripts.submit_filter import filter_submission
+from pbs_hooks.torque.scripts.submit_filter import run_submit_filter
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
@@ -45,7 +46,7 @@ def main(script: str, arguments: List[str], environment: Mapping[str, str], sett
     """Run the script of this name; return its exit code. Messages for the user go to stderr."""
     try:
         if script in FILTERS:
-            _run_filter(arguments, environment, settings_file)
+            run_submit_filter(arguments, environment, settings_file)
         else:
             _run_script(script, parse_call(script, arguments, environment), settings_file)
     except RequestError as error:
@@ -53,7 +54,7 @@ def main(script: str, arguments: List[str], environment: Mapping[str, str], sett
     except ScriptExit as error:
         return _report_exit(error.code, "vcluster: %s" % error)
     except SettingsError as error:
-        return _report_exit(EXIT_REQUEUE, "vcluster: %s; the job will be tried again" % error)
+        return _report_exit(EXIT_REQUEUE, "vcluster: %s" % requeue(error))
     except Exception as error:  # noqa: BLE001 - any unexpected error: Torque should retry, and administrators read the traceback
         syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_ERR, traceback.format_exc())
         return _report_exit(EXIT_REQUEUE, "vcluster: a fault in %s: %r; it is in the host's log" % (script, error))
@@ -64,14 +65,6 @@ def _run_script(script: str, call: ScriptCall, settings_file: str) -> None:
     if call.is_ours:
         check_job_id(call)
         SCRIPT_HANDLERS[script](call, read_script_settings(settings_file))
-
-
-def _run_filter(arguments: List[str], environment: Mapping[str, str], settings_file: str) -> None:
-    """Copy the script from stdin to stdout byte by byte, with the request added."""
-    script = sys.stdin.buffer.read().decode("latin-1")
-    given = filter_submission(arguments, script, read_script_settings(settings_file), environment)
-    sys.stdout.buffer.write(given.encode("latin-1"))
-    sys.stdout.buffer.flush()
 
 
 def _report_exit(code: int, text: str) -> int:

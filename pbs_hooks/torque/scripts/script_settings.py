@@ -15,6 +15,7 @@ from pbs_hooks.kit.hook_settings import (
     seconds_between,
 )
 from pbs_hooks.kit.sbf_client import SbfAddress
+from virtcloud.jobs.host_names import element_of_host
 
 MAX_PATIENCE_S = 260
 """Torque kills a script ten seconds before its ``$prologalarm`` (300 s); before that the script withdraws its request.
@@ -48,7 +49,7 @@ class ScriptSettings(NamedTuple):
 
     def element(self, host: str) -> str:
         """Return SBF's name of a Torque host: from ``hosts``, or the name up to the first dot."""
-        return self.hosts.get(host) or host.partition(".")[0].lower()
+        return element_of_host(host, self.hosts)
 
 
 def _read_path(value: object) -> str:

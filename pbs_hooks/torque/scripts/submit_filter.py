@@ -1,8 +1,9 @@
 """The submit filter of qsub: rejects invalid requests, and writes valid ones into the script so that hosts see them."""
 
+import sys
 from typing import Mapping, Optional, Sequence
 
-from pbs_hooks.torque.scripts.script_settings import ScriptSettings
+from pbs_hooks.torque.scripts.script_settings import ScriptSettings, read_script_settings
 from virtcloud.jobs.request import parse_request
 from virtcloud.jobs.request_values import RequestError
 from virtcloud.jobs.torque_request import (
@@ -19,6 +20,14 @@ from virtcloud.jobs.torque_request import (
 PREFIX_VARIABLE = "PBS_DPREFIX"
 MAX_REQUEST_CHARACTERS = 1024
 """Torque passes 2 kB of resources to a prologue and drops the rest."""
+
+
+def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], settings_file: str) -> None:
+    """Copy the script from stdin to stdout byte by byte, with the request added."""
+    script = sys.stdin.buffer.read().decode("latin-1")
+    given = filter_submission(arguments, script, read_script_settings(settings_file), environment)
+    sys.stdout.buffer.write(given.encode("latin-1"))
+    sys.stdout.buffer.flush()
 
 
 def filter_submission(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtcloud.jobs.host_names import parse_nodefile
 from virtcloud.jobs.openpbs_request import Chunk
 from virtcloud.jobs.request import parse_request
 from virtcloud.jobs.request_values import RequestError
@@ -14,7 +15,6 @@ from virtcloud.jobs.torque_request import (
     add_request_directive,
     admit_torque_job,
     find_request,
-    parse_nodefile,
     parse_nodes,
     parse_resources,
     parse_submission,

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from virtcloud.testing.fakepbs.interpreter.events import EVENTS, PARAMETERS, SERVER_EVENTS
+from virtcloud.testing.fakepbs.interpreter.pbs_events import EVENTS, PARAMETERS, SERVER_EVENTS
 
 ALARM_S = 30.0
 """PBS's default alarm in seconds."""

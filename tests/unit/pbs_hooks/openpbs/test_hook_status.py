@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from pbs_hooks.openpbs import hook_status
+from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind
 from virtcloud.model.views import ElementView
 
@@ -40,7 +41,7 @@ def test_a_server_that_sent_nothing_yet_waits_for_nobody() -> None:
 def test_hosts_have_lower_case_names_up_to_the_dot() -> None:
     """Unless the setting says another name."""
     names = {"node7": "brno-h1"}
-    assert [hook_status.element_of(one, names) for one in ("N1.example.org", "node7")] == ["n1", "brno-h1"]
+    assert [element_of_host(one, names) for one in ("N1.example.org", "node7")] == ["n1", "brno-h1"]
 
 
 def test_each_host_says_what_is_wrong_with_it() -> None:

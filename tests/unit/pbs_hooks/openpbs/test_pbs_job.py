@@ -9,9 +9,9 @@ from pbs_hooks.openpbs.hooks.pbs_job import (
     REASON_VARIABLE,
     REPORTED_VARIABLE,
     format_reason,
-    parse_exec_vnode,
     read_unreported_reason,
 )
+from virtcloud.jobs.host_names import parse_exec_vnode
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from batch_fakes.scripted_sbf import ScriptedSbf, problem
 
-from pbs_hooks.kit.hook_settings import SERVER_SETTINGS, ServerSettings, validate_settings
+from pbs_hooks.kit.hook_settings import validate_settings
 from pbs_hooks.openpbs.hooks import runjob
+from pbs_hooks.openpbs.hooks.openpbs_settings import SERVER_SETTINGS, ServerSettings
 from pbs_hooks.openpbs.hooks.runjob import jobobit
 from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent
 

@@ -3,27 +3,27 @@
 import types
 from typing import Any, Dict, List
 
-from . import environment, errors, events, values
-from .attributes import CUSTOM_TYPES
+from . import pbs_events, pbs_values
+from .attributes import CUSTOM_TYPES, pbs_env
 from .objects import PbsEvent, PbsJob, PbsServer, PbsVnode, Resources
 from .rules import SetRules
 
 TYPES = (
-    values.select,
-    values.place,
-    values.hold_types,
-    values.exec_host,
-    values.exec_vnode,
-    values.vchunk,
-    values.pbs_bool,
-    values.pbs_int,
-    values.pbs_str,
-    values.pbs_float,
-    values.pbs_list,
-    values.duration,
-    values.size,
-    values.vnode_state,
-    environment.pbs_env,
+    pbs_values.select,
+    pbs_values.place,
+    pbs_values.hold_types,
+    pbs_values.exec_host,
+    pbs_values.exec_vnode,
+    pbs_values.vchunk,
+    pbs_values.pbs_bool,
+    pbs_values.pbs_int,
+    pbs_values.pbs_str,
+    pbs_values.pbs_float,
+    pbs_values.pbs_list,
+    pbs_values.duration,
+    pbs_values.size,
+    pbs_values.vnode_state,
+    pbs_env,
 )
 
 
@@ -61,12 +61,12 @@ class HookStage:
             "job_list": {one["id"]: self._job(one) for one in told["job_list"]},
             "progname": told["progname"],
             "argv": list(told["argv"]),
-            "env": environment.pbs_env(dict(told["env"]), generic=True),
+            "env": pbs_env(dict(told["env"]), generic=True),
             "pid": 1,
         }
         facts = {name: told[name] for name in ("requestor", "requestor_host", "hook_name")}
         facts.update(hook_type="site", freq=None)
-        wanted = {name: all_parameters[name] for name in events.PARAMETERS[told["kind"]]}
+        wanted = {name: all_parameters[name] for name in pbs_events.PARAMETERS[told["kind"]]}
         return PbsEvent(self.rules, self.rules.number, facts, wanted)
 
 
@@ -80,9 +80,9 @@ def _readonly(made: Any) -> Any:
 def build_module(stage: HookStage, told: Dict[str, Any]) -> types.ModuleType:
     """Return the module ``pbs`` for a run."""
     made = types.ModuleType("pbs")
-    for table in (events.constants(), events.LOG_LEVELS, events.JOB_STATES, values.NAMED):
+    for table in (pbs_events.constants(), pbs_events.LOG_LEVELS, pbs_events.JOB_STATES, pbs_values.NAMED):
         made.__dict__.update(table)
-    made.__dict__.update({one.__name__: one for one in TYPES + errors.ALL})
+    made.__dict__.update({one.__name__: one for one in TYPES + pbs_values.EXCEPTIONS})
     made.__dict__.update(
         event=lambda: stage.event,
         server=lambda: stage.server,
@@ -90,7 +90,7 @@ def build_module(stage: HookStage, told: Dict[str, Any]) -> types.ModuleType:
         hook_config_filename=told["config_file"],
         logmsg=lambda level, text: stage.log.append([int(level), str(text)]),
         logjobmsg=lambda identifier, text: stage.job_log.append([str(identifier), str(text)]),
-        size_to_kbytes=values.size_to_kbytes,
+        size_to_kbytes=pbs_values.size_to_kbytes,
         pbs_conf=dict(told["pbs_conf"]),
     )
     return made

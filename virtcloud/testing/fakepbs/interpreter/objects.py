@@ -2,16 +2,16 @@
 
 from typing import Any, Dict, List
 
-from .attributes import JOB, RESOURCE_LISTS, RESOURCES
-from .environment import pbs_env
-from .errors import (
+from .attributes import JOB, RESOURCE_LISTS, RESOURCES, pbs_env
+from .pbs_events import ALL_MOM_EVENTS
+from .pbs_values import (
     BadAttributeValueError,
     EventIncompatibleError,
     UnsetAttributeNameError,
     UnsetResourceNameError,
+    pbs_str,
+    vnode_state,
 )
-from .events import ALL_MOM_EVENTS
-from .values import pbs_str, vnode_state
 
 
 class Attributes:

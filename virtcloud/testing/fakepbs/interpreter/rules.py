@@ -4,9 +4,8 @@ import time
 from typing import Any
 
 from .attributes import SETTABLE_IN_REQUEST
-from .errors import BadAttributeValueError, BadAttributeValueTypeError, BadResourceValueTypeError
-from .events import CHANGES_THE_REQUEST, EVENTS, SETS_JOBS, SETS_VNODES, SETTABLE_AT_RUNJOB
-from .values import PbsText
+from .pbs_events import CHANGES_THE_REQUEST, EVENTS, SETS_JOBS, SETS_VNODES, SETTABLE_AT_RUNJOB
+from .pbs_values import BadAttributeValueError, BadAttributeValueTypeError, BadResourceValueTypeError, PbsText
 
 AT_RUNJOB = (
     "Can only set job's (%s) attribute, or a vnode's (state) attribute under RUNJOB event - got <%%s>"

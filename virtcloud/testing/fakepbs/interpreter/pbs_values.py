@@ -1,9 +1,46 @@
-"""The types of attributes and resources (hook guide, "Types"): accepted values and notation."""
+"""The types of attributes and resources (hook guide, "Types"), and the exceptions of PBS's module ("Exceptions")."""
 
 import re
 from typing import Any, Optional
 
-from .errors import BadAttributeValueError, BadResourceValueError
+
+class EventIncompatibleError(AttributeError):
+    """The event does not have this parameter."""
+
+
+class UnsetAttributeNameError(Exception):
+    """No attribute has this name."""
+
+
+class BadAttributeValueTypeError(Exception):
+    """The value has the wrong type for the attribute."""
+
+
+class BadAttributeValueError(Exception):
+    """The attribute does not accept this value, or is read-only."""
+
+
+class UnsetResourceNameError(Exception):
+    """No resource has this name."""
+
+
+class BadResourceValueTypeError(Exception):
+    """The value has the wrong type for the resource."""
+
+
+class BadResourceValueError(Exception):
+    """The resource does not accept this value."""
+
+
+EXCEPTIONS = (
+    EventIncompatibleError,
+    UnsetAttributeNameError,
+    BadAttributeValueTypeError,
+    BadAttributeValueError,
+    UnsetResourceNameError,
+    BadResourceValueTypeError,
+    BadResourceValueError,
+)
 
 
 class PbsText:

@@ -1,0 +1,151 @@
+"""Settings of the server hook and of the MoM hook."""
+
+from collections import OrderedDict
+from typing import Mapping, NamedTuple, Optional
+
+from pbs_hooks.kit.hook_settings import (
+    SettingKey,
+    read_address,
+    read_duration,
+    read_names,
+    read_optional_path,
+    read_path,
+    read_settings,
+    seconds_between,
+)
+
+
+class ServerSettings(NamedTuple):
+    """Settings of the server hook; times are in seconds."""
+
+    sbf: str
+    token_file: Optional[str]
+    ca_file: Optional[str]
+    longest_walltime: int
+    images: Optional[str]
+    timeout: float
+    breaker: float
+    retry_after: int
+    setup: int
+    hosts: Mapping[str, str]
+
+
+class MomSettings(NamedTuple):
+    """Settings of the MoM hook; times are in seconds."""
+
+    socket: str
+    patience: float
+    removal: float
+
+
+HOSTS_SETTING = SettingKey(
+    "an object of PBS's names of hosts and SBF's",
+    read_names,
+    {},
+    "Hosts that the two call by other names; without it, PBS's name up to the first dot.",
+)
+_PATH = "a path that starts with /, or null"
+SERVER_SETTINGS = OrderedDict(
+    [
+        (
+            "sbf",
+            SettingKey(
+                "SBF's address: https://host, http://host:port or unix:///path", read_address, None, "Where SBF is."
+            ),
+        ),
+        (
+            "token_file",
+            SettingKey(
+                _PATH, read_optional_path, "/etc/virtcloud/pbs.token", "Its token (role scheduler), readable by root."
+            ),
+        ),
+        (
+            "ca_file",
+            SettingKey(
+                _PATH, read_optional_path, None, "The authority that signed SBF's certificate; null: this machine's."
+            ),
+        ),
+        (
+            "longest_walltime",
+            SettingKey("hours:minutes:seconds", read_duration, "168:00:00", "For jobs with a cluster."),
+        ),
+        (
+            "images",
+            SettingKey(
+                "a folder that starts with /, or null",
+                read_optional_path,
+                None,
+                "Images are looked up there at submission.",
+            ),
+        ),
+        (
+            "timeout",
+            SettingKey("seconds from 0.1 to 2", seconds_between(0.1, 2), 2.0, "What all calls of one event may take."),
+        ),
+        (
+            "breaker",
+            SettingKey(
+                "seconds from 1 to 3600", seconds_between(1, 3600), 60, "No call for so long after a wait in vain."
+            ),
+        ),
+        (
+            "retry_after",
+            SettingKey(
+                "seconds from 1 to 86400",
+                seconds_between(1, 86400),
+                120,
+                "Until a job that could not start is tried again.",
+            ),
+        ),
+        (
+            "setup",
+            SettingKey(
+                "seconds from 30 to 3600",
+                seconds_between(30, 3600),
+                600,
+                "What a cluster may take to start; in its lease.",
+            ),
+        ),
+        ("hosts", HOSTS_SETTING),
+    ]
+)  # type: Mapping[str, SettingKey]
+MOM_SETTINGS = OrderedDict(
+    [
+        (
+            "socket",
+            SettingKey(
+                "a path that starts with /", read_path, "/run/virtcloud/agent.sock", "Where the host's agent listens."
+            ),
+        ),
+        (
+            "patience",
+            SettingKey(
+                "seconds from 1 to 570, below the hook's alarm",
+                seconds_between(1, 570),
+                540,
+                "What the first host waits for the cluster.",
+            ),
+        ),
+        (
+            "removal",
+            SettingKey(
+                "seconds from 0 to 570, below the hook's alarm",
+                seconds_between(0, 570),
+                30,
+                "What a job's end waits on a host until nothing of the cluster is there; then it ends all the same.",
+            ),
+        ),
+        ("hosts", HOSTS_SETTING),
+    ]
+)  # type: Mapping[str, SettingKey]
+
+
+def read_server_settings(file: Optional[str]) -> ServerSettings:
+    """Read the settings of the server hook; raises SettingsError."""
+    return ServerSettings(**read_settings(file, SERVER_SETTINGS))
+
+
+def read_mom_settings(file: Optional[str]) -> MomSettings:
+    """Read the settings of the MoM hook; raises SettingsError. The server hook alone uses the host names."""
+    found = read_settings(file, MOM_SETTINGS)
+    return MomSettings(found["socket"], found["patience"], found["removal"])
