@@ -61,7 +61,7 @@ class SbfAnswer(NamedTuple):
     document: Any
 
     @property
-    def well(self) -> bool:
+    def ok(self) -> bool:
         """Whether SBF did what it was asked."""
         return self.status < FIRST_ERROR_STATUS
 

@@ -99,7 +99,7 @@ def _check_hooks(found: ServerState, parts: HookSources) -> Iterator[HookFinding
             continue
         try:
             wanted = install.build_wanted_hook(kind, parts, RequestedSettings(), found)
-            differs = [one.says for one in server_state.compute_installation((), [wanted], found)]
+            differs = [one.description for one in server_state.compute_installation((), [wanted], found)]
         except VirtcloudError as error:
             yield HookFinding(f"hook {name}", good=False, seen=str(error))
             continue
@@ -151,7 +151,7 @@ def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
 def _check_hosts(
     server: QmgrServer, keys: Mapping[str, Any], elements: Iterable[ElementView], now: datetime
 ) -> Iterator[HookFinding]:
-    nodes = list(parse_qmgr_list(server.ask("list node @default")))
+    nodes = list(parse_qmgr_list(server.run_line("list node @default")))
     wrong = list(find_host_faults(nodes, keys.get("hosts", {}), elements, now))
     for host, text in wrong:
         yield HookFinding(f"host {host}", good=False, seen=text)

@@ -127,7 +127,7 @@ def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> 
         try:
             qmgr.apply_change(server, change)
         except Refused as error:
-            if not change.says.startswith("delete resource "):
+            if not change.description.startswith("delete resource "):
                 raise
             kept.append(str(error))
     return kept

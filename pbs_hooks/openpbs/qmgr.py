@@ -70,10 +70,10 @@ COMMAND_TIMEOUT_S = 60.0
 class QmgrServer(Protocol):
     """The operations of a PBS server that an installer needs."""
 
-    def ask(self, line: str) -> str:
+    def run_line(self, line: str) -> str:
         """Return the output of ``qmgr`` for a line."""
 
-    def put(self, hook: str, kind: str, text: str) -> None:
+    def import_text(self, hook: str, kind: str, text: str) -> None:
         """Import the program or the settings of a hook."""
 
 
@@ -83,7 +83,7 @@ class Qmgr:
 
     place: PbsInstallation
 
-    def ask(self, line: str) -> str:
+    def run_line(self, line: str) -> str:
         """Return the output of ``qmgr`` for a line."""
         done = self._run(["-c", line])
         said = f"{done.stdout}\n{done.stderr}".strip()
@@ -104,13 +104,13 @@ class Qmgr:
             raise Refused(f"qmgr -c '{line}': the PBS server said: {_join_lines(said)}")
         return done.stdout
 
-    def put(self, hook: str, kind: str, text: str) -> None:
+    def import_text(self, hook: str, kind: str, text: str) -> None:
         """Import the program or the settings of a hook.
 
         Settings are JSON: PBS derives the format from the file name.
         """
         with _write_temporary(text, ".py" if kind == PROGRAM_TYPE else ".json") as path:
-            self.ask(f"import hook {hook} {kind} default {path}")
+            self.run_line(f"import hook {hook} {kind} default {path}")
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         command = [str(self.place.program("qmgr")), *words]
@@ -143,9 +143,9 @@ def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
 
 def read_server_state(server: QmgrServer) -> ServerState:
     """Read the resources and our hooks from the server."""
-    hooks = {name: one for name, one in parse_qmgr_list(server.ask("list hook")).items() if name in HOOK_EVENTS}
+    hooks = {name: one for name, one in parse_qmgr_list(server.run_line("list hook")).items() if name in HOOK_EVENTS}
     return ServerState(
-        parse_resources(server.ask("list resource")),
+        parse_resources(server.run_line("list resource")),
         {
             name: InstalledHook(name, one, _export(server, name, PROGRAM_TYPE), _export(server, name, SETTINGS_TYPE))
             for name, one in hooks.items()
@@ -154,7 +154,7 @@ def read_server_state(server: QmgrServer) -> ServerState:
 
 
 def _export(server: QmgrServer, hook: str, kind: str) -> str:
-    return server.ask(f"export hook {hook} {kind} default")
+    return server.run_line(f"export hook {hook} {kind} default")
 
 
 def apply_change(server: QmgrServer, change: InstallationChange) -> None:
@@ -162,9 +162,9 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
     for request in change.requests:
         match request:
             case QmgrLine(line):
-                server.ask(line)
+                server.run_line(line)
             case QmgrImport(hook, kind, text):
-                server.put(hook, kind, text)
+                server.import_text(hook, kind, text)
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")

@@ -153,7 +153,7 @@ class QmgrImport:
 class InstallationChange:
     """One change: its description for people, and its requests to qmgr in order."""
 
-    says: str
+    description: str
     requests: tuple[QmgrLine | QmgrImport, ...]
 
 

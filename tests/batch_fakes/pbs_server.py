@@ -33,16 +33,16 @@ CGROUPS = """Hook pbs_cgroups
 
 @dataclass
 class FakePbsServer:
-    """Keeps hooks and resources; ``told`` is every line that changed something, in order."""
+    """Keeps hooks and resources; ``changes`` is every line that changed something, in order."""
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)
     files: dict[tuple[str, str], str] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     busy: bool = False
     dies_at: int | None = None
 
-    def ask(self, line: str) -> str:
+    def run_line(self, line: str) -> str:
         verb, kind, *rest = line.split(maxsplit=3)
         if verb == "list":
             return self._hooks() if kind == "hook" else self._resources()
@@ -54,14 +54,14 @@ class FakePbsServer:
         self._change(verb, kind, *rest)
         return ""
 
-    def put(self, hook: str, kind: str, text: str) -> None:
+    def import_text(self, hook: str, kind: str, text: str) -> None:
         self._tell(f"import hook {hook} {kind}")
         self.files[hook, kind] = text
 
     def _tell(self, line: str) -> None:
-        if self.dies_at == len(self.told):
+        if self.dies_at == len(self.changes):
             raise Refused("the installer was killed here")
-        self.told.append(line)
+        self.changes.append(line)
 
     def _change(self, verb: str, kind: str, name: str, words: str = "") -> None:
         kept = self.hooks if kind == "hook" else self.resources

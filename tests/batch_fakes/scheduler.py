@@ -16,10 +16,10 @@ SERVER = SchedulerServer("pbssrv", empty=False)
 SPEC = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
 
 
-def job(number: int, standing: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **facts: object) -> SchedulerJob:
+def job(number: int, phase: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **facts: object) -> SchedulerJob:
     """A job that wants a cluster, with an hour of walltime."""
-    given = {"walltime_s": 3600, "wants_cluster": True, "words": f"is {standing}", **facts}
-    return SchedulerJob(key=job_cluster_key(str(number), SERVER), standing=standing, attempt=attempt, **given)  # type: ignore[arg-type]
+    given = {"walltime_s": 3600, "wants_cluster": True, "description": f"is {phase}", **facts}
+    return SchedulerJob(key=job_cluster_key(str(number), SERVER), phase=phase, attempt=attempt, **given)  # type: ignore[arg-type]
 
 
 def cluster(
@@ -62,7 +62,7 @@ class FakeScheduler:
         self._check()
         self.asked.append(set(asked))
         gone = {job_cluster_key(one, server): job(int(one), JobPhase.GONE, None) for one in asked}
-        return gone | {key: one for key, one in self.known.items() if key in gone or one.standing is JobPhase.RUNNING}
+        return gone | {key: one for key, one in self.known.items() if key in gone or one.phase is JobPhase.RUNNING}
 
     def nodes(self) -> Collection[str]:
         self._check()

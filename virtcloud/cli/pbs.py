@@ -141,13 +141,13 @@ def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: 
     if changes and dry_run and not as_json:
         click.echo("dry run; these changes would be made:")
     for change in () if as_json else changes:
-        click.echo(change.says)
+        click.echo(change.description)
     return () if dry_run else changes
 
 
 def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
     """Print changes as JSON; ``done`` is whether they were made."""
-    click.echo(json.dumps({"done": not dry_run, "changes": [one.says for one in changes]}, indent=2))
+    click.echo(json.dumps({"done": not dry_run, "changes": [one.description for one in changes]}, indent=2))
 
 
 def _read_settings_file(path: Path) -> Mapping[str, Mapping[str, Any]]:

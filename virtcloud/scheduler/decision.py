@@ -64,7 +64,7 @@ class Doubt:
     """The start of a doubt (monotonic seconds), the number of observations in a row, and the last reason."""
 
     since: float
-    times: int
+    observations: int
     why: str
 
 
@@ -78,7 +78,7 @@ SCRIPT_START_S = 900
 class DoubtRules:
     """The observations and seconds after which a doubt is acted upon; longer if the batch system has no job at all."""
 
-    looks: int = 2
+    observations: int = 2
     grace_s: float = 120.0
     grace_empty_s: float = 900.0
 
@@ -120,7 +120,7 @@ def decide(seen: Observation, memory: DoubtMemory, now: float, rules: DoubtRules
     sure = {
         about: doubt
         for about, doubt in remembered.items()
-        if doubt.times >= rules.looks and now - doubt.since >= graces[about.subject]
+        if doubt.observations >= rules.observations and now - doubt.since >= graces[about.subject]
     }
     clusters = [(one, doubt.why) for one, doubt in sure.items() if one.subject is DoubtSubject.CLUSTER]
     ends = tuple(ClusterEnd(one.key, one.attempt, why, one.owner) for one, why in clusters)
@@ -133,7 +133,7 @@ def decide(seen: Observation, memory: DoubtMemory, now: float, rules: DoubtRules
 
 
 def _extend_doubt(before: Doubt | None, why: str, now: float) -> Doubt:
-    return Doubt(now, 1, why) if before is None else Doubt(before.since, before.times + 1, why)
+    return Doubt(now, 1, why) if before is None else Doubt(before.since, before.observations + 1, why)
 
 
 def _find_doubts(seen: Observation) -> Iterator[tuple[DoubtKey, str]]:
@@ -145,31 +145,35 @@ def _find_doubts(seen: Observation) -> Iterator[tuple[DoubtKey, str]]:
         if why:
             yield DoubtKey(DoubtSubject.CLUSTER, key, cluster.attempt, cluster.spec.owner), why
     for key, job in seen.jobs.items():
-        if not job.wants_cluster or job.standing is not JobPhase.RUNNING:
+        if not job.wants_cluster or job.phase is not JobPhase.RUNNING:
             continue
         if key not in wanted:
             yield (
                 DoubtKey(DoubtSubject.JOB, key, job.attempt or 0),
-                f"job {key} {job.words}, and there is no cluster of it",
+                f"job {key} {job.description}, and there is no cluster of it",
             )
-        elif not job.begun and wanted[key].state is ClusterState.ACTIVE:
-            why = f"job {key} {job.words}, its cluster is up, and its script does not begin: qrerun -W force {key}"
+        elif not job.script_started and wanted[key].state is ClusterState.ACTIVE:
+            why = (
+                f"job {key} {job.description}, its cluster is up, and its script does not begin: qrerun -W force {key}"
+            )
             yield DoubtKey(DoubtSubject.START, key, job.attempt or 0), why
 
 
 def _find_objection(cluster: ClusterView, job: SchedulerJob) -> str | None:
     """Return why a cluster does not belong to its job any more, or None."""
-    if job.standing in {JobPhase.PENDING, JobPhase.GONE}:
-        return f"job {job.key} {job.words}"
-    if job.standing is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
-        return f"job {job.key} {job.words} as its attempt {job.attempt}, the cluster is of attempt {cluster.attempt}"
+    if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
+        return f"job {job.key} {job.description}"
+    if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
+        return (
+            f"job {job.key} {job.description} as its attempt {job.attempt}, the cluster is of attempt {cluster.attempt}"
+        )
     return None
 
 
 def _alert_unreadable_jobs(seen: Observation) -> Iterator[Alert]:
     for key, job in seen.jobs.items():
-        if job.standing is JobPhase.UNREADABLE:
-            yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.words}; its cluster is left alone")
+        if job.phase is JobPhase.UNREADABLE:
+            yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.description}; its cluster is left alone")
 
 
 EXTEND_BELOW_S = 120
@@ -180,7 +184,7 @@ EXTEND_TO_S = 900
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:
     """Return the seconds from now that a cluster's lease must last, or None if it lasts long enough."""
-    running = job.standing is JobPhase.RUNNING and cluster.state in WANTED_STATES
+    running = job.phase is JobPhase.RUNNING and cluster.state in WANTED_STATES
     if not running or cluster.attempt < (job.attempt or 0):
         return None
     remaining = max(job.walltime_s - job.used_s, 0)

@@ -27,7 +27,7 @@ class JobAnswerer(Protocol):
     def server(self) -> SchedulerServer:
         """Return the server that answers. Raises SchedulerUnavailable."""
 
-    def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+    def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
         """Return the server's statement about a job; ``names`` are SBF's names of nodes.
 
         Raises SchedulerUnavailable.
@@ -62,7 +62,7 @@ def answer_questions(
             beat()
             number = parse_job_number(key, server)
             if number is not None:
-                word = answers.word(number, server, names)
+                word = answers.describe_job(number, server, names)
                 asked.send_job_statement(key, word)
                 log.info("job_answered", job=key, runs=word.runs, owner=word.owner, hosts=",".join(word.hosts))
     except NotFound as error:

@@ -57,7 +57,7 @@ class ReconciliationJournal:
         """The last actions, oldest first."""
         return tuple(self._deeds)
 
-    def tell(self, alerts: Iterable[Alert], at: datetime) -> None:
+    def update_alerts(self, alerts: Iterable[Alert], at: datetime) -> None:
         """Replace the current alerts; log those that are new and those that are over."""
         now = {(one.name, one.about): one for one in alerts}
         for key in [one for one in self._since if one not in now]:
@@ -69,7 +69,7 @@ class ReconciliationJournal:
             since = self._since[key].since if key in self._since else at
             self._since[key] = AlertView(name=one.name, about=one.about, text=one.text, since=since)
 
-    def done(self, what: str, key: ClusterKey, attempt: int, why: str, at: datetime) -> None:
+    def record_action(self, what: str, key: ClusterKey, attempt: int, why: str, at: datetime) -> None:
         """Log and keep an action on a cluster."""
         self._log.info(f"cluster_{what}", cluster=key, attempt=attempt, why=why)
         self._deeds.append(ReconciliationAction(at=at, what=what, cluster=key, attempt=attempt, why=why))
@@ -140,25 +140,27 @@ class JobReconciler:
         self._alerts: tuple[Alert, ...] = ()
         self._last_good: datetime | None = None
 
-    def round(self) -> ReconciliationReport:
+    def run_round(self) -> ReconciliationReport:
         """Run one round and return its report. Raises no exception."""
         at = self._clocks.now()
         seen: ServerObservation | None = None
         try:
             seen = observe(self._scheduler, self._clusters)
-            self._alerts = (*self._settle(seen.seen), *self._others())
-            self._journal.tell(self._alerts, at)
+            self._alerts = (*self._act(seen.seen), *self._others())
+            self._journal.update_alerts(self._alerts, at)
             self._last_good = at
         except SchedulerUnavailable as error:
-            self._blind(Alert(AlertName.SCHEDULER_SILENT, "scheduler", str(error)), at)
+            self._record_failure(Alert(AlertName.SCHEDULER_SILENT, "scheduler", str(error)), at)
         except VirtcloudError as error:
-            self._blind(Alert(AlertName.SBF_SILENT, "sbf", str(error)), at)
+            self._record_failure(Alert(AlertName.SBF_SILENT, "sbf", str(error)), at)
         except Exception as error:  # noqa: BLE001 - an unexpected error becomes an alert, and the next round tries again
             self._log.exception("fault")
-            self._blind(Alert(AlertName.FAULT, "reconciliation", f"{type(error).__name__}: {error}; see the log"), at)
+            self._record_failure(
+                Alert(AlertName.FAULT, "reconciliation", f"{type(error).__name__}: {error}; see the log"), at
+            )
         return self._report(seen, at)
 
-    def _settle(self, seen: Observation) -> Iterator[Alert]:
+    def _act(self, seen: Observation) -> Iterator[Alert]:
         """Act on a complete observation; yield alerts."""
         verdict = decide(seen, self._memory, self._clocks.monotonic(), self._rules)
         self._memory = verdict.memory
@@ -171,10 +173,10 @@ class JobReconciler:
             if wanted is not None:
                 yield from self._extend(cluster, wanted)
 
-    def _blind(self, alert: Alert, at: datetime) -> None:
+    def _record_failure(self, alert: Alert, at: datetime) -> None:
         """Delete doubts after a failed observation. Earlier alerts stay, since nothing shows that they are over."""
         self._memory = {}
-        self._journal.tell((*self._alerts, alert), at)
+        self._journal.update_alerts((*self._alerts, alert), at)
 
     def _end(self, end: ClusterEnd) -> Iterator[Alert]:
         try:
@@ -185,7 +187,7 @@ class JobReconciler:
             text = f"cluster {end.key} is to be ended, since {end.why}, and could not be: {error}"
             yield Alert(AlertName.CLUSTER_NOT_ENDED, end.key, text)
         else:
-            self._journal.done("ended", end.key, end.attempt, end.why, self._clocks.now())
+            self._journal.record_action("ended", end.key, end.attempt, end.why, self._clocks.now())
 
     def _extend(self, cluster: ClusterView, seconds: float) -> Iterator[Alert]:
         key, attempt = cluster.key, cluster.attempt
@@ -198,7 +200,7 @@ class JobReconciler:
             yield Alert(AlertName.LEASE_NOT_EXTENDED, key, text)
         else:
             why = f"to {seconds:g} s from now, for its job's walltime"
-            self._journal.done("extended", key, attempt, why, self._clocks.now())
+            self._journal.record_action("extended", key, attempt, why, self._clocks.now())
 
     def _report(self, seen: ServerObservation | None, at: datetime) -> ReconciliationReport:
         now = self._clocks.monotonic()
@@ -207,7 +209,7 @@ class JobReconciler:
                 subject=about.subject,
                 key=about.key,
                 attempt=about.attempt,
-                looks=doubt.times,
+                looks=doubt.observations,
                 seconds=now - doubt.since,
                 why=doubt.why,
             )

@@ -27,17 +27,17 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerJob:
-    """A job: ``words`` describe its state, ``attempt`` counts its runs (None if the batch system does not count).
+    """A job: ``description`` is its state in words, ``attempt`` counts its runs (None if the system does not count).
 
-    ``wants_cluster``: the job requested a cluster; ``begun``: its script was started. Times are in seconds.
+    ``wants_cluster``: the job requested a cluster; ``script_started``: its script was started. Times are in seconds.
     """
 
     key: ClusterKey
-    standing: JobPhase
-    words: str
+    phase: JobPhase
+    description: str
     attempt: int | None = None
     wants_cluster: bool = False
-    begun: bool = True
+    script_started: bool = True
     walltime_s: int = 0
     used_s: int = 0
 

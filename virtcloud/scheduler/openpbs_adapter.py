@@ -112,15 +112,15 @@ def _parse_gone_job(line: str, ended: CommandResult, server: SchedulerServer) ->
 def _parse_job(number: str, facts: Mapping[str, Any], server: SchedulerServer) -> SchedulerJob:
     if not isinstance(facts, dict):
         raise ValueError(number)  # noqa: TRY004 - as any other text that is no such document
-    standing, words = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
+    phase, words = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
     asked, used = (_as_mapping(facts.get(name)) for name in ("Resource_List", "resources_used"))
     return SchedulerJob(
         key=job_cluster_key(number, server),
-        standing=standing,
-        words=words,
+        phase=phase,
+        description=words,
         attempt=_parse_attempt(facts.get("run_version")),
         wants_cluster=job_states.REQUEST_RESOURCE in asked,
-        begun=facts.get("substate") != PRERUN_SUBSTATE,
+        script_started=facts.get("substate") != PRERUN_SUBSTATE,
         walltime_s=parse_seconds_or_zero(asked.get("walltime", 0)),
         used_s=parse_seconds_or_zero(used.get("walltime", 0)),
     )

@@ -51,11 +51,11 @@ def run_reconciliation(
 def _reconcile_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, stop: threading.Event, beat: Callable[[], None]
 ) -> None:
-    rounds = build_reconciler(keys, sbf, log)
+    reconciler = build_reconciler(keys, sbf, log)
     log.info("reconciling", scheduler=keys.kind, sbf=address)
     while True:
         beat()
-        report = rounds.round()
+        report = reconciler.run_round()
         status = SchedulerStatus(kind=keys.kind, sbf=address, interval_s=keys.interval, report=report)
         try:
             write_status(keys.status, status)

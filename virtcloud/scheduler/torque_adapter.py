@@ -70,13 +70,13 @@ def parse_job_word(
 ) -> JobStatement:
     """Parse ``qstat -x NUMBER`` to confirm a job. Raises SchedulerUnavailable, and ValueError if it is not XML."""
     job = parse_jobs(ended, server).get(job_cluster_key(number, server))
-    if job is None or job.standing is not JobPhase.RUNNING:
-        return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.words)
+    if job is None or job.phase is not JobPhase.RUNNING:
+        return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.description)
     element = next(one for one in _parse_xml(ended).iter("Job") if _find_text(one, "Job_Id").lower() == job.key)
     wanted = {one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}
     asked = find_request(wanted)
     if asked is None and "net" not in wanted:
-        return JobStatement(runs=False, words=f"{job.words}, and asked for no cluster")
+        return JobStatement(runs=False, words=f"{job.description}, and asked for no cluster")
     try:
         net = wanted.get("net") if asked is None else parse_request(asked).net
         return JobStatement(
@@ -88,10 +88,10 @@ def parse_job_word(
                 )
             ),
             network=None if net in {None, PRIVATE_NETWORK} else ClusterKey(str(net)),
-            words=job.words,
+            words=job.description,
         )
     except (BadInput, RequestError) as error:
-        return JobStatement(runs=False, words=f"{job.words}, and cannot have a cluster: {error}"[:1000])
+        return JobStatement(runs=False, words=f"{job.description}, and cannot have a cluster: {error}"[:1000])
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
@@ -125,11 +125,11 @@ def _parse_unknown_job(line: str, ended: CommandResult, server: SchedulerServer)
 
 
 def _parse_job(number: str, element: ET.Element, server: SchedulerServer) -> SchedulerJob:
-    standing, words = job_states.parse_phase(TORQUE_STATES, _find_text(element, "job_state"))
+    phase, words = job_states.parse_phase(TORQUE_STATES, _find_text(element, "job_state"))
     return SchedulerJob(
         key=job_cluster_key(number, server),
-        standing=standing,
-        words=words,
+        phase=phase,
+        description=words,
         wants_cluster=find_request({one.tag: one.text or "" for one in element.iterfind("Resource_List/*")})
         is not None,
         walltime_s=parse_seconds_or_zero(_find_text(element, "Resource_List/walltime")),
@@ -167,7 +167,7 @@ class TorqueScheduler:
         """Return all nodes."""
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
-    def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+    def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
         """Return the server's statement about a job. Raises SchedulerUnavailable, also if the output is not XML."""
         try:
             return parse_job_word(self._run(("qstat", "-x", number)), number, server, names)

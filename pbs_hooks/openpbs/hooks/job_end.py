@@ -49,13 +49,13 @@ def handle_preterm(event: MomEvent) -> None:
 def _cancel(event: MomEvent, *, last: bool) -> bool:
     """Send the cancellation; return whether no further try is needed."""
     try:
-        event.about("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
+        event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
         if last:
-            event.note("the deletion is left to the server and the reconciliation: %s" % error)
+            event.log_job("the deletion is left to the server and the reconciliation: %s" % error)
         return last
     except AgentRefused as error:
-        event.note("nothing is cancelled: %s" % error)
+        event.log_job("nothing is cancelled: %s" % error)
     return True
 
 
@@ -75,12 +75,12 @@ def handle_end(event: MomEvent) -> None:
 
 def _remove(event: MomEvent, wait: float) -> None:
     try:
-        answer = event.about("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
+        answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:
-        event.note("what is left is the server's and the reconciliation's to remove: %s" % error)
+        event.log_job("what is left is the server's and the reconciliation's to remove: %s" % error)
         return
     if wait and not answer.get("gone", True):
-        event.note("not all is gone yet: %s" % "; ".join(answer.get("missing") or []))
+        event.log_job("not all is gone yet: %s" % "; ".join(answer.get("missing") or []))
 
 
 def handle_host_startup(event: MomEvent) -> None:
@@ -96,6 +96,6 @@ def handle_host_periodic(event: MomEvent) -> None:
 
 def _report_running(event: MomEvent, clusters: List[List[Any]]) -> None:
     try:
-        event.tell({"do": "running", "clusters": clusters})
+        event.ask_about_host({"do": "running", "clusters": clusters})
     except (AgentUnreachable, AgentRefused) as error:
         event.log(str(error))

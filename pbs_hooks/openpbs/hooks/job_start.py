@@ -23,8 +23,8 @@ def wait_for_network(event: MomEvent) -> None:
     """Return when the network is up; raise UnwantedJob or PassingFault with the reason if it will not be."""
     waiting = _NetworkWait(event)
     try:
-        while not waiting.over():
-            waiting.ask()
+        while not waiting.is_over():
+            waiting.request_state()
     except KeyboardInterrupt:
         # PBS's alarm. A MoM kills the hook at the same moment; other callers may leave time for a message.
         raise PassingFault("the hook's alarm rang while the network was being made: %s" % waiting.missing) from None
@@ -40,13 +40,13 @@ class _NetworkWait:
         self._up = False
         self.missing = "nothing is known of it yet"
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Return whether the network is up; raise PassingFault when the time is over."""
         if not self._up and self._left() <= 0:
             raise PassingFault("the network is not up after %d s: %s" % (self._event.settings.patience, self.missing))
         return self._up
 
-    def ask(self) -> None:
+    def request_state(self) -> None:
         """Request the state once and act on the answer."""
         answer = self._answer()
         if answer is None:
@@ -55,7 +55,7 @@ class _NetworkWait:
         state, reason = answer.get("state"), str(answer.get("reason") or "no reason is given")
         if state == "up":
             self._up = True
-            self._event.note("the network is up after %d s" % (self._event.clock() - self._began))
+            self._event.log_job("the network is up after %d s" % (self._event.clock() - self._began))
         elif state == "cancelled":
             raise UnwantedJob(reason)
         elif state == "waiting":
@@ -65,16 +65,16 @@ class _NetworkWait:
 
     def _answer(self) -> Optional[Dict[str, Any]]:
         try:
-            answer = self._event.about("state", self._run, wait=min(REQUEST_WAIT_S, max(0.0, self._left())))
+            answer = self._event.ask_about_run("state", self._run, wait=min(REQUEST_WAIT_S, max(0.0, self._left())))
         except AgentUnreachable as error:
             if self._event.clock() - self._heard > AGENT_AWAY_S:
-                raise PassingFault(self._event.here(error)) from error
-            self._note(self._event.here(error))
+                raise PassingFault(self._event.name_host(error)) from error
+            self._note(self._event.name_host(error))
             return None
         except AgentRefused as error:
             if error.slug == BUSY_SLUG:
                 return None
-            raise PassingFault(self._event.here(error)) from error
+            raise PassingFault(self._event.name_host(error)) from error
         self._heard = self._event.clock()
         return answer
 
@@ -85,7 +85,7 @@ class _NetworkWait:
         """Log what is missing, if it changed."""
         if missing != self.missing:
             self.missing = missing
-            self._event.note("waits for the network: " + missing)
+            self._event.log_job("waits for the network: " + missing)
 
 
 BEGIN_TIMEOUT_S = 2.0
@@ -102,10 +102,10 @@ def handle_begin(event: MomEvent) -> None:
     if is_in_array(event.job):
         raise UnwantedJob("job arrays are not supported")
     try:
-        event.about("up", run, grace=BEGIN_TIMEOUT_S, head=run.head)
+        event.ask_about_run("up", run, grace=BEGIN_TIMEOUT_S, head=run.head)
     except (AgentUnreachable, AgentRefused) as error:
         _withdraw(event)
-        raise PassingFault(event.here(error)) from error
+        raise PassingFault(event.name_host(error)) from error
 
 
 def handle_prologue(event: MomEvent) -> None:
@@ -131,7 +131,7 @@ def handle_launch(event: MomEvent) -> None:
     elif event.before_script:
         raise PassingFault("the network was lost before the script could start: %s" % _describe_state(answer))
     else:  # a process that the script launches: no reason to rerun the whole job
-        event.note("the network is %s: %s" % (answer["state"], _describe_state(answer)))
+        event.log_job("the network is %s: %s" % (answer["state"], _describe_state(answer)))
 
 
 def _await_state(event: MomEvent) -> Dict[str, Any]:
@@ -139,14 +139,14 @@ def _await_state(event: MomEvent) -> Dict[str, Any]:
     ends = event.clock() + LAUNCH_TIMEOUT_S
     while True:
         try:
-            answer = event.about("state", event.run, wait=0)
+            answer = event.ask_about_run("state", event.run, wait=0)
             if answer["state"] != "waiting" or not event.before_script or event.clock() > ends:
                 return answer
         except AgentUnreachable as error:
             if event.clock() > ends:
-                raise PassingFault(event.here(error)) from error
+                raise PassingFault(event.name_host(error)) from error
         except AgentRefused as error:
-            raise PassingFault(event.here(error)) from error
+            raise PassingFault(event.name_host(error)) from error
         time.sleep(1)
 
 
@@ -164,6 +164,6 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 def _withdraw(event: MomEvent) -> None:
     """Remove this attempt at the agent without waiting; if the request fails, the next attempt replaces it."""
     try:
-        event.about("remove", event.run, wait=0, grace=1.0)
+        event.ask_about_run("remove", event.run, wait=0, grace=1.0)
     except (AgentUnreachable, AgentRefused) as error:
-        event.note("%s could not be taken back here: %s" % (event.run.cluster, error))
+        event.log_job("%s could not be taken back here: %s" % (event.run.cluster, error))

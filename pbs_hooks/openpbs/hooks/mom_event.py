@@ -44,22 +44,22 @@ class MomEvent:
         """Return whether the job's script has not started yet."""
         return int(self.job.substate or PRERUN_SUBSTATE) == PRERUN_SUBSTATE
 
-    def about(
+    def ask_about_run(
         self, do: str, run: HostRun, wait: Optional[float] = None, grace: float = 5.0, **more: Any
     ) -> Dict[str, Any]:
         """Send the agent a request about an attempt and return the answer. Raises AgentUnreachable and AgentRefused."""
         request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask_agent(self.settings.socket, request, wait=wait, grace=grace)
 
-    def tell(self, request: Dict[str, Any]) -> None:
+    def ask_about_host(self, request: Dict[str, Any]) -> None:
         """Send the agent a request about the host. Raises AgentUnreachable and AgentRefused."""
         ask_agent(self.settings.socket, request, grace=REPORT_TIMEOUT_S)
 
-    def here(self, error: Exception) -> str:
+    def name_host(self, error: Exception) -> str:
         """Return the message of an error with the name of this host."""
         return "host %s: %s" % (self.pbs.get_local_nodename(), error)
 
-    def note(self, text: str) -> None:
+    def log_job(self, text: str) -> None:
         """Write to the host's log under the job's id; ``tracejob`` shows it."""
         self.pbs.logjobmsg(str(self.job.id), "vcluster: " + text)
 

@@ -116,7 +116,7 @@ def _refuse(event: MomEvent, fault: StartFault) -> None:
     """Reject the start, report the reason, and delete, hold or requeue the job according to its fault."""
     fate, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
     message = "vcluster: %s%s" % (fault, fate.after)
-    event.note(str(fault) + fate.after)
+    event.log_job(str(fault) + fate.after)
     if fate.delete:
         job.delete()
     else:
@@ -145,4 +145,4 @@ def _write_to_owner(event: MomEvent, run: HostRun, message: str) -> None:
     try:
         append_line(str(path), run.user, message)
     except ChildError as error:
-        event.note("its owner could not be told: %s" % error)
+        event.log_job("its owner could not be told: %s" % error)

@@ -88,7 +88,7 @@ def end_attempt(event: ServerHookEvent, number: int) -> None:
     except SbfUnreachable as error:
         event.log("%s is left to the reconciliation to end: SBF cannot be asked: %s" % (name, error))
         return
-    if not answer.well and answer.status not in NOTHING_TO_END:
+    if not answer.ok and answer.status not in NOTHING_TO_END:
         event.alert("%s is left to the reconciliation to end: %s" % (name, answer.detail))
 
 
@@ -186,7 +186,7 @@ def _put(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
 
 def _join(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
     found = event.sbf.network(str(given.request.net))
-    if not found.well:
+    if not found.ok:
         return found
     joined = parse_network(found.document, given.run.key)
     if joined is None:
@@ -203,7 +203,7 @@ def _build_spec(event: ServerHookEvent, given: ClusterOrder, joined: Any) -> Dic
 def _refuse_taken_name(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> StartRefusal:
     name = str(given.request.name)
     found = event.sbf.network(name)
-    if not found.well or not found.document:
+    if not found.ok or not found.document:
         return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), SHORT_RETRY_S)
     text = "vcluster: %s%s" % (format_name_taken(name, found.document[0]["key"]), RETRY_SUFFIX)
     return StartRefusal(text, event.settings.retry_after)
@@ -214,11 +214,11 @@ def _let_attempt_fail(event: ServerHookEvent, given: ClusterOrder, answer: SbfAn
 
     Its hosts find that out and send the job back; the next attempt has a new number.
     """
-    if not answer.well:
+    if not answer.ok:
         event.sbf.end(given.run.key, given.attempt, given.run.owner)
     event.alert(
         "job %s: attempt %d is over (%s): its hosts will send it back"
-        % (given.run.key, given.attempt, answer.detail if not answer.well else answer.document.get("state"))
+        % (given.run.key, given.attempt, answer.detail if not answer.ok else answer.document.get("state"))
     )
 
 

@@ -37,7 +37,7 @@ RefusalRule = Callable[[SbfAnswer, RefusalContext, int], StartRefusal]
 
 def decide_refusal(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> Optional[StartRefusal]:
     """Return why the job cannot start now; None if it can, or if this attempt is over."""
-    if answer.well or is_attempt_over(answer):
+    if answer.ok or is_attempt_over(answer):
         return None
     return REFUSAL_RULES.get(answer.slug, _refuse_unexpected)(answer, asked, retry_after)
 
@@ -48,7 +48,7 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
     PBS counts a run when it sends the job to its host. If a later hook rejects, or files cannot be staged, PBS uses the
     number again. The number may then belong to an earlier request for other hosts.
     """
-    if answer.well:
+    if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None
         return state not in LIVE_STATES
     return answer.slug in {"gone", "other-spec"}

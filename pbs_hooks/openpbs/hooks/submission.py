@@ -144,7 +144,7 @@ def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner)
     except SbfUnreachable as error:
         event.log("network %s is looked up when the job runs: SBF cannot be asked: %s" % (name, error))
         return
-    if not answer.well or not isinstance(answer.document, list):
+    if not answer.ok or not isinstance(answer.document, list):
         event.log("network %s is looked up when the job runs: %s" % (name, answer.detail))
     elif request.net is None:
         _check_free(name, answer.document, whose.key)

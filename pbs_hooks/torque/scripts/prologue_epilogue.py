@@ -180,7 +180,7 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
     """Abort instead of requeueing a job that was deleted: a requeued job would run again."""
-    patience.in_vain = lambda: is_deleted(settings.socket, call)
+    patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield
     except ScriptExit as error:

@@ -39,7 +39,7 @@ class JobSbfClient:
     def next_attempt(self) -> int:
         """Return the number of this attempt: one more than SBF's last, since Torque does not count runs."""
         answer = self._ask("GET", self._path)
-        while not answer.well and answer.status != NOT_FOUND:
+        while not answer.ok and answer.status != NOT_FOUND:
             self._check(answer, ())
             answer = self._ask("GET", self._path)
         if answer.status == NOT_FOUND:
@@ -55,14 +55,14 @@ class JobSbfClient:
         while True:
             asked = spec()
             answer = self._ask("PUT", self._path, {"spec": asked, "attempt": attempt})
-            if answer.well:
+            if answer.ok:
                 return
             self._check(answer, asked["hosts"])
 
     def network(self, name: str) -> JobNetwork:
         """Return the running network to join. Raises RequestError if there is none."""
         answer = self._ask("GET", "/v1/clusters?network=" + quote(name, safe=""))
-        found = parse_network(answer.document, self._key) if answer.well else None
+        found = parse_network(answer.document, self._key) if answer.ok else None
         if found is None:
             raise RequestError("net: expected the name of a running network, got %r" % name)
         return found
@@ -71,7 +71,7 @@ class JobSbfClient:
         """End the owner's cluster. Idempotent. Raises SbfUnreachable, also if SBF refuses."""
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, deadline=Deadline(CALL_TIMEOUT_S))
-        if not answer.well and answer.status not in ENDED_STATUSES:
+        if not answer.ok and answer.status not in ENDED_STATUSES:
             raise SbfUnreachable(answer.detail)
 
     def _ask(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
@@ -89,7 +89,7 @@ class JobSbfClient:
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
         """Pause if a retry makes sense. Raises ScriptExit if it does not."""
-        if answer.well:
+        if answer.ok:
             return
         ended = decide_exit(answer, hosts)
         if ended is not None:

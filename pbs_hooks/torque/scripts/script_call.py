@@ -113,7 +113,7 @@ class RetryBudget:
     def __init__(self, seconds: float) -> None:
         """Start now."""
         self._ends = time.monotonic() + seconds
-        self.in_vain: Optional[Callable[[], bool]] = None
+        self.is_pointless: Optional[Callable[[], bool]] = None
         """If set, called at each pause: whether the job was deleted, so that retries are pointless."""
 
     @property
@@ -123,7 +123,7 @@ class RetryBudget:
 
     def pause(self, why: str, seconds: float = RETRY_PAUSE_S) -> None:
         """Sleep before a retry. Raises ScriptExit if the job was deleted or time runs out."""
-        if self.in_vain is not None and self.in_vain():
+        if self.is_pointless is not None and self.is_pointless():
             raise ScriptExit(EXIT_ABORT, DELETED_MESSAGE)
         if self.left < seconds:
             raise requeue(why)

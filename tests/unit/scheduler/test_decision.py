@@ -23,7 +23,7 @@ from virtcloud.scheduler.decision import (
 from virtcloud.scheduler.job_states import JobPhase, SchedulerJob, parse_job_number, parse_seconds_or_zero
 from virtcloud.scheduler.job_states import SchedulerServer as PbsServer
 
-RULES = DoubtRules(looks=2, grace_s=100, grace_empty_s=900)
+RULES = DoubtRules(observations=2, grace_s=100, grace_empty_s=900)
 
 
 def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -> Observation:
@@ -56,22 +56,22 @@ def test_a_cluster_is_kept_within_the_grace_period(
 
 
 def test_without_grace_several_observations_are_still_needed() -> None:
-    rules, memory, ends = DoubtRules(looks=3, grace_s=0), {}, []
+    rules, memory, ends = DoubtRules(observations=3, grace_s=0), {}, []
     for now in range(3):
         verdict = decide(GONE, memory, now, rules)
         memory, ends = dict(verdict.memory), [*ends, len(verdict.ends)]
     assert ends == [0, 0, 1]
 
 
-@pytest.mark.parametrize("standing", [JobPhase.PENDING, JobPhase.GONE])
-def test_a_job_without_hosts_has_no_cluster(standing: JobPhase) -> None:
-    one = seen([cluster("12.pbssrv")], job(12, standing))
+@pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.GONE])
+def test_a_job_without_hosts_has_no_cluster(phase: JobPhase) -> None:
+    one = seen([cluster("12.pbssrv")], job(12, phase))
     assert [end.key for end in after([(0, one), (100, one)]).ends] == ["12.pbssrv"]
 
 
-@pytest.mark.parametrize("standing", [JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE])
-def test_the_cluster_of_a_running_or_unreadable_job_is_kept(standing: JobPhase) -> None:
-    one = seen([cluster("12.pbssrv")], job(12, standing))
+@pytest.mark.parametrize("phase", [JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE])
+def test_the_cluster_of_a_running_or_unreadable_job_is_kept(phase: JobPhase) -> None:
+    one = seen([cluster("12.pbssrv")], job(12, phase))
     assert after([(0, one), (100, one), (1000, one)]).ends == ()
 
 
@@ -81,7 +81,7 @@ def test_a_cluster_whose_job_was_not_spoken_of_is_kept() -> None:
 
 
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
-    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, words="runs"))
+    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
     assert after([(0, one), (100, one)]).ends == (
         ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as its attempt 3, the cluster is of attempt 2", "alice"),
     )
@@ -110,7 +110,7 @@ def test_the_grace_period_is_longer_without_any_job() -> None:
 
 @pytest.mark.parametrize("left", [(), (cluster("12.pbssrv", ClusterState.FAILING),)])
 def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> None:
-    one = seen(left, job(12, words="runs"))
+    one = seen(left, job(12, description="runs"))
     assert [(alert.name, alert.text) for alert in after([(0, one), (100, one)]).alerts] == [
         (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and there is no cluster of it")
     ]
@@ -118,7 +118,7 @@ def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> 
 
 def test_a_script_that_never_starts_raises_an_alert() -> None:
     """The first host's MoM was started anew while the cluster was being made: PBS never starts the script."""
-    one = seen([cluster("12.pbssrv")], job(12, words="runs", begun=False))
+    one = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
     assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
     (alert,) = after([(0, one), (900, one)]).alerts
     words = "job 12.pbssrv runs, its cluster is up, and its script does not begin: qrerun -W force 12.pbssrv"
@@ -126,7 +126,7 @@ def test_a_script_that_never_starts_raises_an_alert() -> None:
 
 
 def test_a_script_may_wait_while_its_cluster_is_configured() -> None:
-    one = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, words="runs", begun=False))
+    one = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, description="runs", script_started=False))
     assert after([(0, one), (900, one)]).alerts == ()
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_needs_no_cluster_raises_no_alert(other: SchedulerJob) -> Non
 
 
 def test_an_unreadable_job_raises_an_alert_at_once() -> None:
-    one = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, words="it is not JSON"))
+    one = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, description="it is not JSON"))
     assert [(alert.name, alert.text) for alert in after([(0, one)]).alerts] == [
         (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left alone")
     ]
@@ -180,8 +180,8 @@ def test_a_job_seen_lately_keeps_its_cluster(
 
 
 def may_run(found: SchedulerJob, attempt: int) -> bool:
-    running = found.standing in {JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE}
-    overtaken = found.standing is JobPhase.RUNNING and found.attempt is not None and found.attempt > attempt
+    running = found.phase in {JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE}
+    overtaken = found.phase is JobPhase.RUNNING and found.attempt is not None and found.attempt > attempt
     return running and not overtaken
 
 
@@ -237,9 +237,9 @@ def test_an_extended_lease_is_not_extended_again_at_once() -> None:
     assert compute_extension(held, job(12, walltime_s=7200, used_s=0), NOW + timedelta(seconds=600)) is None
 
 
-@pytest.mark.parametrize("standing", [JobPhase.EXITING, JobPhase.PENDING, JobPhase.GONE, JobPhase.UNREADABLE])
-def test_only_for_a_running_job(standing: JobPhase) -> None:
-    assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, standing), NOW) is None
+@pytest.mark.parametrize("phase", [JobPhase.EXITING, JobPhase.PENDING, JobPhase.GONE, JobPhase.UNREADABLE])
+def test_only_for_a_running_job(phase: JobPhase) -> None:
+    assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, phase), NOW) is None
 
 
 def test_former_attempts_and_ending_clusters_are_not_extended() -> None:

@@ -29,7 +29,7 @@ VCLUSTER = "<vcluster>image=a:net=lab</vcluster>"
 
 def word(resources: str = VCLUSTER, state: str = "R", more: str = "", code: int = 0, err: str = "") -> JobStatement:
     out = JOB.format(resources=resources, state=state, more=more) if code == 0 else ""
-    return TorqueScheduler(FakeCommands({"qstat -x 7": (code, out, err)})).word("7", SERVER, {"n1": "brno-h1"})
+    return TorqueScheduler(FakeCommands({"qstat -x 7": (code, out, err)})).describe_job("7", SERVER, {"n1": "brno-h1"})
 
 
 def test_a_running_job_is_confirmed_with_owner_hosts_and_network() -> None:
@@ -137,13 +137,13 @@ def test_what_does_not_answer_is_tried_again_later(error: VirtcloudError, pause:
 def test_a_fault_of_ours_does_not_end_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtcloud.scheduler.job_confirmation.RETRY_S", 0.01)
     answers, asked, faults = FakeAnswers(), FakeAsked("7.pbssrv"), [ZeroDivisionError()]
-    right = answers.word
+    right = answers.describe_job
 
     def broken(number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
         if faults:
             raise faults.pop()
         return right(number, server, names)
 
-    monkeypatch.setattr(answers, "word", broken)
+    monkeypatch.setattr(answers, "describe_job", broken)
     answer_until_stopped(answers, asked, {}, FakeLog(), asked.stop)
     assert asked.answered == ["7.pbssrv alice"]

@@ -33,7 +33,7 @@ class Place:
 
     def looks(self, count: int, pause: float = 100) -> ReconciliationReport:
         for _ in range(count):
-            report = self.service.round()
+            report = self.service.run_round()
             self.clock.seconds += pause
         return report
 

@@ -67,12 +67,12 @@ def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
 
 def test_a_job_before_its_script_is_recognized() -> None:
     found = asked(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
-    assert (found.standing, found.begun) == (JobPhase.RUNNING, False)
+    assert (found.phase, found.script_started) == (JobPhase.RUNNING, False)
 
 
 def test_missing_jobs_are_parsed_beside_the_others() -> None:
     found = asked(RUNNING, FINISHED + UNKNOWN, 153)
-    assert {key: one.words for key, one in found.items()} == {
+    assert {key: one.description for key, one in found.items()} == {
         "4.pbssrv": "has finished",
         "7.pbssrv": "runs",
         "99.pbssrv": "is not known to pbssrv",
@@ -108,20 +108,20 @@ def test_one_invalid_job_does_not_hide_the_others() -> None:
         {"qselect": (0, "7.pbssrv\n8.pbssrv\n", ""), "qstat -f -F json 7": (0, RUNNING, ""), **both}
     )
     found = OpenPbsScheduler(commands).jobs(SERVER, set())
-    assert {str(key): one.standing for key, one in found.items()} == {
+    assert {str(key): one.phase for key, one in found.items()} == {
         "7.pbssrv": JobPhase.RUNNING,
         "8.pbssrv": JobPhase.UNREADABLE,
     }
 
 
 def test_control_characters_within_strings_are_let_pass() -> None:
-    assert asked(RUNNING.replace("/home/alice", "a\x01\n\tb"))["7.pbssrv"].standing is JobPhase.RUNNING
+    assert asked(RUNNING.replace("/home/alice", "a\x01\n\tb"))["7.pbssrv"].phase is JobPhase.RUNNING
 
 
 @pytest.mark.parametrize("facts", ['"R"', '{"job_state": "Y"}', '{"job_state": "M"}', '{"Resource_List": "x"}'])
 def test_a_moved_or_malformed_job_is_unreadable(facts: str) -> None:
     commands = FakeCommands({"qselect": (0, "", ""), "qstat": (0, f'{{"Jobs": {{"7.pbssrv": {facts}}}}}', "")})
-    assert OpenPbsScheduler(commands).jobs(SERVER, {"7"})["7.pbssrv"].standing is JobPhase.UNREADABLE  # type: ignore[index]
+    assert OpenPbsScheduler(commands).jobs(SERVER, {"7"})["7.pbssrv"].phase is JobPhase.UNREADABLE  # type: ignore[index]
 
 
 def test_jobs_are_queried_in_batches_of_a_hundred() -> None:

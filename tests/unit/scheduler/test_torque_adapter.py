@@ -25,7 +25,7 @@ def look(numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, s
 
 def test_jobs_missing_in_the_list_are_queried() -> None:
     found = look({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
-    assert {key: (one.standing, one.words) for key, one in found.items()} == {
+    assert {key: (one.phase, one.description) for key, one in found.items()} == {
         "7.pbssrv": (JobPhase.RUNNING, "runs"),
         "8.pbssrv": (JobPhase.GONE, "has finished"),
         "9.pbssrv": (JobPhase.GONE, "is not known to pbssrv"),
@@ -38,7 +38,7 @@ def test_a_job_is_read_with_its_times_and_no_attempt() -> None:
 
 
 def test_an_empty_list_denies_no_job() -> None:
-    assert look({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].standing is JobPhase.UNREADABLE
+    assert look({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].phase is JobPhase.UNREADABLE
 
 
 @pytest.mark.parametrize("listed", [(0, LIST[:-9], ""), (1, "", "qstat: cannot connect to server"), (0, LIST, "x")])
@@ -84,7 +84,7 @@ def test_a_foreign_job_with_our_number_is_ignored() -> None:
     found = look(
         {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
     )
-    assert found["8.pbssrv"].words == "is not known to pbssrv"
+    assert found["8.pbssrv"].description == "is not known to pbssrv"
 
 
 @pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])

@@ -103,7 +103,7 @@ class FakeBatch:
             outcome = self._at_server("queuejob", record, record.at_submission())
             self._take(record, outcome)
             record.resources.setdefault("select", "1:ncpus=1")
-            record.rest(self._now())
+            record.set_waiting_state(self._now())
             for file in (record.stdout, record.stderr):
                 file.touch()
             self._records[identifier] = record
@@ -235,7 +235,7 @@ class FakeBatch:
     def _offer(self, record: FakeJob) -> None:
         """Run a job if it is due, enough hosts are free, and the hook accepts."""
         if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
-            record.rest(self._now())
+            record.set_waiting_state(self._now())
         hosts = self._free(_chunks(record.resources.get("select", "1")))
         if record.state is not BatchJobState.QUEUED or hosts is None:
             return
@@ -246,7 +246,7 @@ class FakeBatch:
         if not outcome.accepted:
             record.hosts = before
             record.comment = REJECTED % (outcome.message or HOOK_FAILED % self._call.server_name)
-            record.rest(self._now())
+            record.set_waiting_state(self._now())
             return
         record.run_version += 1
         record.state, record.comment = BatchJobState.RUNNING, "Job run on " + "+".join(record.hosts)
@@ -280,7 +280,7 @@ class FakeBatch:
         record.failed_starts += ending.failed_start
         if record.failed_starts > self._pace.failed_starts:
             record.hold, record.comment = "s", TOO_MANY
-        record.rest(self._now())
+        record.set_waiting_state(self._now())
 
     def _give_up(self, job: str, run: FakeRun) -> None:
         """Queue a job again whose first host died."""
@@ -291,7 +291,7 @@ class FakeBatch:
             run.over = True
             self._at_server("jobobit", run.record, run.record.at_server())
             del self._runs[job]
-            run.record.rest(self._now())
+            run.record.set_waiting_state(self._now())
             self._changed.notify_all()
 
     def _at_server(self, event: str, record: FakeJob, job: HookJob, before: HookJob | None = None) -> HookOutcome:

@@ -133,7 +133,7 @@ class FakeJob:
         else:
             self.resources.pop(name, None)
 
-    def rest(self, now: float) -> None:
+    def set_waiting_state(self, now: float) -> None:
         """Set the state of a job that does not run: held, waiting for its time, or queued."""
         if self.hold != "n":
             self.state = BatchJobState.HELD

@@ -75,7 +75,7 @@ class HookEvent:
             if name in PARAMETERS[self.kind] and getattr(self, name) is None:
                 raise ValueError(f"event {self.kind}: expected a {name}, got none")
 
-    def told(self, config_file: Path | None) -> dict[str, object]:
+    def as_json(self, config_file: Path | None) -> dict[str, object]:
         """Return the event as JSON for the interpreter."""
         at_server = self.kind in SERVER_EVENTS
         facts = asdict(self) | {"config_file": config_file and str(config_file)}

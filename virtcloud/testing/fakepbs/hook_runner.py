@@ -53,7 +53,7 @@ def _write_input(work: Path, hook_text: str, event: HookEvent) -> None:
         config = work / "config.json"
         config.write_text(event.config, encoding="utf-8")
     (work / "hook.py").write_text(hook_text, encoding="utf-8")
-    (work / "event.json").write_text(json.dumps(event.told(config)), encoding="utf-8")
+    (work / "event.json").write_text(json.dumps(event.as_json(config)), encoding="utf-8")
 
 
 def _run_interpreter(work: Path, command: list[str], limit: float) -> HookOutcome:

@@ -68,7 +68,7 @@ def test_an_answer_is_read() -> None:
     with scripted_sbf() as sbf:
         sbf.say("PUT /v1/clusters/k", (201, {"key": "k"}))
         answer = call_sbf(SbfAddress(sbf.url), "PUT", "/v1/clusters/k", {"spec": {}})
-        assert (answer.status, answer.document, answer.well) == (201, {"key": "k"}, True)
+        assert (answer.status, answer.document, answer.ok) == (201, {"key": "k"}, True)
         assert sbf.asked == [("PUT /v1/clusters/k", {"spec": {}})]
 
 
@@ -76,7 +76,7 @@ def test_a_problem_has_a_name_and_words_on_one_line() -> None:
     with scripted_sbf() as sbf:
         sbf.say("GET /x", problem(409, "name-taken", "it is\ntaken"))
         answer = call_sbf(SbfAddress(sbf.url), "GET", "/x")
-        assert (answer.well, answer.slug, answer.detail) == (False, "name-taken", "it is taken")
+        assert (answer.ok, answer.slug, answer.detail) == (False, "name-taken", "it is taken")
 
 
 def test_the_token_is_that_of_the_file(tmp_path: Path) -> None:

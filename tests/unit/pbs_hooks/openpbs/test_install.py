@@ -62,7 +62,7 @@ def do(server: FakePbsServer, planned: list[InstallationChange]) -> None:
 def installed(place: PbsInstallation, program: str = STUB) -> FakePbsServer:
     server = FakePbsServer()
     do(server, changes(server, place, program=program))
-    server.told.clear()
+    server.changes.clear()
     return server
 
 
@@ -70,7 +70,7 @@ def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: PbsInstal
     """The program is last (see ``difference``), the events are before what PBS refuses without them."""
     server = FakePbsServer()
     do(server, changes(server, place))
-    assert server.told == [
+    assert server.changes == [
         "create resource vcluster type=string,flag=m",
         "create resource vcluster_spec type=string,flag=im",
         "create hook virtcloud_server",
@@ -120,7 +120,7 @@ def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
     """An administrator had switched the hook off and given it another alarm."""
     server = installed(place)
     server.hooks["virtcloud_mom"].update(enabled="false", alarm="30")
-    assert [one.says for one in changes(server, place)] == [
+    assert [one.description for one in changes(server, place)] == [
         "hook virtcloud_mom: alarm = 600 (was 30)",
         "hook virtcloud_mom: enabled = true (was false)",
     ]
@@ -135,7 +135,7 @@ def test_debugging_a_hook_is_the_administrators_business(place: PbsInstallation)
 
 def test_a_new_program_is_told_by_its_digest(place: PbsInstallation) -> None:
     """Of both versions."""
-    said = [one.says for one in changes(installed(place), place, program=STUB + "# newer\n")]
+    said = [one.description for one in changes(installed(place), place, program=STUB + "# newer\n")]
     assert [words.split(": program ")[0] for words in said] == ["hook virtcloud_server", "hook virtcloud_mom"]
     assert len(set(said[0].split(": program ")[1].split(" becomes "))) == 2
 
@@ -143,7 +143,7 @@ def test_a_new_program_is_told_by_its_digest(place: PbsInstallation) -> None:
 def test_a_new_setting_keeps_the_others(place: PbsInstallation) -> None:
     """What is not named stays as it is on the server."""
     said = [
-        one.says
+        one.description
         for one in changes(installed(place), place, RequestedSettings({"server": {"sbf": "https://other.example"}}))
     ]
     assert said == [
@@ -156,7 +156,7 @@ def test_unknown_settings_are_refused_by_name(place: PbsInstallation) -> None:
     server = FakePbsServer()
     with pytest.raises(BadInput, match="server: fsb: unknown"):
         changes(server, place, RequestedSettings({"server": {"fsb": "x"}}))
-    assert server.told == []
+    assert server.changes == []
 
 
 def test_settings_on_the_server_that_are_no_json_are_refused(place: PbsInstallation) -> None:
@@ -172,7 +172,7 @@ def test_a_resource_of_another_type_is_refused_and_left_alone(place: PbsInstalla
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     with pytest.raises(Unsafe, match="resource vcluster: expected type=string, flag=m, got type=long, flag=hn, which"):
         changes(server, place)
-    assert server.told == []
+    assert server.changes == []
 
 
 def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) -> None:
@@ -182,7 +182,7 @@ def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) ->
         changes(server, place)
     with pytest.raises(Unsafe, match="hook virtcloud_mom"):
         install.plan_removal(server, list, force=True)
-    assert server.told == []
+    assert server.changes == []
 
 
 def test_a_program_that_the_servers_python_cannot_read_is_refused(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_program_that_the_servers_python_cannot_read_is_refused(tmp_path: Path
     server, place = FakePbsServer(), with_python(tmp_path, f'exec {sys.executable} "$@"')
     with pytest.raises(BadInput, match=r"hook virtcloud_server: expected a program that Python 3.* reads, got: Syntax"):
         changes(server, place, program="if (\n")
-    assert server.told == []
+    assert server.changes == []
 
 
 def test_a_server_with_an_old_python_is_refused(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_removal_takes_our_hooks_before_the_resources(place: PbsInstallation) ->
     server = installed(place)
     server.resources["other"] = "type=long,flag=h"
     assert install.apply_removal(server, install.plan_removal(server, list, force=False)) == []
-    assert server.told == [
+    assert server.changes == [
         "delete hook virtcloud_server",
         "delete hook virtcloud_mom",
         "delete resource vcluster",
@@ -263,7 +263,7 @@ def test_a_machine_without_pbs_conf_is_told_so(place: PbsInstallation) -> None:
     """In place of words that the server never said."""
     said = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
     with pytest.raises(NotFound, match=r"expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is"):
-        qmgr.Qmgr(with_script(place, "qmgr", said)).ask("list hook")
+        qmgr.Qmgr(with_script(place, "qmgr", said)).run_line("list hook")
 
 
 def test_what_we_import_is_what_is_exported(place: PbsInstallation) -> None:

@@ -31,7 +31,7 @@ class HookStage:
     """The objects of one run: rules, event, and logs."""
 
     def __init__(self, told: Dict[str, Any]) -> None:
-        """Create the objects from an event (``fakepbs.HookEvent.told``)."""
+        """Create the objects from an event (``fakepbs.HookEvent.as_json``)."""
         self.log: List[List[Any]] = []
         self.job_log: List[List[str]] = []
         self.rules = SetRules(told["kind"])
