@@ -71,41 +71,41 @@ REQUEST_KEYS = OrderedDict(
     [
         (
             "image",
-            RequestKey(request_values.NAME, "The guests' image. Required, unless `spec` names a file.", "debian12"),
+            RequestKey(
+                request_values.NAME, "The image of the guests. Required unless `spec` names a file.", "debian12"
+            ),
         ),
-        ("name", RequestKey(request_values.NAME, "A name for the network, by which others join it.", "mine")),
+        ("name", RequestKey(request_values.NAME, "The name of the new network, by which others can join it.", "mine")),
         (
             "net",
             RequestKey(
                 request_values.NETWORK,
-                "The running network to join, by its name; `private`: one of its own (as always).",
+                "The name of the running network to join; `private` requests a new network (the default).",
                 "mine",
             ),
         ),
         ("share", RequestKey(request_values.OWNERS, "Other users who may join the network.", "bob+carol")),
-        ("guests", RequestKey(request_values.GUESTS, "Guests on each host; one if not said.", "2")),
-        ("mem", RequestKey(request_values.MEMORY, "Memory of each guest; 256mb if not said.", "4gb")),
-        ("ncpus", RequestKey(request_values.CPUS, "Processors of each guest; one if not said.", "2")),
+        ("guests", RequestKey(request_values.GUESTS, "Guests per host; default: one.", "2")),
+        ("mem", RequestKey(request_values.MEMORY, "Memory of each guest; default: 256mb.", "4gb")),
+        ("ncpus", RequestKey(request_values.CPUS, "Processors of each guest; default: one.", "2")),
         (
             "subnet",
             RequestKey(
                 request_values.SUBNET,
-                "Where the guests' addresses are: a network, from its first address on, or an address to begin at. "
+                "The guests' addresses: a network, used from its first address on, or the first address to use. "
                 "One of IPv4, one of IPv6, or both: `[10.0.0.0/24+fd00::/64]`.",
                 "10.0.0.50/24",
             ),
         ),
         (
             "vlan",
-            RequestKey(
-                request_values.VLAN, "The VLAN number, where it must be a certain one of the site's pool.", "112"
-            ),
+            RequestKey(request_values.VLAN, "The VLAN ID, if a certain one of the site's pool is needed.", "112"),
         ),
         (
             "spec",
             RequestKey(
                 request_values.PATH,
-                "A file that says the rest; only `name` and `net` may stand beside it.",
+                "A file with the rest of the request; only `name` and `net` may be on the line as well.",
                 "/home/alice/c.yaml",
             ),
         ),

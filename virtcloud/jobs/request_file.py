@@ -23,25 +23,24 @@ from virtcloud.jobs.request_values import RequestError, ValueKind
 TOP_KEYS = OrderedDict((key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan"))
 GUEST_KEYS = OrderedDict(
     [
-        ("image", REQUEST_KEYS["image"]._replace(meaning="The guest's image. Required.")),
-        ("name", RequestKey(request_values.NAME, "The guest's name; `g` and its number if not said.", "head")),
-        ("mem", RequestKey(request_values.MEMORY, "Its memory; 256mb if not said.", "4gb")),
-        ("ncpus", RequestKey(request_values.CPUS, "Its processors; one if not said.", "2")),
-        ("mac", RequestKey(request_values.MAC, "Its MAC address; one is made if not said.", "02:00:00:00:00:01")),
+        ("image", REQUEST_KEYS["image"]._replace(meaning="The image of the guest. Required.")),
+        ("name", RequestKey(request_values.NAME, "The name of the guest; default: `g` and its number.", "head")),
+        ("mem", RequestKey(request_values.MEMORY, "Its memory; default: 256mb.", "4gb")),
+        ("ncpus", RequestKey(request_values.CPUS, "Its processors; default: one.", "2")),
+        ("mac", RequestKey(request_values.MAC, "Its MAC address; default: generated.", "02:00:00:00:00:01")),
         (
             "addresses",
             RequestKey(
                 request_values.ADDRESSES,
-                "Its addresses; the next of `subnet` if not said, none if `[]`.",
+                "Its addresses; default: the next of `subnet`; `[]`: none.",
                 "[10.0.0.5/24]",
             ),
         ),
     ]
 )
 HOSTS_TEXT = (
-    "The hosts of the job take the parts of `hosts` one after the other; the last part holds for all hosts that are "
-    "left. There may not be more parts than hosts. In a part that holds for several hosts, guests have no `name`, "
-    "`mac` or `addresses`."
+    "The job's hosts get the parts of `hosts` in order; the last part applies to all remaining hosts. There may not be "
+    "more parts than hosts. In a part for several hosts, guests have no `name`, `mac` or `addresses`."
 )
 EXAMPLE = """\
 name: mine

@@ -42,7 +42,7 @@ HOSTS_SETTING = SettingKey(
     "an object of PBS's names of hosts and SBF's",
     read_names,
     {},
-    "Hosts that the two call by other names; without it, PBS's name up to the first dot.",
+    "SBF's names of hosts that differ from PBS's; default: PBS's name up to the first dot.",
 )
 _PATH = "a path that starts with /, or null"
 SERVER_SETTINGS = OrderedDict(
@@ -50,24 +50,32 @@ SERVER_SETTINGS = OrderedDict(
         (
             "sbf",
             SettingKey(
-                "SBF's address: https://host, http://host:port or unix:///path", read_address, None, "Where SBF is."
+                "SBF's address: https://host, http://host:port or unix:///path",
+                read_address,
+                None,
+                "The address of SBF.",
             ),
         ),
         (
             "token_file",
             SettingKey(
-                _PATH, read_optional_path, "/etc/virtcloud/pbs.token", "Its token (role scheduler), readable by root."
+                _PATH,
+                read_optional_path,
+                "/etc/virtcloud/pbs.token",
+                "File with SBF's token (role scheduler), readable by root.",
             ),
         ),
         (
             "ca_file",
             SettingKey(
-                _PATH, read_optional_path, None, "The authority that signed SBF's certificate; null: this machine's."
+                _PATH, read_optional_path, None, "File with the CA of SBF's certificate; null: the machine's CAs."
             ),
         ),
         (
             "longest_walltime",
-            SettingKey("hours:minutes:seconds", read_duration, "168:00:00", "For jobs with a cluster."),
+            SettingKey(
+                "hours:minutes:seconds", read_duration, "168:00:00", "The longest walltime of a job with a cluster."
+            ),
         ),
         (
             "images",
@@ -75,17 +83,17 @@ SERVER_SETTINGS = OrderedDict(
                 "a folder that starts with /, or null",
                 read_optional_path,
                 None,
-                "Images are looked up there at submission.",
+                "Folder in which images are looked up at submission.",
             ),
         ),
         (
             "timeout",
-            SettingKey("seconds from 0.1 to 2", seconds_between(0.1, 2), 2.0, "What all calls of one event may take."),
+            SettingKey("seconds from 0.1 to 2", seconds_between(0.1, 2), 2.0, "Time limit of all calls for one event."),
         ),
         (
             "breaker",
             SettingKey(
-                "seconds from 1 to 3600", seconds_between(1, 3600), 60, "No call for so long after a wait in vain."
+                "seconds from 1 to 3600", seconds_between(1, 3600), 60, "No calls for this time after a timeout."
             ),
         ),
         (
@@ -94,7 +102,7 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 1 to 86400",
                 seconds_between(1, 86400),
                 120,
-                "Until a job that could not start is tried again.",
+                "Delay before a job that could not start is tried again.",
             ),
         ),
         (
@@ -103,7 +111,7 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 30 to 3600",
                 seconds_between(30, 3600),
                 600,
-                "What a cluster may take to start; in its lease.",
+                "Time limit of a cluster's start; added to its lease.",
             ),
         ),
         ("hosts", HOSTS_SETTING),
@@ -114,7 +122,10 @@ MOM_SETTINGS = OrderedDict(
         (
             "socket",
             SettingKey(
-                "a path that starts with /", read_path, "/run/virtcloud/agent.sock", "Where the host's agent listens."
+                "a path that starts with /",
+                read_path,
+                "/run/virtcloud/agent.sock",
+                "The job socket of the host's agent.",
             ),
         ),
         (
@@ -123,7 +134,7 @@ MOM_SETTINGS = OrderedDict(
                 "seconds from 1 to 570, below the hook's alarm",
                 seconds_between(1, 570),
                 540,
-                "What the first host waits for the cluster.",
+                "Time limit of the first host's wait for the cluster.",
             ),
         ),
         (
@@ -132,7 +143,7 @@ MOM_SETTINGS = OrderedDict(
                 "seconds from 0 to 570, below the hook's alarm",
                 seconds_between(0, 570),
                 30,
-                "What a job's end waits on a host until nothing of the cluster is there; then it ends all the same.",
+                "Time limit at a job's end for the removal of the cluster from a host; the job ends anyway.",
             ),
         ),
         ("hosts", HOSTS_SETTING),

@@ -11,6 +11,7 @@ from pbs_hooks.kit.hook_settings import (
     read_duration,
     read_names,
     read_optional_path,
+    read_path,
     read_settings,
     seconds_between,
 )
@@ -52,13 +53,6 @@ class ScriptSettings(NamedTuple):
         return element_of_host(host, self.hosts)
 
 
-def _read_path(value: object) -> str:
-    found = read_optional_path(value)
-    if found is None:
-        raise ValueError(value)
-    return found
-
-
 SCRIPT_SETTINGS = OrderedDict(
     [
         (
@@ -67,7 +61,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "SBF's address: https://host, http://host:port or unix:///path",
                 lambda value: None if value is None else read_address(value),
                 None,
-                "SBF's address; the submit filter needs none.",
+                "The address of SBF; the submit filter needs none.",
             ),
         ),
         (
@@ -76,22 +70,29 @@ SCRIPT_SETTINGS = OrderedDict(
                 "a path that starts with /, or null",
                 read_optional_path,
                 "/etc/virtcloud/torque.token",
-                "The host's token.",
+                "File with the host's token.",
             ),
         ),
         (
             "ca_file",
             SettingKey(
-                "a path that starts with /, or null", read_optional_path, None, "SBF's authority; else the machine's."
+                "a path that starts with /, or null",
+                read_optional_path,
+                None,
+                "File with the CA of SBF's certificate; null: the machine's CAs.",
             ),
         ),
         (
             "socket",
-            SettingKey("a path that starts with /", _read_path, "/run/virtcloud/agent.sock", "The agent's socket."),
+            SettingKey(
+                "a path that starts with /", read_path, "/run/virtcloud/agent.sock", "The job socket of the agent."
+            ),
         ),
         (
             "longest_walltime",
-            SettingKey("hours:minutes:seconds", read_duration, "168:00:00", "Longer jobs get no cluster."),
+            SettingKey(
+                "hours:minutes:seconds", read_duration, "168:00:00", "The longest walltime of a job with a cluster."
+            ),
         ),
         (
             "patience",
@@ -99,7 +100,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "seconds from 1 to %d" % MAX_PATIENCE_S,
                 seconds_between(1, MAX_PATIENCE_S),
                 240,
-                "How long a cluster may take to be up.",
+                "Time limit of a cluster's start.",
             ),
         ),
         (
@@ -108,13 +109,16 @@ SCRIPT_SETTINGS = OrderedDict(
                 "an object of Torque's names of hosts and SBF's",
                 read_names,
                 {},
-                "Hosts that both call by other names; else it is the name up to the first dot.",
+                "SBF's names of hosts that differ from Torque's; default: Torque's name up to the first dot.",
             ),
         ),
         (
             "environments",
             SettingKey(
-                "a path that starts with /", _read_path, "/run/virtcloud/torque", "The folder of what jobs read."
+                "a path that starts with /",
+                read_path,
+                "/run/virtcloud/torque",
+                "Folder of the files with the variables of jobs.",
             ),
         ),
     ]

@@ -90,7 +90,7 @@ class FakeAnswers:
             raise self.failing
         return SERVER
 
-    def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+    def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
         self.asked.append(f"{number} of {server.name} {dict(names)}")
         return JobStatement(runs=True, owner="alice", hosts=("n1",))
 

@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pbs_hooks.kit.hook_settings import (
-    SERVER_SETTINGS,
-    SettingsError,
-    read_server_settings,
-    read_settings,
-    validate_settings,
-)
+from pbs_hooks.kit.hook_settings import SettingsError, read_settings, validate_settings
+from pbs_hooks.openpbs.hooks.openpbs_settings import SERVER_SETTINGS, read_server_settings
 from pbs_hooks.openpbs.install import BUNDLED_SOURCES
 from virtcloud.model.errors import BadInput
 
