@@ -80,10 +80,10 @@ DEFAULT_LIMITS: Final = RequestLimits()
 
 def check_request_limits(limits: RequestLimits, spec: ClusterSpec) -> None:
     """Raise BeyondLimit for the first limit that a cluster's spec exceeds."""
-    for name, number, most in _count_keys(limits, spec):
-        if number > most:
+    for name, count, most in _count_keys(limits, spec):
+        if count > most:
             raise BeyondLimit(
-                f"spec.{name}: expected at most {most}, got {number}; the limit is 'limits.{LIMIT_KEYS[name]}' in the "
+                f"spec.{name}: expected at most {most}, got {count}; the limit is 'limits.{LIMIT_KEYS[name]}' in the "
                 "settings of this SBF"
             )
 
@@ -188,8 +188,8 @@ def find_lease_violation(limits: QuotaLimits, owner: str, lasts_s: float) -> str
     )
 
 
-def _format_count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 or " " in thing else f"{number} {thing}s"
+def _format_count(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 or " " in thing else f"{count} {thing}s"
 
 
 def _format_hours(seconds: float) -> str:

@@ -98,8 +98,8 @@ def _find_longest_unused(pools: Sequence[SitePool]) -> VlanId | None:
     return min(free, key=lambda vlan: (_last_use(pools, vlan), vlan), default=None)
 
 
-def _last_use(pools: Sequence[SitePool], number: VlanId) -> datetime:
-    return max(pool.freed[number] for pool in pools if number in pool.freed)
+def _last_use(pools: Sequence[SitePool], vlan: VlanId) -> datetime:
+    return max(pool.freed[vlan] for pool in pools if vlan in pool.freed)
 
 
 def _no_vlan_free_message(pools: Sequence[SitePool]) -> str:
@@ -150,14 +150,14 @@ def allocate_service_id(pool: ServicePool) -> int:
 
     A range may contain millions of IDs, so that it is never copied.
     """
-    freed = {number: at for number, at in (pool.freed or {}).items() if number in pool.given}
-    unused = next((number for number in pool.given if number not in pool.held and number not in freed), None)
+    freed = {one: at for one, at in (pool.freed or {}).items() if one in pool.given}
+    unused = next((one for one in pool.given if one not in pool.held and one not in freed), None)
     if unused is not None:
         return unused
     free = freed.keys() - pool.held
     if not free:
         raise NoVlanFree(_no_service_free_message(pool))
-    return min(free, key=lambda number: (freed[number], number))
+    return min(free, key=lambda one: (freed[one], one))
 
 
 def _no_service_free_message(pool: ServicePool) -> str:

@@ -20,27 +20,27 @@ _OWN_NAME = re.compile(r"vc-([1-9]\d{0,3})(?:-\d+)?")
 _ALL = frozenset(range(2, 4095))
 
 
-def make_vlan_name(number: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
+def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
     """Return SBF's name for a VLAN on a device, different from the names of its other VLANs.
 
     Some platforms refuse a name that another VLAN has; the VLAN would then stay without SBF's name.
     """
-    taken = {name for vlan, name in names.items() if vlan != number}
-    own = f"vc-{number}"
+    taken = {name for other, name in names.items() if other != vlan}
+    own = f"vc-{vlan}"
     return next(name for name in (own, *(f"{own}-{count}" for count in range(2, 4096))) if name not in taken)
 
 
-def is_vlan_name(number: int, name: str | None) -> bool:
+def is_vlan_name(vlan: int, name: str | None) -> bool:
     """Return whether :func:`make_vlan_name` may have given this name to a VLAN."""
     found = _OWN_NAME.fullmatch(name or "")
-    return found is not None and int(found[1]) == number
+    return found is not None and int(found[1]) == vlan
 
 
 def find_owned_vlans(carried: SwitchObserved, created: VlanSet) -> VlanSet:
     """Return the existing VLAN IDs that are SBF's by name or by the record ``created``."""
     if carried.names is None:
         return carried.vlans & created
-    return VlanSet(number for number, name in carried.names.items() if _is_owned(number, name, created))
+    return VlanSet(vlan for vlan, name in carried.names.items() if _is_owned(vlan, name, created))
 
 
 def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObserved:
@@ -79,29 +79,29 @@ def _find_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> Iterator[F
     ports = _ports_by_vlan(carried)
     owned = find_owned_vlans(carried, created)
     unowned = VlanSet() if carried.names is None else VlanSet(carried.names) - owned
-    for number in VlanSet(ports) | unowned:
-        name = (carried.names or {}).get(number) if number in unowned else None
-        yield ForeignVlan(vlan=number, name=name, ports=tuple(sorted(ports.get(number, ()))))
+    for vlan in VlanSet(ports) | unowned:
+        name = (carried.names or {}).get(vlan) if vlan in unowned else None
+        yield ForeignVlan(vlan=vlan, name=name, ports=tuple(sorted(ports.get(vlan, ()))))
 
 
 def _ports_by_vlan(carried: SwitchObserved) -> dict[VlanId, list[PortName]]:
     found: dict[VlanId, list[PortName]] = {}
     for port, vlans in carried.elsewhere.items():
-        for number in vlans:
-            found.setdefault(number, []).append(port)
+        for vlan in vlans:
+            found.setdefault(vlan, []).append(port)
     return found
 
 
-def _is_owned(number: VlanId, name: str | None, created: VlanSet) -> bool:
-    if is_vlan_name(number, name):
+def _is_owned(vlan: VlanId, name: str | None, created: VlanSet) -> bool:
+    if is_vlan_name(vlan, name):
         return True
-    return number in created and (not name or is_default_name(number, name))
+    return vlan in created and (not name or is_default_name(vlan, name))
 
 
-def is_default_name(number: int, name: str) -> bool:
+def is_default_name(vlan: int, name: str) -> bool:
     """Return whether a name is the one that platforms give to an unnamed VLAN."""
     found = _DEFAULT_NAME.fullmatch(name)
-    return found is not None and int(found[1]) == number
+    return found is not None and int(found[1]) == vlan
 
 
 def describe_foreign_vlans(foreign: Iterable[ForeignVlan]) -> str:

@@ -87,7 +87,7 @@ def _check_options_used(site: Site, places: list[_AttachmentContext], asked: Bac
         edges = ", ".join(sorted({str(one.attachment.port.element) for one in places}))
         raise BadInput(
             f"{' and '.join(given)}: expected none, since {site.name} is attached at provider edges only ({edges}), "
-            f"of which the topology says it"
+            f"and the topology contains their platform and ports"
         )
 
 
@@ -121,7 +121,7 @@ def _make_uplink_sheet(place: _AttachmentContext) -> PreparationSheet:
         port = place.topology.peers[port]
     switch = place.topology.element(port.element)
     if not isinstance(switch, Switch):
-        raise TypeError(f"{port} is no switch's")
+        raise TypeError(f"{port} is not a switch's port")
     templates = _format_uplink_lines(PLATFORM_ALIASES.get(switch.platform, switch.platform))
     lines = fill_templates(templates, {"uplink": port.port})
     notes = (
@@ -171,7 +171,7 @@ def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
         find_edge_peers(place.topology, edge.name, [place.transport])[place.transport.name],
     )
     service = describe_service(place.transport)
-    needs = f"{place.transport.name}: {service}. SBF makes each cluster's service, and removes it."
+    needs = f"{place.transport.name}: {service}. SBF creates and removes each cluster's service."
     labels = (LABELS_NOTE,) if place.transport.kind is TransportKind.VPLS else ()
     notes = (needs, *_note_no_template(templates, edge.platform), ROOM, *labels, *words.notes)
     return PreparationSheet(
@@ -219,9 +219,9 @@ class _KnownWords(dict[str, object]):
 
 
 def _note_no_template(templates: Commands, platform: str) -> Commands:
-    return () if templates else (f"There is no text for {platform} here: configure what the requirements above say.",)
+    return () if templates else (f"There is no text for {platform} here: configure the requirements above.",)
 
 
 def _note_platforms() -> str:
     able = sorted(name for name, words in PLATFORMS.items() if words.tunnel)
-    return f"With --platform the lines for the device are printed: {', '.join(able)}."
+    return f"Add --platform to print the lines for the device: {', '.join(able)}."

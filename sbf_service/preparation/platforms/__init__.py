@@ -1,4 +1,4 @@
-"""The platforms that there are texts for, by the names that topologies and ``--platform`` give."""
+"""The platforms with preparation texts, by the names that topologies and ``--platform`` use."""
 
 from sbf_service.preparation.platforms import (
     arista_eos,

@@ -1,7 +1,7 @@
 """Arista EOS.
 
-From Arista's notes on EOS (configurable TPID, 4.15.2F): the ethertype. From public drivers: the tunnel. From
-memory, to be checked on a device: the EVPN parts, that switched ports take frames of 9214 bytes as they are.
+Sources: Arista's notes on EOS (configurable TPID, 4.15.2F) for the ethertype; public drivers for the tunnel. Not
+checked on a device: the EVPN parts, and that switched ports accept frames of 9214 bytes without configuration.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -62,11 +62,11 @@ TEMPLATES = PlatformTemplates(
         "copy running-config startup-config",
     ),
     notes=(
-        "Switched ports take large frames as they are; routed ports towards the backbone need 'mtu 9214'.",
+        "Switched ports accept large frames without configuration; routed ports towards the backbone need 'mtu 9214'.",
         (
-            "The outer ethertype is 0x8100 unless the model can be told otherwise ('switchport dot1q ethertype'); "
-            "every device of the backbone on the way must have the same one."
+            "The outer ethertype is 0x8100 unless the model supports another one ('switchport dot1q ethertype'); "
+            "every device of the backbone on the path must use the same one."
         ),
-        "'service routing protocols model multi-agent' holds after a reload.",
+        "'service routing protocols model multi-agent' takes effect after a reload.",
     ),
 )

@@ -1,8 +1,8 @@
 """Cisco IOS and IOS-XE.
 
-From Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500): the tunnel, the MTU of
-1504, ``vlan dot1q tag native``. From memory, to be checked on a device: VPLS,
-``bpdufilter`` on a tunnel port, the ethertype on an edge's core port.
+Sources: Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500) for the tunnel, the
+MTU of 1504 and ``vlan dot1q tag native``. Not checked on a device: VPLS, ``bpdufilter`` on a tunnel port, and the
+ethertype on an edge's core port.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -78,10 +78,10 @@ TEMPLATES = PlatformTemplates(
         "write memory",
     ),
     notes=(
-        "'system mtu' holds after a reload on older Catalysts: plan it.",
+        "On older Catalysts 'system mtu' takes effect after a reload: plan the reload.",
         (
-            "The outer ethertype is 0x8100 unless the model can be told otherwise ('dot1q tunneling ethertype'); every "
-            "device of the backbone on the way must have the same one."
+            "The outer ethertype is 0x8100 unless the model supports another one ('dot1q tunneling ethertype'); every "
+            "device of the backbone on the path must use the same one."
         ),
         "'switchport trunk allowed vlan add' does nothing on a trunk that carries all VLANs: give it a list first.",
     ),

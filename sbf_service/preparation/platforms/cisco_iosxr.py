@@ -1,7 +1,4 @@
-"""Cisco IOS-XR, as a provider edge.
-
-From memory, to be checked on a device: all of it.
-"""
+"""Cisco IOS-XR, as a provider edge. No source; nothing was checked on a device."""
 
 from sbf_service.preparation.templates import PlatformTemplates
 

@@ -1,7 +1,7 @@
 """Cisco NX-OS.
 
-From Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000): the tunnel. From memory, to be
-checked on a device: the EVPN parts, ``bpdufilter`` on a tunnel port.
+Source: Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000) for the tunnel. Not checked on a device: the EVPN
+parts, and ``bpdufilter`` on a tunnel port.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -73,9 +73,9 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "The outer ethertype is 0x8100 unless the model can be told otherwise ('switchport dot1q ethertype'); "
-            "every device of the backbone on the way must have the same one."
+            "The outer ethertype is 0x8100 unless the model supports another one ('switchport dot1q ethertype'); "
+            "every device of the backbone on the path must use the same one."
         ),
-        "VLANs 3968-4094 (older: 3968-4047 and 4094) are the switch's own: neither a service VLAN nor a pool's number.",
+        "The switch reserves VLANs 3968-4094 (older: 3968-4047 and 4094): use none as a service VLAN or in a pool.",
     ),
 )

@@ -1,7 +1,7 @@
 """Force10 FTOS and Dell OS9.
 
-From Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging"): the tunnel and its ethertype 0x9100.
-From memory, to be checked on a device: the MTU's line.
+Source: Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging") for the tunnel and its ethertype
+0x9100. Not checked on a device: the line for the MTU.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -33,10 +33,10 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "The outer ethertype is 0x9100, not 0x88a8 or 0x8100. Where another vendor's device is next on the way, "
-            "both must be told the same ('vlan-stack protocol-type' here): a frame with another is dropped in silence."
+            "The outer ethertype is 0x9100, not 0x88a8 or 0x8100. If another vendor's device is next on the path, "
+            "set the same ethertype on both ('vlan-stack protocol-type' here): other frames are dropped silently."
         ),
-        "Do not enable spanning tree or protocol tunnelling on the stacked VLAN: each site keeps its own tree.",
+        "Do not enable spanning tree or protocol tunnelling on the stacked VLAN: each site has its own tree.",
         "Dell advises against the same MAC address in two customer VLANs of one stacked VLAN.",
     ),
 )

@@ -1,7 +1,7 @@
 """HP and H3C Comware.
 
-From H3C's configuration guides (S5830V2, S7500E): ``qinq enable`` tags with the port's VLAN, 1504 bytes at least, the
-ethertype 0x8100 by default. From memory, to be checked on a device: ``jumboframe enable 9216``, ``undo stp enable``.
+Source: H3C's configuration guides (S5830V2, S7500E): ``qinq enable`` tags with the port's VLAN and needs at least 1504
+bytes; the default ethertype is 0x8100. Not checked on a device: ``jumboframe enable 9216``, ``undo stp enable``.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -44,8 +44,8 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "The outer ethertype is 0x8100 unless 'qinq ethernet-type service-tag' is said: leave that line out where "
-            "the next device does not know 0x88a8."
+            "The outer ethertype is 0x8100 unless 'qinq ethernet-type service-tag' changes it: omit that line if "
+            "the next device does not support 0x88a8."
         ),
     ),
 )

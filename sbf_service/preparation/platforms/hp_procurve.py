@@ -1,6 +1,6 @@
 """HP ProCurve and Aruba-OS: no text for a backbone.
 
-From public drivers and the vendor's guides: changing the QinQ mode reboots the switch and erases its configuration.
+Source: public drivers and the vendor's guides: changing the QinQ mode reboots the switch and erases its configuration.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -8,5 +8,5 @@ from sbf_service.preparation.templates import PlatformTemplates
 TEMPLATES = PlatformTemplates(
     title="HP ProCurve, Aruba-OS",
     no_tunnel="changing its QinQ mode reboots the switch and erases its configuration: use another device at the "
-    "backbone's edge, or one whose QinQ mode is set already and is looked at by hand ('show qinq')",
+    "backbone's edge, or a switch whose QinQ mode is set already, after checking it with 'show qinq'",
 )

@@ -1,7 +1,7 @@
 """Juniper Junos with the enhanced layer-2 software (EX, QFX; MX likewise).
 
-From Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps) and from
-memory, to be checked on a device: all of it; the list of tags, VPLS and EVPN above all.
+Source: Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps). Nothing
+was checked on a device; the list of tags, VPLS and EVPN are the least certain parts.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -11,7 +11,7 @@ CUSTOMER = (
     "set interfaces {ac} flexible-vlan-tagging",
     "set interfaces {ac} encapsulation flexible-ethernet-services",
 )
-"""An edge's port towards the site, on which SBF makes a unit for each cluster."""
+"""An edge's port towards the site, on which SBF creates a unit for each cluster."""
 
 TEMPLATES = PlatformTemplates(
     title="Juniper Junos",
@@ -68,7 +68,7 @@ TEMPLATES = PlatformTemplates(
         "commit and-quit",
     ),
     notes=(
-        "Look after 'commit confirmed': without the second commit everything is taken back in 5 minutes.",
-        "The outer ethertype is 0x8100 unless 'tag-protocol-id' is set on both sides of every link on the way.",
+        "After 'commit confirmed' enter the second commit: otherwise Junos rolls back after 5 minutes.",
+        "The outer ethertype is 0x8100 unless 'tag-protocol-id' is set on both sides of every link on the path.",
     ),
 )

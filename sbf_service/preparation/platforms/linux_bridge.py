@@ -1,4 +1,4 @@
-"""Linux bridges and FRR; ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as they are printed."""
+"""Linux bridges and FRR. Sources: ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as printed."""
 
 from sbf_service.preparation.templates import PlatformTemplates
 
@@ -32,5 +32,5 @@ TEMPLATES = PlatformTemplates(
         "  -c 'neighbor virtcloud activate' \\",
         "  -c 'advertise-all-vni' -c 'end' -c 'write memory'",
     ),
-    notes=("These lines last until the next boot: put them where your distribution keeps its network.",),
+    notes=("These lines last until the next boot: add them to your distribution's network configuration.",),
 )

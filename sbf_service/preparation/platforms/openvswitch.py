@@ -1,4 +1,4 @@
-"""Open vSwitch; ovs-vsctl(8) and ovs-vswitchd.conf.db(5). The tests run the lines as they are printed."""
+"""Open vSwitch. Sources: ovs-vsctl(8), ovs-vswitchd.conf.db(5). The tests run the lines as printed."""
 
 from sbf_service.preparation.templates import PlatformTemplates
 
@@ -18,8 +18,8 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "A trunk without any number carries all: the port towards the backbone has had its own list before, or "
-            "gets one here with the service VLAN alone."
+            "A trunk without a VLAN ID carries all VLANs: the port towards the backbone must have its own list "
+            "before, or gets one here with the service VLAN alone."
         ),
         "BPDUs of the sites are dropped unless 'other_config:forward-bpdu' is set on the bridge: leave it unset.",
     ),
