@@ -1,6 +1,6 @@
-"""What a host of guests needs, checked on this machine: ``virtcloud doctor --host``.
+"""Checks of a host: what the agent needs on this machine (``virtcloud doctor --host``).
 
-Nothing is changed: the kernel is tried in a network namespace that is gone afterwards, everything else is read.
+The machine is not changed: the kernel is tried in a temporary network namespace, everything else is only read.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from virtcloud.agent.bootstrap import sbf_client
+from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.client.sbf import SbfClient
@@ -25,13 +26,13 @@ from virtcloud.model.errors import Refused, VirtcloudError
 
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 ANSWER_S = 5.0
-LEAST_MTU, LEAST_FREE_GIB, MOST_CLOCK_S = 1500, 1, 30
+MIN_MTU, MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1500, 1, 30
 INSTALL = "pip install 'virtcloud[agent]'"
 
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One thing that a host needs. ``found`` describes what is there; ``needed``: no cluster runs here without it."""
+    """One requirement of a host, with what was observed; ``required``: without it no cluster runs on this host."""
 
     group: str
     name: str
@@ -42,7 +43,7 @@ class HostCheck:
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
-    """Check this machine by the agent's settings in ``config``; raise nothing: a check that fails is a finding."""
+    """Check this machine with the agent's settings in ``config``. A failed check is a result, never an exception."""
     return tuple(_checks(config))
 
 
@@ -54,9 +55,9 @@ def _checks(config: Path) -> Iterator[HostCheck]:
     try:
         settings = read_settings(config)
     except VirtcloudError as error:
-        words = str(error).replace(f"{config}: ", "")
+        observation = str(error).replace(f"{config}: ", "")
         yield HostCheck(
-            "settings", str(config), ok=False, observation=words, remedy="correct the file, or name it: --config"
+            "settings", str(config), ok=False, observation=observation, remedy="correct the file, or name it: --config"
         )
         return
     yield HostCheck("settings", str(config), ok=True, observation=f"element {settings.element or 'none'}")
@@ -72,15 +73,16 @@ def _checks(config: Path) -> Iterator[HostCheck]:
     yield _agent(settings)
 
 
-def _attempt(group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, needed: bool = True) -> HostCheck:
-    """Make a check of an attempt that returns what it found."""
+def _attempt(
+    group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, required: bool = True
+) -> HostCheck:
+    """Return the check of an attempt, which returns its observation or raises an error."""
     try:
-        return HostCheck(group, name, ok=True, observation=attempt(), required=needed)
+        return HostCheck(group, name, ok=True, observation=attempt(), required=required)
     except VirtcloudError as error:
-        return HostCheck(group, name, ok=False, observation=str(error), remedy=remedy, required=needed)
+        return HostCheck(group, name, ok=False, observation=str(error), remedy=remedy, required=required)
     except OSError as error:
-        found = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        return HostCheck(group, name, ok=False, observation=found, remedy=remedy, required=needed)
+        return HostCheck(group, name, ok=False, observation=describe_os_error(error), remedy=remedy, required=required)
 
 
 def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
@@ -91,7 +93,7 @@ def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
         broken = []
     for one in broken:
         yield HostCheck("folders", f"image {one.name}", ok=False, observation=one.trouble or "", required=False)
-    remedy = f"free {LEAST_FREE_GIB} GiB there, or set 'state' to another folder"
+    remedy = f"free {MIN_FREE_GIB} GiB there, or set 'state' to another folder"
     yield _attempt("folders", f"state {settings.state}", lambda: _free_space(settings.state), remedy)
 
 
@@ -100,12 +102,12 @@ def _count(folder: Path) -> str:
 
 
 def _free_space(folder: Path) -> str:
-    """Return how much room there is; raise Refused where it is too little, or nothing can be written."""
+    """Return the free space; raise Refused when it is too small or the folder cannot be written."""
     place = next(one for one in (folder, *folder.parents) if one.exists())
     if not os.access(place, os.W_OK, effective_ids=True):
         raise Refused(f"{place} cannot be written to")
     free = shutil.disk_usage(place).free >> 30
-    if free < LEAST_FREE_GIB:
+    if free < MIN_FREE_GIB:
         raise Refused(f"{free} GiB free; guests' disks grow there")
     return f"{free} GiB free"
 
@@ -129,7 +131,7 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
 
 
 def _create_test_interfaces() -> str:
-    """Make what a segment is made of, where nothing of the host is; raise Refused or OSError."""
+    """Create the interfaces of a segment in a temporary network namespace. Raise Refused or OSError."""
 
     def enter() -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
@@ -141,13 +143,13 @@ def _create_test_interfaces() -> str:
 
         enter()
         with closing(NetlinkKernel()) as kernel:
-            kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), LEAST_MTU)
+            kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), MIN_MTU)
             (uplink,) = [one for one in kernel.list_interfaces() if one.name == "vctry0"]
             kernel.add_vlan("vctry0.2", uplink, 2)
             kernel.add_bridge("vctry2")
         return ""
 
-    with ThreadPoolExecutor(1) as thread:  # a network namespace is a thread's own
+    with ThreadPoolExecutor(1) as thread:  # unshare(2) changes the network namespace of one thread
         return thread.submit(build).result()
 
 
@@ -157,10 +159,12 @@ def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
     for kind, uri in settings.hypervisors.items():
         hypervisor = LibvirtHypervisor(uri, LibvirtDeadlines(read_s=ANSWER_S))
 
-        def listed(one: LibvirtHypervisor = hypervisor) -> str:
+        def count_domains(one: LibvirtHypervisor = hypervisor) -> str:
             return f"{len(one.list_domains())} domains"
 
-        yield _attempt("libvirt", f"{kind} at {uri}", listed, f"install libvirt's {kind} driver, and start libvirtd")
+        yield _attempt(
+            "libvirt", f"{kind} at {uri}", count_domains, f"install libvirt's {kind} driver, and start libvirtd"
+        )
         hypervisor.close()
     if Hypervisor.QEMU in settings.hypervisors:
         program = shutil.which("qemu-img")
@@ -178,9 +182,9 @@ def _sbf(settings: AgentSettings, *, links: bool) -> Iterator[HostCheck]:
         yield HostCheck("sbf", settings.sbf, ok=False, observation=str(error))
         return
     with sbf:
-        wanted = _attempt("sbf", settings.sbf, lambda: _revision(sbf, settings))
-        yield wanted
-        if not wanted.ok:
+        answer = _attempt("sbf", settings.sbf, lambda: _revision(sbf, settings))
+        yield answer
+        if not answer.ok:
             return
         yield _attempt("sbf", "clock", lambda: _clock(sbf), "synchronize both clocks: timedatectl set-ntp true")
         if links:
@@ -195,14 +199,14 @@ def _revision(sbf: SbfClient, settings: AgentSettings) -> str:
 
 def _clock(sbf: SbfClient) -> str:
     ahead = (datetime.now(UTC) - sbf.clock()).total_seconds()
-    words = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} SBF's"
-    if abs(ahead) > MOST_CLOCK_S:
-        raise Refused(words)
-    return words
+    offset = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} SBF's"
+    if abs(ahead) > MAX_CLOCK_OFFSET_S:
+        raise Refused(offset)
+    return offset
 
 
 def _check_uplink(port: str) -> Callable[[], str]:
-    def look() -> str:
+    def check() -> str:
         from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
 
         with closing(NetlinkKernel()) as kernel:
@@ -211,18 +215,18 @@ def _check_uplink(port: str) -> Callable[[], str]:
             raise Refused("this machine has no such interface; correct the topology, or name the interface so")
         if not link.up:
             raise Refused(f"it is down; ip link set {port} up")
-        if link.mtu < LEAST_MTU:
-            raise Refused(f"MTU {link.mtu}, and guests expect {LEAST_MTU}; ip link set {port} mtu {LEAST_MTU}")
+        if link.mtu < MIN_MTU:
+            raise Refused(f"MTU {link.mtu}, and guests expect {MIN_MTU}; ip link set {port} mtu {MIN_MTU}")
         return f"up, MTU {link.mtu}"
 
-    return look
+    return check
 
 
 def _agent(settings: AgentSettings) -> HostCheck:
-    def ask() -> str:
-        with socket.socket(socket.AF_UNIX) as talk:
-            talk.settimeout(ANSWER_S)
-            talk.connect(str(settings.socket))
+    def connect() -> str:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER_S)
+            connection.connect(str(settings.socket))
         return f"listens at {settings.socket}"
 
-    return _attempt("agent", "running", ask, "systemctl start virtcloud-agent", needed=False)
+    return _attempt("agent", "running", connect, "systemctl start virtcloud-agent", required=False)

@@ -1,4 +1,4 @@
-"""The agent's settings: a TOML file, mostly ``/etc/virtcloud/agent.toml``."""
+"""The agent's settings: a TOML file, by default ``/etc/virtcloud/agent.toml``."""
 
 import tomllib
 from pathlib import Path
@@ -20,69 +20,67 @@ class GuestKeys(Document):
 
     accelerator: Literal["auto", "kvm", "tcg"] = Field(
         "auto",
-        description="`auto` takes KVM when libvirt lists it; `tcg` emulates the processor, for machines on which "
-        "`/dev/kvm` is there and does not work.",
+        description="`auto` uses KVM when libvirt lists it; `tcg` emulates the processor, for machines on which "
+        "`/dev/kvm` exists and does not work.",
     )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
     admits: AdmissionRule = ADMIT_EVERYBODY
     users_images: tuple[Name, ...] | None = Field(
         None,
-        description="Images that users may name who ask for clusters themselves, without a batch system; any without "
-        "it. An image must be readable by the cluster's owner in any case.",
+        description="Images that users may name who create clusters themselves, without a batch system; without this "
+        "key, any image. An image must be readable by the cluster's owner in any case.",
     )
-    stop_grace: float = Field(5, ge=0, le=3600, description="Seconds that a guest has to end by itself.")
+    stop_grace: float = Field(5, ge=0, le=3600, description="Seconds that a guest may take to shut down.")
 
 
 class TimingKeys(Document):
     """``[timing]``, in seconds."""
 
-    check: float = Field(
-        30, gt=0, le=60, description="Seconds between two readings of the machine when nothing changes."
-    )
+    check: float = Field(30, gt=0, le=60, description="Seconds between two readings of an unchanged machine.")
     retry_first: float = Field(0.5, gt=0, le=60, description="Seconds before the first retry after a failure.")
     retry_most: float = Field(
-        30, gt=0, le=60, description="Seconds before a retry at most; each pause is twice the last."
+        30, gt=0, le=60, description="Longest pause in seconds before a retry; each pause is twice the last."
     )
     job_grace: float = Field(
         120,
         ge=0,
         le=86400,
-        description="Seconds that a job's cluster stays when the batch system on this host has the job no more: it is "
-        "removed when it is missed again so much later.",
+        description="Seconds that a job's cluster remains when the batch system on this host no longer has the job: "
+        "it is removed when the job is missing again so much later.",
     )
 
 
 class AgentSettings(Document):
-    """All of it."""
+    """All settings of the agent."""
 
     element: Name | None = Field(
-        None, description="This machine's name in the topology; without it, this agent converges no machine."
+        None, description="This machine's name in the topology; without it, the agent reconciles no machine."
     )
     sbf: str = Field(description="Address of SBF: `http://host:port`, `https://host` or `unix:///path`.")
     token_file: Path | None = Field(
         None,
-        description="File with this agent's token, which only its owner may read; it is read at each call, so that "
-        "another one is felt at once. `virtcloud token create NAME --role agent --output FILE` makes it.",
+        description="File with the agent's token, which only its owner may read. It is read at each call, so that a "
+        "new token takes effect at once. `virtcloud token create NAME --role agent --output FILE` creates it.",
     )
     ca_file: Path | None = Field(
         None,
-        description="File with the certificates (PEM) of the authority to believe, instead of this machine's.",
+        description="File with the certificates (PEM) of the trusted authority, instead of this machine's.",
     )
     certificate: Path | None = Field(
-        None, description="File with a certificate to show and its key (PEM), where SBF wants one."
+        None, description="File with a client certificate and its key (PEM), if SBF requires one."
     )
     images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
-        description="Folder for the lock, the jobs known here, the guests' disks and consoles' logs, and what the "
-        "host's interfaces were like before they were taken.",
+        description="Folder for the lock, the job records, the guests' disks and console logs, and the former states "
+        "of the host's uplinks.",
     )
     socket: Path = Field(
-        Path("/run/virtcloud/agent.sock"), description="Socket on which a batch system's hooks ask about their jobs."
+        Path("/run/virtcloud/agent.sock"), description="The job socket: a batch system's hooks connect to it."
     )
-    socket_uids: tuple[int, ...] = Field((), description="Numbers of users who may ask there, besides root.")
+    socket_uids: tuple[int, ...] = Field((), description="User IDs that may use the job socket, besides root.")
     jobs: Path = Field(
-        Path("/run/virtcloud/jobs"), description="Folder of the files that jobs find, a folder for each job."
+        Path("/run/virtcloud/jobs"), description="Folder of the jobs' files, with a folder for each job."
     )
     hypervisors: dict[Hypervisor, str] = Field(
         default_factory=dict,
@@ -91,14 +89,14 @@ class AgentSettings(Document):
     )
     bridged_frames_filtered: Literal["refuse", "accept"] = Field(
         "refuse",
-        description="What to do where the host's packet filter gets the frames of all bridges (the sysctls "
-        "`net.bridge.bridge-nf-call-iptables` and `…-ip6tables`, which Docker sets): `refuse` makes no network then, "
-        "since clusters with the same addresses would share tracked connections; `accept` makes it all the same.",
+        description="What to do when the host's packet filter gets the frames of all bridges (the sysctls "
+        "`net.bridge.bridge-nf-call-iptables` and `…-ip6tables`, which Docker sets): `refuse` builds no segment then, "
+        "since clusters with the same addresses would share tracked connections; `accept` builds it nevertheless.",
     )
     guests: GuestKeys = GuestKeys()
     timing: TimingKeys = TimingKeys()
     scheduler: SchedulerSettings | None = Field(
-        None, description="The role of the scheduler's host, beside that of `element` or without it."
+        None, description="Settings of the scheduler's host, which may also be an `element`."
     )
 
     @model_validator(mode="after")
@@ -109,11 +107,11 @@ class AgentSettings(Document):
 
 
 def read_settings(path: Path) -> AgentSettings:
-    """Read settings; raises :class:`BadDocument` that lists every fault as ``file: key: expected …, got …``."""
+    """Read the settings. Raise BadDocument, which lists every fault as ``file: key: expected …, got …``."""
     try:
         return AgentSettings.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
-        raise BadDocument(f"{path}: cannot be read: {error.strerror}; give the settings' file with --config") from error
+        raise BadDocument(f"{path}: cannot be read: {error.strerror}; name the settings file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadDocument(f"{path}: not TOML: {error}") from error
     except ValidationError as error:

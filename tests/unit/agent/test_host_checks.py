@@ -85,7 +85,7 @@ def test_a_folder_of_images_that_is_not_there_is_found(find: Find, config: Path)
 
 
 def test_too_little_room_for_guests_disks_is_found(find: Find, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_checks, "LEAST_FREE_GIB", 1 << 30)
+    monkeypatch.setattr(host_checks, "MIN_FREE_GIB", 1 << 30)
     assert not find("folders", "state").ok
 
 

@@ -1,6 +1,6 @@
-"""Whether this machine runs a guest at all: its own rules, whatever SBF says.
+"""Admission rules of this machine: which guests it runs, independently of SBF.
 
-A stolen token, or a fault in SBF, must not let anybody run guests on a machine, or read files there as root.
+They limit what a stolen token or a defect of SBF can do: run guests on this machine, or read its files as root.
 """
 
 import os
@@ -20,13 +20,13 @@ SETTINGS_HINT = "in the settings of this machine's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """The rules: whose guests run here, and which images users may name who ask for themselves (None: any)."""
+    """Whose guests run here, and which images users may name without a batch system (None: any)."""
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)
     images: tuple[Name, ...] | None = None
 
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
-        """Raise Refused for a guest that does not run here; ``images`` is the folder of images."""
+        """Raise Refused for a guest that this machine does not run; ``images`` is the folder of images."""
         origin = segment.origins.get(guest.cluster or segment.id)
         if origin is None:
             if self != NO_RULES:
@@ -48,11 +48,11 @@ class AdmissionRules:
 
 
 NO_RULES = AdmissionRules()
-"""Every cluster that SBF admits."""
+"""Rules that admit every cluster."""
 
 
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
-    """Raise Refused for an image whose description the owner may not read; one that is not there is told elsewhere."""
+    """Raise Refused for an image whose description the owner may not read. A missing image is no error here."""
     path = images / guest.image / IMAGE_FILE
     try:
         found = [one.stat() for one in (path, path.parent, images)]
@@ -65,7 +65,7 @@ def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> 
 
 
 def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
-    """Return a user's number and groups here; none where this machine does not know the user."""
+    """Return a user's user ID and group IDs on this machine; None and no groups for an unknown user."""
     try:
         account = pwd.getpwnam(user)
         return account.pw_uid, frozenset(os.getgrouplist(user, account.pw_gid))
@@ -74,7 +74,7 @@ def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
 
 
 def _is_permitted(found: os.stat_result, bit: int, uid: int | None, groups: frozenset[int]) -> bool:
-    """Return whether modes let a user do this; ``bit`` is the owner's, those of the group and of others follow it."""
+    """Return whether a mode permits an action; ``bit`` is the owner's, followed by those of the group and of others."""
     if uid == 0:
         return True
     shift = 0 if uid == found.st_uid else 3 if found.st_gid in groups else 6

@@ -1,17 +1,17 @@
-"""What a guest leaves on a machine: a folder with its disk and its console's log, and libvirt's logs of its domain.
+"""Files of guests: a folder with the guest's disk and console log, and libvirt's logs of its domain.
 
-The folder ``<state>/guests/<domain>`` is made before the guest is started and removed last: while it exists, the logs
-of libvirt under that name are this guest's. A guest's disk is an overlay (qcow2) over the image's disk, which is never
-written to. The overlay is made anew at each start, so what a crash left is in no start's way.
+The folder ``<state>/guests/<domain>`` is created before the guest starts and removed last: while it exists, libvirt's
+logs of that name belong to this guest. A guest's disk is an overlay (qcow2) over the image's disk, which is never
+written. The overlay is created at each start, so files that a crash left do not prevent a start.
 """
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.guests.images import GuestImage, QemuImage
 from virtcloud.agent.network import names
 from virtcloud.model.errors import Refused
@@ -19,12 +19,12 @@ from virtcloud.model.errors import Refused
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE, DISK = "console.log", "disk.qcow2"
-PASSABLE = 0o711  # QEMU runs as a user of its own
+PASSABLE = 0o711  # QEMU runs as another user
 CREATE_S = 60.0
 
 
 class GuestFiles:
-    """The traces of all guests on this machine."""
+    """The files of all guests on this machine."""
 
     def __init__(self, folder: Path, libvirt_logs: Path = LIBVIRT_LOGS) -> None:
         """Store guests' folders in ``folder``, which is created when first needed."""
@@ -32,33 +32,33 @@ class GuestFiles:
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str, image: GuestImage) -> Path:
-        """Return the guest's folder, with an empty overlay where the image has a disk; raise Refused."""
-        place = self._folder / domain
-        with _refused(f"make the guest's folder {place}"):
-            place.mkdir(parents=True, exist_ok=True)
-            place.chmod(PASSABLE)
-            (place / DISK).unlink(missing_ok=True)
+        """Return the guest's folder, with an empty overlay if the image has a disk. Raise Refused."""
+        path = self._folder / domain
+        with refuse_os_errors(f"make the guest's folder {path}"):
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(PASSABLE)
+            (path / DISK).unlink(missing_ok=True)
         if isinstance(image, QemuImage) and image.disk:
-            _create_overlay(place / DISK, image.disk, image.disk_format)
-        return place
+            _create_overlay(path / DISK, image.disk, image.disk_format)
+        return path
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's traces; none is success. Raise Refused."""
-        with _refused(f"remove what the guest {domain} left"):
+        """Remove a guest's files; absent files are success. Raise Refused."""
+        with refuse_os_errors(f"remove the files of the guest {domain}"):
             for driver in DRIVERS:
                 _remove_logs(self._libvirt_logs / driver, domain)
-            _remove_logs(self._folder, domain)  # the log of a guest that an earlier version started
+            _remove_logs(self._folder, domain)  # log of a guest that an earlier version of the agent started
             if (self._folder / domain).exists():
                 shutil.rmtree(self._folder / domain)
-                log.info("guest_traces_removed", domain=domain)
+                log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str) -> None:
-        """Remove the traces of a cluster's guests, also of those that ended by themselves."""
+        """Remove the files of a cluster's guests, also of guests that ended by themselves."""
         for domain in self._known(names.domain_name_patterns(cluster)):
             self.ensure_none(domain)
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
-        """Remove the traces of all guests but those whose domains exist."""
+        """Remove the files of all guests except those with a domain."""
         for domain in self._known(("*",)) - set(domains):
             self.ensure_none(domain)
 
@@ -68,7 +68,7 @@ class GuestFiles:
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
-    """Remove a domain's log, and those that virtlogd or logrotate made of it."""
+    """Remove a domain's log, and the rotated logs of virtlogd and logrotate."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)
 
@@ -87,11 +87,3 @@ def _create_overlay(overlay: Path, disk: Path, disk_format: str) -> None:
         raise Refused(f"cannot create a guest's disk over {disk}: {error}") from error
     if done.returncode:
         raise Refused(f"cannot create a guest's disk {overlay} over {disk}: {' '.join(done.stderr.split())}")
-
-
-@contextmanager
-def _refused(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Refused(f"cannot {what}: {error.strerror} ({error.filename})") from error

@@ -1,4 +1,4 @@
-"""Guests on this machine: started, stopped, read. Everything may be repeated."""
+"""Start, stop and read the guests of this machine. All operations are idempotent."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GuestSettings:
-    """Where images and guests' own folders are, and how guests run here.
+    """Folders of images and guests, and how guests run on this machine.
 
-    ``stop_grace_s`` is how long a guest may take to end by itself.
+    ``stop_grace_s``: seconds that a guest may take to shut down.
     """
 
     images: Path
@@ -43,27 +43,27 @@ class LocalGuests:
         settings: GuestSettings,
         pause: Callable[[float], None],
     ) -> None:
-        """Run guests on ``hypervisors``; ``pause`` waits some seconds, or raises when the agent is to stop."""
+        """Run guests on ``hypervisors``; ``pause`` waits some seconds, or raises StopRequested."""
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
         self._files = GuestFiles(settings.folders)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
-        """Return the guests that bear our mark, and an error for each hypervisor that does not answer."""
-        domains, silent = self._list_domains()
-        carried = (
+        """Return the guests with virtcloud's metadata, and an error for each hypervisor that does not answer."""
+        domains, unreachable = self._list_domains()
+        observed = (
             ObservedGuest(one.owner.cluster, one.owner.guest, one.owner.digest, one.running)
             for _, one in domains
             if one.owner
         )
-        return tuple(carried), tuple(silent)
+        return tuple(observed), tuple(unreachable)
 
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest unless it runs.
 
-        Raises :class:`Unsafe` when a domain of that name is not ours, :class:`Refused` when the image is missing or
-        libvirt says no, :class:`Unreachable` when libvirt does not answer.
+        Raise Unsafe when virtcloud did not create the domain of that name, Refused when the image is missing or libvirt
+        refuses, Unreachable when libvirt does not answer.
         """
         name, wanted = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
@@ -74,15 +74,15 @@ class LocalGuests:
             if existing.running and existing.owner and existing.owner.digest == wanted:
                 return
             self.ensure_no_guests(segment.id, (guest.name,))
-        site = self._domain_environment(image, hypervisor, self._files.ensure(name, image))
-        hypervisor.start(render_domain(segment, guest, image, wanted, site))
+        environment = self._domain_environment(image, hypervisor, self._files.ensure(name, image))
+        hypervisor.start(render_domain(segment, guest, image, wanted, environment))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
-        """Stop guests, all at a time: each is asked to end, and ended when its grace is over.
+        """Stop guests at the same time: ask each to shut down, and destroy it after the grace period.
 
-        Raise :class:`Unreachable` when one was not found and may run on a hypervisor that does not answer.
+        Raise Unreachable when a guest was not found and may run on a hypervisor that does not answer.
         """
-        domains, silent = self._list_domains()
+        domains, unreachable = self._list_domains()
         ours = [
             (hypervisor, one)
             for hypervisor, one in domains
@@ -95,17 +95,17 @@ class LocalGuests:
             hypervisor.destroy(domain.name)
         for _, domain in ours:
             self._files.ensure_none(domain.name)
-        if silent and len(ours) < len(guests):
-            raise Unreachable("; ".join(silent))
+        if unreachable and len(ours) < len(guests):
+            raise Unreachable("; ".join(unreachable))
 
     def ensure_no_files(self, cluster: str) -> None:
-        """Remove the disks and logs of a cluster that has left, also of guests that ended by themselves."""
+        """Remove the disks and logs of a removed cluster, also of guests that ended by themselves."""
         self._files.ensure_none_of_cluster(cluster)
 
     def remove_orphaned_files(self) -> bool:
-        """Remove the disks and logs of guests that no domain runs any more; return False where that is unknown."""
-        domains, silent = self._list_domains()
-        if silent:
+        """Remove the disks and logs of guests without domain; return False when a hypervisor did not answer."""
+        domains, unreachable = self._list_domains()
+        if unreachable:
             return False
         self._files.ensure_none_but(one.name for _, one in domains)
         return True
@@ -119,18 +119,19 @@ class LocalGuests:
     def _list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return all domains with their hypervisors, and an error for each hypervisor that does not answer."""
         found: list[tuple[HypervisorApi, GuestDomain]] = []
-        silent: list[str] = []
+        unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():
             try:
                 found += [(hypervisor, one) for one in hypervisor.list_domains()]
             except Unreachable as error:
-                silent.append(str(error))
-        return found, silent
+                unreachable.append(str(error))
+        return found, unreachable
 
     def _find_domains(self, name: str, own: HypervisorApi) -> Iterator[GuestDomain]:
         """Yield the domains of this name; raise Unreachable when the guest's ``own`` hypervisor does not answer.
 
-        A silent other hypervisor is passed over: the kernel refuses a second interface with the name of the guest's.
+        Another hypervisor that does not answer is skipped: the kernel refuses a second interface with the guest's port
+        name.
         """
         for hypervisor in self._hypervisors.values():
             try:
@@ -165,4 +166,4 @@ def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
 
 def _check_ours(domain: GuestDomain, segment: Segment) -> None:
     if domain.owner is None or domain.owner.cluster != segment.id:
-        raise Unsafe(f"domain {domain.name} was not made by virtcloud; it was left alone. Rename or remove it")
+        raise Unsafe(f"domain {domain.name} was not made by virtcloud; it was left unchanged. Rename or remove it")

@@ -1,7 +1,7 @@
-"""One hypervisor through libvirt. The only module that imports libvirt; no libvirtError leaves it.
+"""A hypervisor through libvirt. Only this module imports libvirt, and it raises no libvirtError.
 
-Every call has a deadline (`call_deadlines`): a libvirtd that hangs answers no call and closes no socket.
-libvirt's own keepalive messages would not cover opening a connection, and would need an event loop.
+Every call has a deadline (`call_deadlines`), since a libvirtd that hangs answers no call and closes no socket.
+libvirt's own keepalive messages do not cover opening a connection, and need an event loop.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _CONNECTION_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LibvirtDeadlines:
-    """In seconds: for a call that reads, and for one that starts or ends a domain (libvirt itself waits up to 30)."""
+    """Seconds for a call that reads, and for a call that starts or ends a domain (libvirt itself waits up to 30)."""
 
     read_s: float = 15.0
     change_s: float = 60.0
@@ -33,13 +33,13 @@ class LibvirtDeadlines:
 
 
 class LibvirtHypervisor:
-    """A hypervisor's libvirtd; it connects when it is first needed, and again when libvirtd was restarted."""
+    """A `HypervisorApi` of one libvirtd; it connects when first needed, and again after a restart of libvirtd."""
 
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Store the address of libvirtd; no connection is made yet. ``progress`` is called after each call."""
-        libvirt.registerErrorHandler(_ignore_error, None)  # libvirt prints every error to stderr otherwise
+        """Store the address of libvirtd without connecting. ``progress`` is called after each call."""
+        libvirt.registerErrorHandler(_ignore_error, None)  # otherwise libvirt prints every error to stderr
         self._uri = uri
         self._deadlines = deadlines or LibvirtDeadlines()
         self._progress = progress
@@ -47,61 +47,61 @@ class LibvirtHypervisor:
         self._connection: Any = None
 
     def close(self) -> None:
-        """Close the connection, unless libvirtd is hung: the connection then ends with this process."""
+        """Close the connection, unless libvirtd hangs; the connection then ends with this process."""
         with suppress(Unreachable):
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(libvirt.libvirtError):  # it may be broken already
+            with suppress(libvirt.libvirtError):  # the connection may be broken
                 connection.close()
 
     def list_domains(self) -> list[GuestDomain]:
-        """Give every domain."""
-        return self._call("list domains", lambda at: [_read_domain(one) for one in at.listAllDomains(0)])
+        """Return all domains."""
+        return self._call("list domains", _read_domains)
 
     def find_domain(self, name: str) -> GuestDomain | None:
-        """Give one domain, or None."""
-        return self._call(f"find domain {name}", lambda at: _find_domain(at, name))
+        """Return one domain, or None."""
+        return self._call(f"find domain {name}", lambda connection: _find_domain(connection, name))
 
     def start(self, xml: str) -> None:
-        """Start a transient domain: it is forgotten by libvirt when it ends."""
-        name = ET.fromstring(xml).findtext("name")  # noqa: S314 - we wrote it
-        self._call(f"start domain {name}", lambda at: at.createXML(xml, 0), repeat=False, changes=True)
+        """Start a transient domain, which libvirt removes when the guest ends."""
+        name = ET.fromstring(xml).findtext("name")  # noqa: S314 - written by virtcloud
+        self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def shut_down(self, name: str) -> None:
-        """Ask a domain to end; it may not listen, and it may be gone."""
-        self._call(f"shut down domain {name}", lambda at: _shut_down(at, name))
+        """Ask a domain to shut down; the guest may ignore the request, and the domain may be absent."""
+        self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name))
 
     def destroy(self, name: str) -> None:
-        """End a domain; one that is gone already is no error."""
-        self._call(f"destroy domain {name}", lambda at: _destroy(at, name), changes=True)
+        """Stop a domain at once; an absent domain is success."""
+        self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def has_kvm(self) -> bool:
-        """Say whether its capabilities have KVM; that it is listed does not prove that it works."""
-        return self._call("read capabilities", lambda at: "<domain type='kvm'" in at.getCapabilities())
+        """Return whether the hypervisor lists KVM among its capabilities, which does not prove that KVM works."""
+        return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
 
-    def _call(self, what: str, ask: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
-        """Ask libvirtd; raise Unreachable when it does not answer in time, Refused when it says no."""
+    def _call(self, what: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
+        """Call libvirtd; raise Unreachable when it does not answer in time, Refused when it refuses."""
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:
-            return self._calls.run(what, lambda: self._asked(what, ask, repeat=repeat), seconds)
+            return self._calls.run(what, lambda: self._call_once(what, call, repeat=repeat), seconds)
         finally:
             self._progress()
 
-    def _asked(self, what: str, ask: Callable[[Any], T], *, repeat: bool) -> T:
-        """Ask libvirtd; a connection that was lost meanwhile is made once more, where asking again does no harm."""
+    def _call_once(self, what: str, call: Callable[[Any], T], *, repeat: bool) -> T:
+        """Call libvirtd; after a lost connection, connect again and repeat the call once if ``repeat``."""
         fresh = self._connection is None
         try:
-            return ask(self._connected())
+            return call(self._connected())
         except libvirt.libvirtError as error:
             if not _is_connection_lost(error):
                 raise Refused(f"libvirt ({self._uri}) could not {what}: {error}") from error
             self._close()
             if fresh or not repeat:
                 raise Unreachable(f"libvirt ({self._uri}) was lost while asked to {what}: {error}") from error
-        return self._asked(what, ask, repeat=False)
+        return self._call_once(what, call, repeat=False)
 
     def _connected(self) -> Any:  # noqa: ANN401 - libvirt has no types
         if self._connection is None:
@@ -115,7 +115,11 @@ class LibvirtHypervisor:
 
 
 def _ignore_error(_context: object, _error: object) -> None:
-    """Print nothing: the exception says it all."""
+    """Print nothing, since the exception has the error."""
+
+
+def _read_domains(connection: Any) -> list[GuestDomain]:  # noqa: ANN401 - libvirt has no types
+    return [_read_domain(one) for one in connection.listAllDomains(0)]
 
 
 def _read_domain(domain: Any) -> GuestDomain:  # noqa: ANN401 - libvirt has no types
@@ -124,7 +128,7 @@ def _read_domain(domain: Any) -> GuestDomain:  # noqa: ANN401 - libvirt has no t
     except libvirt.libvirtError as error:
         if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
             raise
-        return GuestDomain(domain.name(), running=False)  # it ended since it was listed
+        return GuestDomain(domain.name(), running=False)  # the domain ended after it was listed
 
 
 def _find_domain(connection: Any, name: str) -> GuestDomain | None:  # noqa: ANN401 - libvirt has no types
@@ -144,17 +148,17 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
             raise
         return None
     except (KeyError, ET.ParseError):
-        return None  # somebody else's element under our name: not our guest
+        return None  # a foreign element in our namespace: not a guest of virtcloud
 
 
 def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
-    # Without a flag, the LXC driver (seen with 9.0) says yes and does nothing when the container has no initctl.
+    # Without a flag, the LXC driver (seen with 9.0) returns success and does nothing when the container has no initctl.
     flags = libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL if connection.getType() == "LXC" else 0
     try:
         connection.lookupByName(name).shutdownFlags(flags)
     except libvirt.libvirtError as error:
         if _is_connection_lost(error):
-            raise  # anything else means: it does not listen, or is gone; destroy() sees to it
+            raise  # any other error: the guest ignores the request or is absent, and destroy() follows
 
 
 def _destroy(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types

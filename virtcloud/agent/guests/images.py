@@ -1,6 +1,6 @@
-"""Images in their folder: ``<images>/<name>/image.yaml`` says what kind they are and which files they have.
+"""Images of guests: ``<images>/<name>/image.yaml`` describes an image's kind and files.
 
-The images of a folder, with who may use each: whoever may read its description (the scheduler's hook asks that).
+Who may read an image's description may use the image; the scheduler's hook lists the images that a user may use.
 """
 
 import grp
@@ -19,7 +19,7 @@ IMAGE_FILE = "image.yaml"
 
 
 class LxcImage(Document):
-    """A root file system that guests share without writing to it; each has its own empty ``/run`` and ``/tmp``."""
+    """A root file system that guests share read-only; each guest has its own empty ``/run`` and ``/tmp``."""
 
     kind: Literal["lxc"]
     rootfs: Path = Path("rootfs")
@@ -28,7 +28,7 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that is booted directly. A guest's own disk is an overlay over ``disk``, gone when the guest stops."""
+    """A kernel that is booted directly. A guest's own disk is an overlay over ``disk``, removed with the guest."""
 
     kind: Literal["qemu"]
     kernel: Path
@@ -43,10 +43,10 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 
 
 def read_image(folder: Path, name: str) -> GuestImage:
-    """Read the image ``name``; its files are given as absolute paths.
+    """Return the image ``name``, with absolute paths of its files.
 
-    Raise :class:`Refused` when there is none, a file of it is missing, or its description is malformed: a repeated
-    attempt does not help, so a cluster that needs the image fails after a few refusals and not at its deadline.
+    Raise Refused when the image or one of its files is missing, or its description is malformed. A retry does not help,
+    so a cluster that needs the image fails after a few refusals and not at its deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -64,10 +64,10 @@ def read_image(folder: Path, name: str) -> GuestImage:
 
 
 def _check_trusted(path: Path) -> None:
-    """Raise Refused for an image whose description anybody could write: it may name any file, which root then reads.
+    """Raise Refused for an image whose description others can write: it may name any file, which root then reads.
 
-    It must belong to root, to this process's user or to who has the folder of all images; what is not there is told
-    elsewhere.
+    It must belong to root, to this process's user or to the owner of the folder of images. A missing file is no error
+    here.
     """
     try:
         keepers = {0, os.geteuid(), path.parent.parent.stat().st_uid}
@@ -83,7 +83,7 @@ def _check_trusted(path: Path) -> None:
 
 
 class _Kind(Document):
-    """The key that decides which other keys an image has."""
+    """The key that determines which other keys an image has."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -109,7 +109,7 @@ READABLE_BY_ALL = "everybody"
 
 
 class ImageView(Document):
-    """An image; ``readable`` says whether the caller may use it, ``trouble`` why a guest of it would not start."""
+    """An image; ``readable``: the caller may use it; ``trouble``: why a guest with this image would not start."""
 
     name: str
     kind: str | None = None
@@ -119,7 +119,7 @@ class ImageView(Document):
 
 
 def list_images(folder: Path) -> list[ImageView]:
-    """Give the images of a folder by name; raises BadInput when the folder cannot be read."""
+    """Return the images of a folder, ordered by name. Raise BadInput when the folder cannot be read."""
     try:
         names = sorted(one.name for one in folder.iterdir() if one.is_dir())
     except OSError as error:
@@ -131,7 +131,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Say whether a folder has a description, or may have one that the caller is not let see."""
+    """Return whether a folder has a description, or may have one that the caller cannot see."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:
@@ -151,7 +151,7 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 
 
 def describe_readers(path: Path) -> str:
-    """Say who may read a file, as far as modes say it: everybody, a group, or one user; root may always."""
+    """Return who may read a file according to its mode: everybody, a group, or one user. root may read every file."""
     try:
         file, *folders = (one.stat() for one in (path, path.parent, path.parent.parent))
     except PermissionError:

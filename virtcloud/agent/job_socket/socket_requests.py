@@ -1,13 +1,13 @@
-"""PURE. What may be asked on the agent's socket, checked before anything is done.
+"""PURE. The requests of the job socket, parsed and checked.
 
-A batch system's hooks and scripts ask on an AF_UNIX stream socket (setting `socket`), as root or as a user in
-`socket_uids`; the kernel says who asks. A job's own user may `cancel` its run. A connection takes one request, one JSON
-object on one line, and gives one answer of the same kind. Every request may be repeated, and what it says is on disk
-before it is answered: an agent that is killed goes on where it was.
+Hooks and scripts of a batch system connect to an AF_UNIX stream socket (setting `socket`), as root or as a user in
+`socket_uids`; the kernel reports the caller's user. A job's own user may send `cancel` for its run. A connection
+carries one request and one answer, each a JSON object on one line. Every request is idempotent, and its content is on
+disk before the answer is sent, so an agent that is killed continues after its restart.
 
-`cluster` is the key of the job's cluster, `attempt` counts the runs of the job up; 0 is of a batch system that does not
-count them. A higher attempt takes the place of a lower one. One of a lower one is refused (`gone`), changing nothing.
-So is one of another `user` than the job's; only an `up` takes the place of another user's job.
+`cluster` is the key of the job's cluster. `attempt` counts the runs of the job; a batch system that does not count them
+sends 0. A higher attempt replaces a lower one. A request of a lower attempt is refused (`gone`) and changes nothing.
+The same holds for a request of another `user` than the job's; only an `up` replaces another user's job.
 """
 
 import json
@@ -24,23 +24,23 @@ Key = Annotated[ClusterKey, Field(description="The cluster's key.")]
 Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The run of the job.")]
 User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
-    Field(description="Whose job it is. A batch system that was set up anew gives numbers of former jobs again."),
+    Field(description="The job's user. A batch system that was set up again reuses the numbers of former jobs."),
 ]
-LONGEST_STATE_S, LONGEST_REMOVE_S = 30, 600
+MAX_STATE_WAIT_S, MAX_REMOVE_WAIT_S = 30, 600
 ERROR_SLUGS = {
-    "forbidden": "who asks may not",
-    "bad-input": "the request is none; `detail` names each fault",
-    "gone": "a later attempt or another user's job was seen since, or this one was removed here; nothing was changed",
+    "forbidden": "the caller may not send this request",
+    "bad-input": "the request is malformed; `detail` names each fault",
+    "gone": "a later attempt or another user's job has the key, or the run was removed here; nothing was changed",
     "not-found": "`state` of a run that was never announced here by `up`",
-    "attempt-waits": "`up` while the former run of a job whose runs are not counted is still being removed: ask again",
-    "refused": "it cannot be written down here; `detail` says why",
-    "too-many-requests": "too many wait here already: ask again",
+    "attempt-waits": "`up` while the former run of a job without counted attempts is being removed: retry",
+    "refused": "the job's record cannot be written; `detail` has the error",
+    "too-many-requests": "too many requests are waiting: retry",
     "error": "internal error in the agent: retry, and read its log",
 }
 
 
 class JobRunId(NamedTuple):
-    """A run of a job, as it is told from the others; ``user`` is whose, where that was said."""
+    """Identification of a job's run; ``user`` is the job's user, if known."""
 
     cluster: ClusterKey
     attempt: int
@@ -48,7 +48,7 @@ class JobRunId(NamedTuple):
 
 
 class _RunRequest(Document):
-    """What concerns one run of a job."""
+    """A request about one run of a job."""
 
     cluster: Key
     attempt: Attempt
@@ -56,12 +56,12 @@ class _RunRequest(Document):
 
     @property
     def run(self) -> JobRunId:
-        """Which run it is."""
+        """The identification of the run."""
         return JobRunId(self.cluster, self.attempt, self.user)
 
 
 class UpRequest(_RunRequest):
-    """A run of a job has come to this host. The agent looks at once what SBF wants of it."""
+    """A run of a job has started on this host. The agent fetches its wanted state at once."""
 
     answer: ClassVar[str] = "nothing."
 
@@ -76,63 +76,63 @@ class UpRequest(_RunRequest):
 
 
 class StateRequest(_RunRequest):
-    """How far the cluster is: whether a job's script may start."""
+    """Whether the job's script may start."""
 
     answer: ClassVar[str] = (
-        "`state`, `missing` (what is waited for, a sentence each), `reason` (or null), `facts`. `waiting` is answered "
-        "when what is missing is something else than was answered last, or after `wait` seconds; the others at once. "
-        "`up`: SBF says that the cluster is active, and every guest of it that has an address answers on its network, "
-        "as seen from this host; `facts` are the environment of the script, where it runs here. `cancelled`: by "
-        "`cancel`. `failed`: it cannot be set up, `reason` says why. `ended`: by `remove`, its user, its lease or an "
+        "`state`, `missing` (a sentence for each missing element or guest), `reason` (or null), `facts`. `waiting` is "
+        "sent when `missing` differs from the last answer, or after `wait` seconds; other states at once. `up`: the "
+        "cluster is active at SBF, and each of its guests with an address answers this host on the cluster's network; "
+        "`facts` are environment variables for the script, if it runs here. `cancelled`: by `cancel`. `failed`: the "
+        "cluster cannot be set up, for the given `reason`. `ended`: by `remove`, the user, the lease or an "
         "administrator."
     )
 
     do: Literal["state"]
-    wait: Annotated[float, Field(ge=0, le=LONGEST_STATE_S, allow_inf_nan=False)] = Field(
-        0, description=f"Seconds that the answer may take, at most {LONGEST_STATE_S}."
+    wait: Annotated[float, Field(ge=0, le=MAX_STATE_WAIT_S, allow_inf_nan=False)] = Field(
+        0, description=f"Longest time to the answer in seconds, at most {MAX_STATE_WAIT_S}."
     )
 
 
 class CancelRequest(_RunRequest):
-    """The run is given up: from now on `state` says so. The cluster stays until `remove`."""
+    """The run is cancelled: from now on `state` answers `cancelled`. The cluster remains until `remove`."""
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["cancel"]
-    reason: Annotated[str, Field(max_length=1000)] = Field("", description="Why, for who waits.")
+    reason: Annotated[str, Field(max_length=1000)] = Field("", description="Reason, for the callers that wait.")
 
 
 class RemoveRequest(_RunRequest):
-    """The run is over: SBF is asked to end its cluster, again and again while it is away. The job's files go."""
+    """The run is over: the agent removes the job's files and asks SBF to end the cluster, with retries."""
 
     answer: ClassVar[str] = (
-        "`gone` (this host carries nothing of it), `missing` (what keeps it here). A cluster that nobody knows is gone."
+        "`gone` (this host carries nothing of the run), `missing` (what remains). An unknown cluster is gone."
     )
 
     do: Literal["remove"]
-    wait: Annotated[float, Field(ge=0, le=LONGEST_REMOVE_S, allow_inf_nan=False)] = Field(
-        0, description=f"Seconds to wait until it is gone, at most {LONGEST_REMOVE_S}."
+    wait: Annotated[float, Field(ge=0, le=MAX_REMOVE_WAIT_S, allow_inf_nan=False)] = Field(
+        0, description=f"Longest time in seconds to wait until the run is gone, at most {MAX_REMOVE_WAIT_S}."
     )
 
 
 class RunningRequest(Document):
-    """What the batch system has on this host now.
+    """All jobs of the batch system on this host.
 
-    A run whose script is here and that is missed twice, `timing.job_grace` seconds apart, is removed; not while
-    somebody asks for its `state`. One whose script is elsewhere is forgotten: the host of the script ends it.
+    A run whose script runs here and that is missing twice, `timing.job_grace` seconds apart, is removed, unless a hook
+    waits for its `state`. A run whose script runs on another host is forgotten; that host ends the cluster.
     """
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["running"]
-    clusters: tuple[tuple[ClusterKey, Attempt], ...] = Field(description="Pairs of key and attempt, of every job.")
+    clusters: tuple[tuple[ClusterKey, Attempt], ...] = Field(description="Pairs of key and attempt of all jobs.")
 
 
 class ListRequest(Document):
-    """What is known here; nobody else is asked."""
+    """All runs that this agent knows; SBF is not called."""
 
     answer: ClassVar[str] = (
-        "`clusters`: of each its `cluster`, `attempt`, `state` (`up` once that was answered), `head`, `user`, and "
+        "`clusters`: for each its `cluster`, `attempt`, `state` (`up` once that was sent), `head`, `user`, and "
         "whether it is `leaving`. Runs that are gone are listed as `ended` for a week."
     )
 
@@ -161,7 +161,7 @@ EXAMPLE_SESSION = """\
 
 
 def parse_socket_request(line: bytes) -> SocketRequest:
-    """Read a request; raises :class:`BadInput` with every fault, in one line."""
+    """Parse a request. Raise BadInput with every fault, in one line."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:

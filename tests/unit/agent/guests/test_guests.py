@@ -270,7 +270,7 @@ def test_all_guests_end_though_what_one_left_cannot_be_removed(
         raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
 
     monkeypatch.setattr(shutil, "rmtree", read_only)
-    with pytest.raises(Refused, match="cannot remove what the guest vc-a-g1 left: Read-only file system"):
+    with pytest.raises(Refused, match="cannot remove the files of the guest vc-a-g1: Read-only file system"):
         machines.ensure_no_guests("a", ("g1", "g2"))
     assert hypervisor.by_name == {}
 
