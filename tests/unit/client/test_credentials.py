@@ -99,7 +99,7 @@ def test_login_stores_a_valid_token(script: Script, home: Path) -> None:
     script.answer(200, ME)
     done = CliRunner().invoke(main, ["--url", script.url, "login"], input="vc_x\n")
     assert (done.exit_code, script.headers[0]["authorization"]) == (0, "Bearer vc_x")
-    assert done.stdout == f"you are alice, user; the token is kept in {home}/virtcloud/token\n"
+    assert done.stdout == f"you are alice, user; the token is stored in {home}/virtcloud/token\n"
     assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
 
 

@@ -158,7 +158,7 @@ def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:
     stale = api.create("short", SPEC)
     api.delete("short", wait=True)
     api.create("short", SPEC)
-    with pytest.raises(Gone, match="attempt 0 is over"):
+    with pytest.raises(Gone, match="attempt 0 has ended"):
         stale.extend(60)
 
 
