@@ -1,4 +1,4 @@
-"""SBF's HTTP API: thin routes, one file per resource; errors are problem documents (RFC 9457).
+"""SBF's HTTP API: authentication, operations by resource, and problem documents (RFC 9457).
 
-A route calls the store and gives its answer; what is allowed and what follows is decided below it.
+An operation checks the caller's right, calls the store or reads a device, and returns the answer. The domain decides.
 """

@@ -14,9 +14,7 @@ WAIT_S = 30.0
 
 
 @click.command()
-@click.option(
-    "--cluster", metavar="KEY", help="Only transitions of this cluster; --element shows the changes of a switch for it."
-)
+@click.option("--cluster", metavar="KEY", help="Only transitions of this cluster. For changes on a switch: --element.")
 @click.option("--element", metavar="NAME", help="Only changes on this element.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Number of rows to begin with."

@@ -188,7 +188,7 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_json: bool) -> None:
-    """Wait until the cluster KEY is active, or released with --for gone.
+    """Wait until the cluster KEY is active; with --for gone, until it is released.
 
     Example: virtcloud cluster wait demo --for gone --timeout 2m
     """
@@ -205,7 +205,7 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
 @printing.json_option
 @click.pass_context
 def extend(context: click.Context, key: str, length: float, as_json: bool) -> None:
-    """Extend the lease of the cluster KEY to LENGTH from now; never shortens it (delete the cluster instead).
+    """Extend the lease of the cluster KEY to at least LENGTH from now; never shortens it.
 
     Example: virtcloud cluster extend demo 4h
     """

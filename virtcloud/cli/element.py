@@ -43,7 +43,7 @@ def list_(context: click.Context, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
-    """Show the element NAME; of a switch or edge also its last observed state.
+    """Show the element NAME; for a switch or edge, also its last observed state.
 
     Example: virtcloud element show brno-sw
     """
@@ -170,7 +170,7 @@ def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, for
 @click.argument("name")
 @printing.json_option
 def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - its former option
-    """Refuse the former name of ``reconcile``: a check must not change a device.
+    """Print that the command is named ``reconcile`` now, because it changes the device.
 
     Example: virtcloud element reconcile brno-sw
     """

@@ -36,7 +36,7 @@ def pbs() -> None:
 
 
 @pbs.command()
-@click.option("--sbf", metavar="URL", help="Address of SBF for the hosts of the PBS server.")
+@click.option("--sbf", metavar="URL", help="Address of SBF for the PBS server.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a scheduler's token for the hooks.")
 @click.option(
     "--ca-file", type=click.Path(path_type=Path), help="File with the certificate of the authority that signed SBF's."

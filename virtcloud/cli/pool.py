@@ -29,7 +29,7 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
     """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use, which no cluster gets.
 
     A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries it on an
-    unmanaged port, until a reading shows that this use has ended.
+    unmanaged port. It is available again after a reading without this use.
 
     Example: virtcloud pool show brno
     """
@@ -80,7 +80,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
-    """Declare that the quarantined VLAN ID VLAN is clean on all elements of SITE; the audit log records your name.
+    """Declare the quarantined VLAN ID VLAN clean on all elements of SITE; the audit log records your name.
 
     The VLAN IDs of its cluster are released when the elements of the other sites have confirmed, or are declared clean.
 

@@ -78,7 +78,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
     "--platform", help="The platform of the backbone's device; without it, sentences describe the configuration."
 )
 @click.option("--port", help="The backbone's port that the site is attached to.")
-@click.option("--core-port", help="That device's port towards the rest of the backbone.")
+@click.option("--core-port", help="The port of the backbone's device towards the rest of the backbone.")
 @click.option("--transport", help="Only for this transport.")
 @printing.json_option
 @click.pass_context
