@@ -1,4 +1,4 @@
-"""Following clusters of a real lab, and talking from guest to guest."""
+"""Clusters in a real lab: create and delete them, wait for them, and ping between their guests."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ LIMIT_S = 60.0
 
 
 def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
-    """Follow a cluster until it is so."""
+    """Wait until a cluster fulfils a condition."""
     deadline = time.monotonic() + LIMIT_S
     view = client.cluster(key)
     while not reached(view):
@@ -24,23 +24,23 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
 
 
 def ended(view: ClusterView) -> bool:
-    """Say whether nothing of a cluster is left anywhere."""
+    """Return whether the cluster is released everywhere."""
     return view.state in ENDED_STATES and not view.quarantined
 
 
 def active(view: ClusterView) -> bool:
-    """Say whether a cluster is all there."""
+    """Return whether the cluster is active."""
     return view.state is ClusterState.ACTIVE
 
 
 def create(client: SbfClient, key: str, spec: ClusterSpec) -> ClusterView:
-    """Ask for a cluster and wait until it is active."""
+    """Create a cluster and wait until it is active."""
     client.put_cluster(key, ClusterRequest(spec=spec))
     return until(client, key, active)
 
 
 def remove(client: SbfClient, *keys: str) -> None:
-    """Give clusters up and wait until nothing of them is left."""
+    """Delete clusters and wait until they have ended."""
     for key in keys:
         client.delete_cluster(key)
     for key in keys:
@@ -48,7 +48,7 @@ def remove(client: SbfClient, *keys: str) -> None:
 
 
 def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
-    """Let a cluster's guest number ``guest`` (from 0) ping; says whether any answer came."""
+    """Ping from a cluster's guest number ``guest`` (from 0). Return whether any answer came."""
     chosen = view.spec.guests[guest]
     domain = next(name for name in read_guests(lab, chosen.host) if view.id in name and name.endswith(chosen.name))
     return lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0

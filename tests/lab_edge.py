@@ -14,7 +14,7 @@ PORTS = ("ac1", "ac2", "other", "core")
 
 @dataclass
 class NamespaceLine:
-    """A command line in the namespace; what a terminal would echo is left out."""
+    """A command line in the namespace, without a terminal's echo."""
 
     lab: Lab
     node: str
@@ -26,12 +26,12 @@ class NamespaceLine:
         return done.stdout + done.stderr
 
     def close(self) -> None:
-        """There is no session."""
+        """Do nothing: there is no session."""
 
 
 @dataclass
 class OnKernel:
-    """A bench whose machine is a network namespace of a lab's node."""
+    """A test bench whose machine is a network namespace on a node of the lab."""
 
     lab: Lab
     node: str
@@ -46,7 +46,7 @@ class OnKernel:
         self.do("ip", *(f"link set {port} master br0 up" for port in PORTS[:-1]), "link set core up")
 
     def empty(self) -> None:
-        """Take away what a claim left."""
+        """Remove what a test left."""
         self.do("ip", *(f"link del {device}" for device in self.devices()))
         self.do("bridge", *(f"vlan del dev {port} vid 1-4094" for port in self.carries()))
 

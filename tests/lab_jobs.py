@@ -1,4 +1,4 @@
-"""Jobs on hosts of a real lab: their clusters, what their hosts' agents say, and scripts run as their users."""
+"""Jobs on hosts of a real lab: their clusters, requests to their hosts' agents, and scripts run as their users."""
 
 import json
 import subprocess
@@ -55,20 +55,20 @@ class LabJob:
 
 
 def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """Ask a host's agent, as hooks do."""
+    """Send requests to a host's agent, as hooks do."""
     lines = "".join(json.dumps(one) + "\n" for one in requests)
     said = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], given=lines, check=True).stdout
     return [json.loads(one) for one in said.splitlines()]
 
 
 def let_in(lab: Lab, host: str, user: str) -> None:
-    """Let a host know a user, who has the lab's key."""
+    """Create a user on a host, with the lab's key."""
     key = (lab.state.folder / "keys/user").read_text()
     lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], given=key, check=True)
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, host: str, spec: ClusterSpec) -> LabJob:
-    """Bring a cluster up and let its owner's job begin on ``host``."""
+    """Create a cluster and start its owner's job on ``host``."""
     job = {"cluster": key, "attempt": create(client, key, spec).attempt}
     up, state = ask(
         lab, host, {"do": "up", "head": True, "user": spec.owner, **job}, {"do": "state", "wait": 30, **job}

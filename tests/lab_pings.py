@@ -1,4 +1,4 @@
-"""A guest that pings another one all the time, fifty times a second; each frame that is lost is counted."""
+"""A guest that pings another one fifty times a second, and counts lost frames."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +12,12 @@ from virtcloud.model.views import ClusterView
 
 OVER = "/run/pings-over"
 SERIES = f"""until [ -e {OVER} ]; do ping -n -q -i 0.02 -c 25 -W 2 "$1" | sed -n 's/ packets transmitted, / /p'; done"""
-"""Each series waits for its last answer. In a guest's network, but with the host's own ping: a guest's has no pause."""
+"""Each series waits for its last answer. The host's ping runs in the guest's network: busybox has no interval."""
 
 
 @dataclass
 class Pings:
-    """What was sent so far, and answered."""
+    """The numbers of sent and answered pings."""
 
     sent: int = 0
     answered: int = 0
@@ -25,7 +25,7 @@ class Pings:
 
 @contextmanager
 def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[Pings]:
-    """Let a cluster's guest number ``guest`` (from 0) ping as long as this lasts; at the end it is there what came."""
+    """Ping from a cluster's guest number ``guest`` (from 0) within the context; count the answers at its end."""
     host = view.spec.guests[guest].host
     (domain,) = (name for name in read_guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
     inside = ENTER_CONTAINER.replace(" -n -m ", " -n ")

@@ -1,4 +1,4 @@
-"""Cables of real interfaces, told by real LLDP daemons: where they are, and who may not speak of them."""
+"""Cable checks in the lab, with real interfaces and real LLDP daemons."""
 
 import sys
 import time
@@ -49,7 +49,7 @@ def client(cabled: Lab) -> Iterator[SbfClient]:
 
 
 def verified(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
-    """Let everybody speak and verify, until it is so: a daemon speaks when it likes."""
+    """Repeat the cable check until it has this result: LLDP daemons send when they like."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         for node in NODES:
@@ -74,7 +74,7 @@ def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> Non
 
 @contextmanager
 def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
-    """Swap what is in two ports of a switch; all is put back in the end."""
+    """Swap the cables of two ports of a switch within the context."""
     names = ((port, "pulled"), (to, port), ("pulled", to))
     swap = " && ".join(
         [*(f"ip link set {one} down" for one in (port, to)), *(f"ip link set {a} name {b}" for a, b in names)]
@@ -116,7 +116,7 @@ def test_a_switch_without_lldp_hides_no_cable_of_others(cabled: Lab, client: Sbf
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
-    """A bridge keeps 01:80:c2:00:00:0e to itself (IEEE 802.1Q, table 8-1); a broadcast sent after it goes through."""
+    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1); a broadcast sent after it passes."""
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)
     number = client.cluster("talk").vlans["brno"]

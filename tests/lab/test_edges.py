@@ -1,4 +1,4 @@
-"""Sites joined at provider edges on real parts: EVPN by FRR, service VLANs for each cluster; dedicated circuits."""
+"""Sites connected at real provider edges: EVPN by FRR, a service VLAN for each cluster, dedicated circuits."""
 
 import itertools
 import random
@@ -37,26 +37,26 @@ def client(edges: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def new(edges: Lab) -> Snapshot:
-    """Everything as it was when the lab had just come up."""
+    """The snapshot of the new lab."""
     return take_snapshot(edges, edges.topology)
 
 
 @pytest.fixture
 def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
-    """Everything as it was before any test; clusters that a failed one left over are taken away."""
+    """The snapshot before any test; clusters of a failed test are removed."""
     yield new
     remove(client, *(view.key for view in client.clusters() if view.key != STANDING))
 
 
 @pytest.fixture(scope="module")
 def standing(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """Give a cluster over two sites of the EVPN fabric, which must survive what is done to it."""
+    """A cluster over two sites of the EVPN fabric, which must survive every test."""
     yield create(client, STANDING, spec("praha", "plzen"))
     remove(client, STANDING)
 
 
 def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
-    """Ask for one guest at each site; with ``macs`` they have addresses set by hand."""
+    """Return a spec with one guest at each site; with ``macs`` their MAC addresses are fixed."""
     guests = tuple(
         Guest(
             name=f"n{i}",
@@ -100,7 +100,7 @@ def kernel(edges: Lab) -> Iterator[OnKernel]:
 
 
 class TestOnKernel(KernelClaims):
-    """What the driver must make of a kernel's answers, on a real one."""
+    """The claims of the driver's test bench, on a real kernel."""
 
     @pytest.fixture
     def bench(self, kernel: OnKernel) -> Iterator[OnKernel]:
@@ -111,7 +111,7 @@ class TestOnKernel(KernelClaims):
 def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
     edges: Lab, client: SbfClient, before: Snapshot
 ) -> None:
-    """By BGP EVPN over VXLAN: each site has a number of its own, what they learn of each other comes by BGP."""
+    """Each site has another VLAN ID, and the edges learn addresses by BGP EVPN over VXLAN."""
     one, two = (create(client, key, spec(*ALL, macs=True)) for key in ("one", "two"))
     pools = {site.name: site.pool for site in client.sites()}
     assert all(number in pools[site] for view in (one, two) for site, number in view.vlans.items())
@@ -145,7 +145,7 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Addresses, MAC addresses and all: each has a service VLAN of its own, in which the core learns (decision 6)."""
+    """Even MAC addresses are identical. The core learns in each cluster's own service VLAN (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service(one), service(two)} == {2000, 2001}
     with ThreadPoolExecutor() as pool:
@@ -189,7 +189,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 
 
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Cut off while a cluster leaves it: the other site is clean at once, this one when it is back."""
+    """The edge is down while a cluster leaves it: the other site is clean at once, this one after the restart."""
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
     cut(edges, "praha-pe1", "down")

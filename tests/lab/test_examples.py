@@ -1,4 +1,4 @@
-"""The examples for users, each as it stands: its request becomes a cluster, and its script runs on the first host."""
+"""The example scripts for users: each request becomes a cluster, and each script runs on the first host."""
 
 import re
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ done < "$file"
 
 @pytest.fixture(scope="module")
 def client(lab: Lab) -> Iterator[SbfClient]:
-    """Give a way to SBF."""
+    """A client of the lab's SBF."""
     with SbfClient(f"unix://{lab.sbf_socket}") as opened:
         yield opened
 
 
 def begin(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
-    """Let an example's job begin, with all that the scheduler and its hooks do before."""
+    """Start an example's job, with everything that the scheduler and its hooks do before."""
     asked = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
     request = parse_request(asked["vcluster"])
     admit_pbs_job(
@@ -54,7 +54,7 @@ def script(example: str) -> str:
 
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
-    """What stands for mpirun does what it does: it reads the host file, and starts programs over ssh."""
+    """A replacement of mpirun reads the host file and starts programs over ssh, as mpirun does."""
     job = begin(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0

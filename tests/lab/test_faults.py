@@ -1,4 +1,4 @@
-"""Whatever is killed, cut off or asked for too often, the network is right again; all of it on real parts."""
+"""Kills, disconnected switches and concurrent calls: the network recovers from each, on real parts."""
 
 import random
 import time
@@ -21,7 +21,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
 KILLS_EACH = 4
-"""In one test; even, since a cluster is made and removed."""
+"""Kills in one test; an even number, because each cluster is created and deleted."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def topology(client: SbfClient) -> Topology:
 
 @pytest.fixture
 def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
-    """Everything as it was before the test; no cluster may be left over from another one."""
+    """The snapshot before the test; no cluster of another test may exist."""
     assert not [view.key for view in client.clusters()]
     return take_snapshot(lab, topology)
 
@@ -72,12 +72,12 @@ def remove(client: SbfClient, key: str) -> None:
 
 
 def carried(seen: Snapshot, base: Snapshot) -> dict[str, dict[str, str]]:
-    """What switches carry now and did not before."""
+    """Return the VLANs that switches carry now and did not carry before."""
     return {name: ports for name, ports in seen.switches.items() if ports != base.switches[name]}
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """What each site's switch carries for a cluster over the first host of each site: on that port and the uplink."""
+    """Return each site's switch's VLANs for a cluster on the first host of each site: on that port and the uplink."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites

@@ -29,14 +29,14 @@ SPEC = ClusterSpec.model_validate({"owner": "alice", "guests": GUESTS})
 
 @pytest.fixture(scope="module")
 def client(lab: Lab) -> Iterator[SbfClient]:
-    """Give a way to SBF."""
+    """A client of the lab's SBF."""
     with SbfClient(f"unix://{lab.sbf_socket}") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def jobs(lab: Lab, client: SbfClient) -> Iterator[Jobs]:
-    """Give two jobs of alice that are the same to the last byte, on the same hosts, at the same time."""
+    """Two identical jobs of alice on the same hosts at the same time."""
     let_in(lab, HEAD, "alice")
     yield [open_job(lab, client, key, HEAD, SPEC) for key in KEYS]
     remove(client, *KEYS)
@@ -79,7 +79,7 @@ def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) ->
 
 
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
-    """The agent removes it when asked; where it is not asked, the converger does, with the cluster's segment."""
+    """The agent removes the relay on request, and otherwise the reconciler removes it with the segment."""
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):
         open_job(lab, client, key, HEAD, SPEC)

@@ -1,4 +1,4 @@
-"""A bare lab: real tags cross the real core, programs run on nodes, and nothing is left however it ends."""
+"""A bare lab: VLAN tags on the core, programs on nodes, and complete removal after every kind of end."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PLAIN = Path(__file__).parent / "topologies/plain.yaml"
 
 
 def below(pid: int) -> set[int]:
-    """Give the processes in a lab: those whose PID namespace is that of its first process."""
+    """Return the processes of a lab: those in the PID namespace of its first process."""
     wanted = Path(f"/proc/{pid}/ns/pid").readlink()
     found = set()
     for entry in Path("/proc").iterdir():
@@ -48,7 +48,7 @@ def carry(lab: Lab, host: str, switch: str, address: str) -> None:
 
 
 def test_new_switches_carry_no_vlan(bare: Lab) -> None:
-    """Neither VLAN 1 nor any other is on any port of a new switch."""
+    """No port of a new switch has a VLAN, not even VLAN 1."""
     assert json.loads(bare.run("plzen-sw1", ["bridge", "-json", "vlan"]).stdout) == []
 
 
@@ -62,7 +62,7 @@ def test_full_frames_cross_the_core_in_their_vlan_only(bare: Lab) -> None:
 
 
 def test_light_takes_its_time(bare: Lab) -> None:
-    """Brno and Plzeň are 400 km apart: 2 ms one way on their way through the core."""
+    """Brno and Plzeň are 400 km apart: 2 ms one way through the core."""
     carry(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
     bare.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p2", "vid", "100"], check=True)
     carry(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")
@@ -161,7 +161,7 @@ def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabSta
 
 @pytest.mark.parametrize("what", ["the kernel boots", "nodes start", "services start"])
 def test_an_interrupt_leaves_nothing(own_state: LabState, what: str) -> None:
-    """Ctrl-C while this happens: the command's line about the step before is the sign that it has begun."""
+    """Ctrl-C in each step: the command's line about the step before shows that the step has begun."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
         before = "files ("  # the machine's own kernel is there already

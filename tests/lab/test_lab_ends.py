@@ -1,4 +1,4 @@
-"""However a whole lab ends, with SBF and agents in it: nothing lives on, and the next one says what it found."""
+"""The ends of a complete lab, with SBF and agents: no process survives, and the next start reports the remains."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, 
 
 
 def spaces(pid: int) -> set[str]:
-    """Give the namespaces of a process, none when it is gone."""
+    """Return the namespaces of a process; empty if it has ended."""
     try:
         return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in SPACES}
     except OSError:
@@ -32,7 +32,7 @@ def spaces(pid: int) -> set[str]:
 
 
 def users(namespaces: set[str]) -> set[int]:
-    """Give the processes that are in any of these namespaces."""
+    """Return the processes in any of these namespaces."""
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     return {pid for pid in pids if spaces(pid) & namespaces}
 
@@ -45,7 +45,7 @@ def nobody_in(namespaces: set[str], within_s: float = 15) -> bool:
 
 
 def nobody_of(state: LabState, within_s: float = 15) -> bool:
-    """Say whether no process has this lab's folder among its words: one that was never noted has it, too."""
+    """Return whether no process has this lab's folder in its command line."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
     while (some := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in words(one)]) and (
         time.monotonic() < deadline
@@ -62,7 +62,7 @@ def words(command_line: Path) -> bytes:
 
 
 def own_spaces(pid: int | None) -> set[str]:
-    """Give the namespaces that a lab has made for itself."""
+    """Return the namespaces that a lab has created."""
     assert pid is not None
     first = spaces(pid) - spaces(os.getpid())
     return set().union(*(spaces(one) for one in users(first))) - spaces(os.getpid())
@@ -83,7 +83,7 @@ def nothing_changed_outside() -> Iterator[None]:
 
 @contextmanager
 def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a lab as from a terminal, with a process group of its own, and wait until it has said ``until``."""
+    """Start a lab as from a terminal, in its own process group, and wait for the step ``until`` in its output."""
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(  # noqa: S603 - our own command
@@ -97,7 +97,7 @@ def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
 def test_an_interrupt_leaves_nothing(own_state: LabState, until: str) -> None:
-    """Ctrl-C when files are written, SBF runs, the kernel is up, and services start one after the other."""
+    """Ctrl-C while files are written, SBF runs, the kernel is up, and services start one after the other."""
     with nothing_changed_outside():
         with starting(own_state, until) as process:
             supervisor = own_state.launcher()

@@ -1,4 +1,4 @@
-"""What cannot be is said at once, with exit code 2, and changes nothing."""
+"""Invalid input is refused with exit code 2 before anything is changed."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def virtcloud(state: Path, *argv: str, before: tuple[str, ...] = ()) -> subproce
 
 
 def refusal(tmp_path: Path, text: str) -> str:
-    """Try to start a lab from ``text``; gives the complaint, the file's folder left out."""
+    """Return the error message for a lab file with this text, without the file's folder."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -73,7 +73,7 @@ def refusal(tmp_path: Path, text: str) -> str:
     ],
 )
 def test_a_lab_file_that_cannot_be(tmp_path: Path, old: str, new: str, words: str) -> None:
-    """The complaint names the file, the line, the key, and what was expected."""
+    """The message has the file, the line, the key, and the expectation."""
     text = GOOD.replace(old, new, 1)
     if old == "h, ports":
         text = text.replace("h:eth0", "user:eth0")
@@ -117,14 +117,14 @@ def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
-    """In a user namespace of its own the command is nobody, and reads its program wherever that lies."""
+    """In its own user namespace the command runs as nobody, and can still read its program."""
     done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
     assert (done.returncode, "run it as root, for instance with sudo" in done.stderr) == (2, True)
     assert not (tmp_path / "state").exists()
 
 
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
-    """Run the command in this process, whose view of the machine can be changed."""
+    """Run the command in this process, whose view of the machine can be patched."""
     monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "state"))
     done = CliRunner().invoke(main, ["lab", *argv])
     assert not (tmp_path / "state").exists()
@@ -196,7 +196,7 @@ def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
     ],
 )
 def test_what_the_lab_does_not_have(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
-    """A program that cannot be started is said as a shell says it: 127, or 126 when it is no program."""
+    """A program that cannot be started has the exit code of a shell: 127, or 126 if it is not executable."""
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(words)

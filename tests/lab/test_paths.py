@@ -1,4 +1,4 @@
-"""Ways through a ring of switches: an Open vSwitch, link aggregates, second uplinks, access links; all of it real."""
+"""Paths through a ring of switches, on real parts: Open vSwitch, link aggregates, second uplinks, access links."""
 
 import re
 import time
@@ -31,7 +31,7 @@ OVER_THE_EDGE = {
     "sw3": {"to1": "100", "lagh2": "100"},
     "psw": {"h1": "100", "h2": "100", "edge": "100"},
 }
-"""What switches carry for a cluster on all hosts: neither the ring's third side nor h1's second uplink."""
+"""The VLANs of a cluster on all hosts: neither the ring's third side nor h1's second uplink carries it."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def before(paths: Lab) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient, before: Snapshot) -> ClusterView:
-    """A cluster with a guest on each host; it stays for all tests, which is a claim of theirs."""
+    """A cluster with a guest on each host, which exists during all tests."""
     return made(client, "ring", *HOSTS)
 
 
@@ -89,7 +89,7 @@ wait"""
 
 
 def unreached(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest from one, with frames of full length; gives the hosts whose guests do not answer."""
+    """Ping every guest from one with full-size frames. Return the hosts whose guests do not answer."""
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
@@ -97,7 +97,7 @@ def unreached(lab: Lab, sender: str) -> list[str]:
 
 @contextmanager
 def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
-    """Take links out of the topology by one of their ports, and put them back at the end."""
+    """Remove links from the topology, each by one of its ports; restore them after the context."""
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
     client.put_topology(Topology.model_validate(document | {"links": kept}), ANY_VERSION)
@@ -107,14 +107,14 @@ def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
 
 @contextmanager
 def cut(lab: Lab, node: str, port: str) -> Iterator[None]:
-    """Take a cable out."""
+    """Disconnect a cable within the context."""
     lab.run(node, ["ip", "link", "set", port, "down"], check=True)
     yield
     lab.run(node, ["ip", "link", "set", port, "up"], check=True)
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
-    """Ask for guests of the network that members join, or of one; called and addressed by numbers from ``first`` on."""
+    """Return a spec of a network or a member, with guests named and addressed by numbers from ``first`` on."""
     guests = [
         {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)
@@ -123,7 +123,7 @@ def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
 
 
 def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Give what switches carry once it is this, or when it has not become so in time."""
+    """Wait until switches carry this. Return what they carry at the end."""
     deadline = time.monotonic() + LIMIT_S
     while (seen := carried(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -150,13 +150,13 @@ def test_lldp_shows_every_cable_including_members_of_aggregates(paths: Lab, clie
 
 
 def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterView) -> None:
-    """Full frames pass through an Open vSwitch, the provider core, an aggregate, and two ports without tags."""
+    """Full frames pass an Open vSwitch, the provider core, an aggregate, and two untagged ports."""
     assert carried(paths) == OVER_THE_EDGE
     assert [unreached(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
 
 
 def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
-    """Every guest hears another one's broadcasts, each of them once: there is no loop in the ring."""
+    """Every guest receives the broadcasts of another one once: the ring has no loop."""
     (domain,) = read_guests(paths, "h1")
     with ThreadPoolExecutor() as pool:
         ears = {host: hear(pool, paths, host) for host in HOSTS}
@@ -181,7 +181,7 @@ def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
 def test_the_path_stays_while_another_cluster_comes_and_goes(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
-    """The other one stays at the site and goes over the same tree, whose root is at the edge."""
+    """The other cluster stays within the site and uses the same tree, whose root is at the edge."""
     made(client, "other", "h1", "h2")
     assert carried(paths) == {
         "sw1": OVER_THE_EDGE["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -209,7 +209,7 @@ def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster:
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The live cluster moves to the aggregate between sw2 and sw3, works with one of its cables, and moves back."""
+    """The cluster moves to the aggregate between sw2 and sw3, works with one of its cables, and moves back."""
     with described(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},
@@ -244,7 +244,7 @@ def test_the_second_uplink_replaces_a_removed_first_one(paths: Lab, client: SbfC
 def test_joining_and_leaving_members_move_no_trunk_of_the_ring(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
-    """Guests on two sides of the ring lose no frame: their way is by the edge's switch before anybody needs that."""
+    """Guests on two sides of the ring lose no frame, because their path uses the edge's switch from the start."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

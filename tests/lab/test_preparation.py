@@ -1,4 +1,4 @@
-"""What ``site prepare`` prints for Linux, Open vSwitch and FRR is run as it is printed, and works."""
+"""The commands of ``site prepare`` for Linux, Open vSwitch and FRR work as they are printed."""
 
 import json
 import time
@@ -30,7 +30,7 @@ TOPOLOGY = Topology.model_validate(
 )
 BACKBONE = {"brno": ("linux-pe", "linux_bridge"), "praha": ("ovs-pe", "openvswitch")}
 FULL = ("-M", "do", "-s", "1472")
-"""A frame of 1500 bytes, which must not be cut into pieces."""
+"""A frame of 1500 bytes that must not be fragmented."""
 
 
 def sh(lab: Lab, node: str, *lines: str) -> None:
@@ -38,7 +38,7 @@ def sh(lab: Lab, node: str, *lines: str) -> None:
 
 
 def set_up(lab: Lab, site: str, address: str) -> None:
-    """Type what is printed, then do what SBF and the agent do for a cluster in VLAN 100."""
+    """Run the printed commands, then configure VLAN 100 as SBF and the agent do."""
     device, platform = BACKBONE[site]
     asked = BackboneDevice(platform=platform, port="cust", core_port="core")
     ours, theirs = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), asked).sheets
@@ -72,13 +72,13 @@ def test_the_printed_uplink_carries_allowed_vlans_only(prepared: Lab) -> None:
 
 
 def sessions(lab: Lab, edge: str) -> dict[str, str]:
-    """Say in which state an edge's sessions are."""
+    """Return the states of an edge's BGP sessions."""
     done = lab.run(edge, ["vtysh", "-c", "show bgp l2vpn evpn summary json"], check=True)
     return {peer: one["state"] for peer, one in json.loads(done.stdout).get("peers", {}).items()}
 
 
 def test_the_printed_lines_connect_all_provider_edges_by_bgp_evpn(fabric: Lab) -> None:
-    """The lab's own settings of FRR are taken away first; what is printed replaces them, loopback and all."""
+    """The printed commands replace the lab's own FRR settings, including the loopback."""
     topology = fabric.topology
     for site in topology.sites:
         (edge,) = site.edges

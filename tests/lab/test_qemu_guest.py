@@ -1,4 +1,4 @@
-"""A whole machine and a container on one segment, at two sites."""
+"""A QEMU guest and a container on one segment, at two sites."""
 
 import time
 
@@ -34,7 +34,7 @@ def reach(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterV
 
 
 def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
-    """Wait on the container's host as a job does; give all that was ever missing."""
+    """Wait on the container's host as a job does. Return everything that was missing meanwhile."""
     deadline, missing = time.monotonic() + 150, []
     while time.monotonic() < deadline:
         (said,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
@@ -101,13 +101,13 @@ ls /sys/class/net
 
 
 def in_machine(lab: Lab, commands: str) -> str:
-    """Run commands in the machine's shell, as soon as it is up; give what they said."""
+    """Run commands in the QEMU guest's shell once it is up. Return their output."""
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
     return in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """What a guest writes is in its own overlay, in no start's way; a host that lost all but its disks starts anew."""
+    """A guest writes to its own overlay, and a host that lost everything except its disks starts it again."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()
@@ -139,7 +139,7 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 
 
 def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
-    """Its guest may still run, without a network: the removal is confirmed when libvirtd has answered."""
+    """The guest may still run, without a network: the removal is confirmed once libvirtd answers."""
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]

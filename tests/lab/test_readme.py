@@ -1,4 +1,4 @@
-"""What the README promises, done as it says."""
+"""The Python example of the README works."""
 
 import re
 from pathlib import Path

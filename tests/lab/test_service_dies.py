@@ -1,4 +1,4 @@
-"""A service that ends by itself while the lab comes up."""
+"""A service that ends while the lab starts."""
 
 from pathlib import Path
 

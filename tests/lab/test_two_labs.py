@@ -1,4 +1,4 @@
-"""A lab directly on a kernel that has all it needs: that of another lab, whatever this machine's own one has."""
+"""A lab directly on a kernel with all features: inside another lab's kernel, whatever this machine's kernel has."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def state_of_services(lab: Lab, state: str) -> set[str]:
 
 
 def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
-    """The first has a cluster with guests; the second comes and goes, and changes nothing for the first."""
+    """The first lab has a cluster with guests. The second one starts and stops, and changes nothing for the first."""
     groups = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
     before = lab.run("user", groups).stdout
     virtcloud(lab, FIRST, "lab", "up", "--kernel", "direct", PLAIN)

@@ -1,4 +1,4 @@
-"""The Python API as a script's author meets it: names, representations, errors."""
+"""The Python API: names, representations, errors."""
 
 import json
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ ME = '{"name": "alice", "role": "user", "sites": [], "token": "aaaaaaaa"}'
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with nothing in it."""
+    """An empty home folder."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("VIRTCLOUD_TOKEN_FILE", raising=False)
     return tmp_path

@@ -1,4 +1,4 @@
-"""The client against a real SBF: both sides mean the same by every call."""
+"""The client with a real SBF."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,7 +15,7 @@ from virtcloud.model.vlans import VlanSet
 
 
 def site(name: str) -> dict[str, object]:
-    """One switch, which nobody can reach, and one host on it."""
+    """A site with one unreachable switch and one host."""
     switch = {"name": f"{name}-sw", "ports": ["p1"], "platform": "linux_bridge", "address": "127.0.0.1:1"}
     return {"name": name, "switches": [switch], "hosts": [{"name": f"{name}-h1", "ports": ["eth0"]}]}
 
@@ -47,7 +47,7 @@ def api(sbf: str, service: SbfClient) -> Iterator[Client]:
 
 
 def confirm(service: SbfClient) -> None:
-    """Do the part of the host at Brno."""
+    """Confirm the wanted revision of the host at Brno."""
     service.confirm("brno-h1", service.wanted("brno-h1").revision)
 
 

@@ -1,4 +1,4 @@
-"""The client against a scripted HTTP server: what it sends, and what it makes of answers."""
+"""The client with a scripted HTTP server: what it sends, and how it reads answers."""
 
 import json
 import os

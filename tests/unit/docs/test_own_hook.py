@@ -1,4 +1,4 @@
-"""The examples of "test your own hook" do what the page says."""
+"""The examples of the page "test your own hook" work."""
 
 import inspect
 import re
@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-your-own-hook.md"
 
 
 def test_the_examples_pass(tmp_path: Path) -> None:
-    """Each of its tests, as it stands there."""
+    """Each test of the page, as printed there."""
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE):
         if "recorded_event(" not in block:  # of the reader's own site

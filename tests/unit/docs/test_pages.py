@@ -1,4 +1,4 @@
-"""The pages of the documentation: every link leads somewhere, and every decision has a number of its own."""
+"""The pages of the documentation: links, numbers of decisions, and generated pages."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The units of systemd that come with it start what there is, under the names by which messages call them."""
+"""The units of systemd start existing commands, and messages use their names."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PROGRAMS = {"sbf": sbf, "virtcloud": virtcloud}
 
 
 def start(unit: Path) -> list[str]:
-    """Give the words of a unit's command."""
+    """Return the arguments of a unit's command."""
     found = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
     assert len(found) == 1
     return str(found[0]).split()

@@ -1,4 +1,4 @@
-"""The demonstration's verdict: only claims that were checked and hold make it a success."""
+"""The result of the demonstration: it succeeds only if claims were checked and all hold."""
 
 import io
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_the_commands_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, 
 
 
 class FakeLab:
-    """A lab that falls silent as soon as it is up."""
+    """A lab that stops answering as soon as it is up."""
 
     state = SimpleNamespace()
     is_down = False

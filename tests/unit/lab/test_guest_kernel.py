@@ -1,4 +1,4 @@
-"""A kernel for QEMU guests: found where it is installed, fetched with apt where not, kept for the next lab."""
+"""The kernel of QEMU guests: installed, or fetched with apt and stored for the next lab."""
 
 import lzma
 import os
@@ -24,7 +24,7 @@ esac
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a machine on which no cloud kernel is installed and none was fetched."""
+    """A machine without an installed or fetched cloud kernel."""
     for name in ("BOOT", "MODULE_TREE", "FETCHED"):
         monkeypatch.setattr(guest_kernel, name, tmp_path / name)
     return tmp_path
@@ -38,7 +38,7 @@ def program(folder: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def debian(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a Debian whose lists of packages are out of date, and a package as small as can be."""
+    """A Debian with outdated package lists, and a minimal package."""
     tree = machine / "tree"
     for file in (f"boot/vmlinuz-{VERSION}", f"boot/config-{VERSION}", "DEBIAN/control"):
         (tree / file).parent.mkdir(parents=True, exist_ok=True)

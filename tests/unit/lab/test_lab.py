@@ -1,4 +1,4 @@
-"""Errors of a lab for who meets them: not root, no room on the disk."""
+"""Errors of a lab: a caller other than root, a full disk."""
 
 import errno
 import os

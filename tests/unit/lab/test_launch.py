@@ -1,4 +1,4 @@
-"""A start may be interrupted at any time, but not between starting a process and noting it."""
+"""A start can be interrupted at any time, except between the start of a process and the record of its id."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 def held(*numbers: signal.Signals) -> list[str]:
-    """Ask this process to end while interrupts are held back; gives what was done nevertheless."""
+    """Send signals to this process while they are deferred. Return what the process did."""
     done = []
     try:
         with terminate_as_interrupt(), defer_interrupts():

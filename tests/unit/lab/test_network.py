@@ -1,4 +1,4 @@
-"""What the lab builds between the sites: cores of each kind, provider edges, and what FRR is told."""
+"""The lab between the sites: cores of each kind, provider edges, and the settings of FRR."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a user may ask for, and the life of a cluster."""
+"""The spec of a cluster, and the table of its lifecycle."""
 
 import pytest
 

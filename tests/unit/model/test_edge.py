@@ -1,4 +1,4 @@
-"""Circuits of provider edges: the difference between what is wanted and what was seen."""
+"""The difference between wanted and observed circuits of provider edges."""
 
 from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.values import Name, PortName, VlanId

@@ -1,4 +1,4 @@
-"""What a topology refuses, each with file, line, key and expectation."""
+"""The faults of a topology, each with file, line, key and expectation."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Transports: what each kind needs, and what of it clusters get for themselves."""
+"""Transports: the keys of each kind, and the services of clusters."""
 
 import pytest
 

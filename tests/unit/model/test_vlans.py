@@ -1,4 +1,4 @@
-"""Sets of VLAN numbers."""
+"""Sets of VLAN IDs."""
 
 import pytest
 from hypothesis import given

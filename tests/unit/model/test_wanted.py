@@ -1,4 +1,4 @@
-"""The difference between what a switch must carry and what it carries."""
+"""The difference between the wanted and the observed state of a switch."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Where a lab is required, a test of it or of PostgreSQL that would be skipped fails; others may be skipped."""
+"""Where a lab is required, a skipped test of it or of PostgreSQL fails; other tests may be skipped."""
 
 import os
 import subprocess
