@@ -1,4 +1,4 @@
-"""Access to the service: tokens of every kind and age, and what each role meets, over HTTP."""
+"""Access over HTTP: tokens in every state, and the rights of each role."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ UNKNOWN = (404, "not-found", "cluster demo is not known")
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    """The paper's installation on SQLite; these claims do not depend on the database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -27,7 +27,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def kept(world: World) -> str:
-    """Everything that the database holds, as bytes of its files."""
+    """Return the contents of the database's files."""
     folder = Path(world.database.removeprefix("sqlite:///")).parent
     return "".join(one.read_bytes().decode("latin-1") for one in folder.glob("sbf.db*"))
 
@@ -52,7 +52,7 @@ def test_path_variants_do_not_bypass_authentication(world: World, path: str) -> 
 
 @pytest.mark.parametrize("path", ["/healthz", "/docs", "/openapi.json", "/metrics"])
 def test_open_paths_need_no_token(world: World, path: str) -> None:
-    """``/metrics`` only from the loopback, which a call of this process is."""
+    """``/metrics`` is open on the loopback only, which a call of this process uses."""
     assert ask(world, "GET", path, token="").status_code == 200
 
 
@@ -110,7 +110,7 @@ def test_a_token_expires(world: World) -> None:
     token = world.token(Role.USER, "alice", expires_in_s=3600)
     assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
     world.clock.advance(3600)
-    world.service.token_cache.clock = lambda: 1e9  # what was believed is over
+    world.service.token_cache.clock = lambda: 1e9  # the cache has expired
     assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
         f"token {token.split('_')[1]} of alice expired at 2026-01-01 01:00:00 UTC: ask an operator for a new one"
     )
@@ -138,7 +138,7 @@ def test_a_token_is_shown_once_and_stored_as_hash(world: World) -> None:
 
 def test_the_use_of_a_token_is_recorded_hourly(world: World) -> None:
     token = world.token(Role.USER, "alice")
-    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # nothing is believed
+    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # nothing is cached
     seen = []
     for minutes in (0, 59, 1):
         world.clock.advance(60 * minutes)
@@ -198,7 +198,7 @@ def test_a_denial_of_an_action_names_its_target(world: World, method: str, path:
 
 
 def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
-    """Otherwise a user could end another's cluster by asking for its key."""
+    """Otherwise a user could end another user's cluster by requesting its key."""
     world.put("demo", spec("brno-h1"), attempt=1)
     wanted = {"spec": spec("brno-h2", owner="bob").model_dump(mode="json"), "attempt": 9}
     assert problem(ask(world, "PUT", CLUSTER, wanted, token=world.token(Role.USER, "bob"))) == (
@@ -210,7 +210,7 @@ def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
 
 
 def test_pages_contain_only_visible_clusters(world: World) -> None:
-    """Otherwise nobody could page past what is others'."""
+    """Otherwise a user could not page past clusters of others."""
     for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
         world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
         world.clock.advance(1)
@@ -334,7 +334,7 @@ def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureF
 OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN}
-"""What an agent hears of clusters that have no part on its element: nothing."""
+"""What an agent may learn of clusters without a part on its element: nothing."""
 SENT: dict[str, object] = {
     "put_cluster": body("brno-h1"),
     "extend_lease": {"seconds": 60},
@@ -359,7 +359,7 @@ PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "us
 
 
 def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
-    """An agent of another host; a call that is new here needs a caller, a right in the table, and a line above."""
+    """The caller is an agent of another host. A new operation needs a right in the table and an entry above."""
     token = world.token(Role.AGENT, "plzen-h2")
     world.put("demo", spec("brno-h1"))
     found, heard = {}, {}

@@ -1,4 +1,4 @@
-"""What root on one host can do with its job starter's token: nothing that the batch system's server did not confirm."""
+"""What root on one host can do with a job starter's token: nothing without the batch server's confirmation."""
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ CLUSTER = f"/v1/clusters/{KEY}"
 
 
 def starts(world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object) -> httpx.Response:
-    """Let a host ask for the job's cluster."""
+    """Request the job's cluster as a host."""
     token = world.token(Role.JOB_STARTER, host)
     wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
     return ask(world, "PUT", CLUSTER, wanted, token=token)
@@ -25,14 +25,14 @@ def asked(world: World, server: str = "torque") -> list[str]:
 
 
 def answer(world: World, *hosts: str, owner: str = "alice", **word: object) -> None:
-    """Let the batch system's server answer for the job."""
+    """Answer for the job as the batch system's server."""
     told = {"runs": True, "owner": owner, "hosts": hosts} | word
     answered = ask(world, "PUT", f"/v1/jobs/{KEY}", told, token=world.token(Role.SCHEDULER, "pbs"))
     assert answered.status_code == 204
 
 
 def proven(world: World, *hosts: str, word: dict[str, object] | None = None, **changes: object) -> httpx.Response:
-    """Let a host ask, the server answer, and the host ask again."""
+    """Request as a host, confirm as the server, and request again."""
     assert starts(world, *hosts, **changes).status_code == 503
     answer(world, *hosts, **(word or {}))
     return starts(world, *hosts, **changes)
@@ -99,7 +99,7 @@ JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
 
 
 def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
-    """Alice's own network, and a job of hers on this host: still she did not ask for it."""
+    """It is Alice's own network and her job on this host, but the job did not request the network."""
     world.put("private", spec("praha-h1"))
     starts(world, **JOINS)
     answer(world, "brno-h1")
@@ -121,7 +121,7 @@ def test_a_network_the_owner_may_not_join_is_refused(world: World) -> None:
 
 
 def test_a_confirmation_covers_one_request_only(world: World) -> None:
-    """A job that is put back runs again, on other hosts; its first answer neither helps nor hinders."""
+    """A requeued job runs on other hosts; the first confirmation has no effect there."""
     starts(world, "brno-h1", "praha-h1")
     answer(world, "brno-h1", "praha-h1")
     assert starts(world, "brno-h1", "brno-h2").status_code == 503

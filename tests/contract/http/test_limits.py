@@ -1,4 +1,4 @@
-"""One call may be so large and no larger; what is more is refused with the limit's name."""
+"""Limits of one call; a larger call is refused with the limit's name."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

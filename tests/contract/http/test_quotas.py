@@ -1,4 +1,4 @@
-"""Quotas: checked where the cluster is made, on both kinds of database, and set over HTTP."""
+"""Quotas, checked when a cluster is created, on both kinds of database, and set over HTTP."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rate limits on what can hurt. The windows are an hour, so that no test depends on the clock."""
+"""Rate limits. The windows are an hour, so that no test depends on the clock."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ WRONG = "vc_aaaaaaaa_" + "A" * 43
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation, where three of anything an hour are enough."""
+    """The paper's installation with three calls of each kind in an hour."""
     made = make_world(tmp_path)
     made.furnish()
     few = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})
@@ -41,7 +41,7 @@ def test_known_tokens_and_local_users_pass_a_limited_address(world: World) -> No
     ask(world, "GET", "/v1/whoami", token=good)
     for _ in range(4):
         ask(world, "GET", "/v1/whoami", token=WRONG)
-    world.service.token_cache.clock = lambda: 1e9  # what was believed is over
+    world.service.token_cache.clock = lambda: 1e9  # the cache has expired
     assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
     assert ask(world, "GET", "/v1/whoami").status_code == 200
     assert ask(world, "GET", "/healthz", token=WRONG).status_code == 200

@@ -1,6 +1,6 @@
-"""What a stolen token of each role can do: every call of the API, at what is the role's own and at what is others'.
+"""What a stolen token of each role can do: every operation, on the role's own resources and on those of others.
 
-The calls come from the OpenAPI document, so that a call that is new here fails until every role's table has it.
+The operations come from the OpenAPI document, so that a new operation fails until every role's table contains it.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
 """Answered without a token; ``get_metrics`` because these calls come from the loopback."""
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
-"""Answered with what the caller may look at: tests of access name what that is."""
+"""Answered with visible entries only; tests of access check which."""
 LOOK_AT_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 LOOK_AT_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -102,7 +102,9 @@ OWN: dict[Role, frozenset[str]] = {
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster"},
 }
-"""At alice's cluster on brno-h1, site brno and its elements. SBF does not believe a job starter's ``put_cluster``."""
+"""On alice's cluster on brno-h1, site brno and its elements. SBF requires a confirmation for a job starter's
+``put_cluster``.
+"""
 
 OTHERS: dict[Role, frozenset[str]] = {
     Role.USER: FOR_EVERYBODY | LISTS | LOOK_AT_SITES,
@@ -112,7 +114,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     Role.SCHEDULER: OWN[Role.SCHEDULER],
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster"},
 }
-"""At bob's cluster on praha-h1, site praha and its elements."""
+"""On bob's cluster on praha-h1, site praha and its elements."""
 
 HOLDERS = {
     Role.USER: ("alice",),
@@ -139,7 +141,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
-    """Return the path and the body of a call at alice's and brno's, or at bob's and praha's."""
+    """Return the path and the body of a call on alice's and brno's resources, or on bob's and praha's."""
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-h1"
     part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}
@@ -172,7 +174,7 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
 
 @cache
 def calls() -> tuple[tuple[str, str, str], ...]:
-    """Return every call's name, method and path; those that end what the others need come last."""
+    """Return every operation's name, method and path; those that delete what others need come last."""
     found = [
         (call["operationId"], method.upper(), path)
         for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items()
@@ -182,7 +184,7 @@ def calls() -> tuple[tuple[str, str, str], ...]:
 
 
 def is_denied(answer: httpx.Response) -> bool:
-    """Return whether SBF refused a call because of who made it, or did not believe its word."""
+    """Return whether SBF refused a call because of its caller, or for lack of a confirmation."""
     if answer.is_success:
         return False
     status, kind, detail = problem(answer)
@@ -208,7 +210,7 @@ def done(world: World, token: str, *, own: bool) -> set[str]:
 
 
 def held(world: World) -> list[object]:
-    """Return what there is, as an operator sees it."""
+    """Return all resources as an operator sees them."""
     paths = ("clusters", "sites", "elements", "topology", "tokens", "quotas", "audit?limit=1000")
 
     async def whole() -> list[object]:
@@ -235,7 +237,7 @@ def test_a_stolen_token_cannot_act_on_others_resources(world: World, role: Role)
 @pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
 def test_denied_calls_on_others_resources_change_nothing(world: World, role: Role) -> None:
     token = world.token(role, *HOLDERS[role])
-    ask(world, "GET", "/v1/whoami", token=token)  # after which the hour of its last use is recorded
+    ask(world, "GET", "/v1/whoami", token=token)  # then the next use is recorded again
     before = held(world)
     done(world, token, own=False)
     assert held(world) == before

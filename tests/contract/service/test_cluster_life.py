@@ -1,7 +1,4 @@
-"""A cluster's life in the store, with fake switches and agents.
-
-What a host's refusal does to clusters that are not being set up: nothing.
-"""
+"""The life of a cluster in the store, with fake switches and agents."""
 
 from sbf_fakes.world import World, spec
 
@@ -10,7 +7,7 @@ from virtcloud.model.cluster import ClusterState
 
 
 def test_a_cluster_becomes_active_when_every_element_confirmed(world: World) -> None:
-    """The states in between are those of the table; the numbers stand on exactly the ports on the way."""
+    """The VLAN IDs are on exactly the ports of the path."""
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h2"))
     assert world.view("demo").state is ClusterState.CONFIGURING

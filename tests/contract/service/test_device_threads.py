@@ -1,4 +1,4 @@
-"""Devices that are read because callers ask take no thread from other calls, however many of them hang."""
+"""Device readings for callers occupy no thread of other calls, also if all of them hang."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from virtcloud.model.errors import ServiceBusy
 from virtcloud.model.topology import Topology
 
 SWITCHES = 40
-"""As many as there are threads for all other calls (anyio's default)."""
+"""The number of threads for all other calls (anyio's default)."""
 SIXTEEN = "too many readings of devices at once: 16 run; try again in 5 s"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Forty sites; every switch hangs when it is read, until the test has ended."""
+    """Forty sites whose switches hang when they are read, until the test has ended."""
     names = [f"s{number}" for number in range(SWITCHES)]
     made, release = make_world(tmp_path), Event()
     made.furnish(
@@ -43,7 +43,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 async def hanging(
     made: httpx.AsyncClient, world: World, call: str = "difference?read=true"
 ) -> list[asyncio.Task[httpx.Response]]:
-    """Ask for readings of all forty switches, and wait until as many are under way as may be."""
+    """Request readings of all forty switches, and wait until the permitted number is in progress."""
     paths = [f"/v1/elements/s{number}-sw1/{call}" for number in range(SWITCHES)]
     found = [asyncio.create_task(made.get(path)) for path in paths]
     while sum(bool(world.switches[f"s{number}-sw1"].calls) for number in range(SWITCHES)) < 16:  # noqa: ASYNC110 - other threads call

@@ -1,4 +1,4 @@
-"""The first token, made by the real ``sbf token create`` on the service's own machine."""
+"""The real command ``sbf token create`` on the service's own machine."""
 
 import os
 import sqlite3

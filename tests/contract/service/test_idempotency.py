@@ -1,8 +1,6 @@
-"""A key whose cluster has ended is nobody's: another owner begins anew, and late calls of the former change nothing.
+"""Keys that change owners, and late calls of the former owner, which change nothing.
 
-So it comes about: a batch system is set up anew, and gives numbers of former jobs again.
-
-Calls about a cluster whose key stands for another one by now: they change nothing of that one.
+This happens when a batch system is reinstalled and assigns former job ids again.
 """
 
 import asyncio
@@ -135,7 +133,7 @@ CLUSTER = "/v1/clusters/demo"
 
 
 def again(world: World, owner: str = "alice") -> tuple[str, str]:
-    """Let a cluster end, and another one come under its key; give the ids of both."""
+    """End a cluster and create another one with its key; return the ids of both."""
     former = world.put("demo", spec("brno-h1")).view.id
     world.settle()
     world.delete("demo")
@@ -178,7 +176,7 @@ def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
 
 
 def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alice is found to be the owner; before anything is written the key is bob's."""
+    """SBF finds Alice to be the owner; before it writes, the key becomes bob's."""
     check_of_an_owner_that_changes(
         world,
         monkeypatch,

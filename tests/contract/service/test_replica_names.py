@@ -1,4 +1,4 @@
-"""Two services of one name, or on one file, would take each other's work for their own: the second does not start."""
+"""A second service with the same name, or on the same file, does not start."""
 
 import pytest
 from sqlalchemy import Engine

@@ -41,7 +41,7 @@ def settings(folder: Path, **changes: str) -> Path:
 
 @contextmanager
 def serving(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the service until its log says that it listens."""
+    """Run the service and wait for the log event that it listens."""
     with subprocess.Popen(  # noqa: S603 - our own
         [*SBF, "serve", "--config", str(path)], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -74,7 +74,7 @@ def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
 
 
 def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
-    """A switch that takes the connection and says nothing; clients in long polls get their answer."""
+    """A switch accepts the connection and does not answer; clients in long polls get their answers."""
     hung = socket.create_server(("127.0.0.1", 0))
     document = three_sites().model_dump(mode="json")
     for one in document["sites"]:
@@ -94,7 +94,7 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
         url = f"/v1/clusters/demo?after={made['version'] + 9}&wait=60"
         poll = threads.submit(client.get, url, timeout=60, extensions={"trace": trace})
         assert sent.wait(30)
-        client.get("/healthz").raise_for_status()  # SBF reads calls in the order of their arrival
+        client.get("/healthz").raise_for_status()  # SBF processes requests in the order of their arrival
         process.send_signal(signal.SIGTERM)
         assert seconds_to_end(process) < 2
         assert process.returncode == 0
@@ -169,7 +169,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
 
 
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As somebody does who waits for the one and then uses the other."""
+    """A client may wait for TCP and then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
     asked: list[str] = []
 

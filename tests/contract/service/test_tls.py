@@ -1,4 +1,4 @@
-"""TLS over real sockets, with an authority of the test's own; and the service's socket beside it, where root calls."""
+"""TLS over real sockets, with a certificate authority of the test, and the AF_UNIX socket beside it."""
 
 import json
 import re
@@ -42,7 +42,7 @@ class Installation:
         return f"https://127.0.0.1:{self.port}"
 
     def shown(self) -> str:
-        """Give the certificate that the service shows now."""
+        """Return the certificate that the service presents."""
         return ssl.get_server_certificate(("127.0.0.1", self.port))
 
 
@@ -71,7 +71,7 @@ def serving(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterato
 
 
 def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
-    """Write a key, or tables of keys; the tables come last in what is written."""
+    """Return keys and tables as TOML, the tables last."""
     if isinstance(value, str):
         return f"{name} = {json.dumps(value)}\n"
     tables = ((f"[{name}.{one}]\n", table) for one, table in value.items())
@@ -117,7 +117,7 @@ def test_plain_http_gets_an_error_that_names_tls(installation: Installation) -> 
 
 
 def handshake(port: int, version: ssl.TLSVersion) -> str | None:
-    """Speak one version of TLS only; gives what was agreed on."""
+    """Connect with one version of TLS only; return the negotiated version."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -151,7 +151,7 @@ def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> 
 
 
 def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) -> None:
-    """The service answers all the same: the devices of other credentials work."""
+    """The service still answers: devices of other credentials work."""
     credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
     with serving(tmp_path, credentials={"site": credential}) as made:
         log = tmp_path / "log"

@@ -1,4 +1,4 @@
-"""Where secrets are, and that what fails names the place and never the secret."""
+"""Sources of secrets, and errors that name the source but not the secret."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Log lines and secrets."""
+"""Log events."""
 
 import logging
 

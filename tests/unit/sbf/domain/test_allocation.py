@@ -1,7 +1,4 @@
-"""Which numbers are free, and which one is taken.
-
-Service numbers: which one a new cluster gets.
-"""
+"""Allocation of VLAN IDs and service IDs."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +23,7 @@ def vlans(text: str) -> VlanSet:
 def pool(
     site: str, given: str, claimed: str = "", quarantined: str = "", freed: dict[int, int] | None = None
 ) -> SitePool:
-    """Make a pool; ``freed`` gives the day of January on which a number came back."""
+    """Return a pool; ``freed`` contains the day in January on which a VLAN ID was released."""
     days = {VlanId(number): datetime(2026, 1, day, tzinfo=UTC) for number, day in (freed or {}).items()}
     return SitePool(Name(site), vlans(given), vlans(claimed), vlans(quarantined), freed=days)
 
@@ -58,7 +55,7 @@ def test_an_unused_vlan_id_comes_before_a_released_one() -> None:
 
 
 def test_the_vlan_id_longest_unused_at_every_site_is_allocated() -> None:
-    """100 came back early in Brno, but late in Praha: what counts is its last use anywhere."""
+    """100 was released early in Brno and late in Praha: the latest use counts."""
     brno = pool("brno", "100-102", freed={100: 1, 101: 5, 102: 6})
     praha = pool("praha", "100-102", freed={100: 20})
     assert set(allocate_vlan_ids([brno, praha]).values()) == {101}

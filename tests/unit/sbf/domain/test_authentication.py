@@ -1,4 +1,4 @@
-"""What a token looks like, and whom a local user is taken for."""
+"""The format of tokens, and the principals of local users."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a call that may be a repetition means."""
+"""Repeated and late requests for a key."""
 
 import pytest
 from sbf_fakes.world import spec

@@ -1,4 +1,4 @@
-"""Which clusters move on: every rule of DESIGN.md §3 point 4 and §4, from facts alone."""
+"""The transitions of clusters: every rule of DESIGN.md §3 point 4 and §4."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -119,7 +119,7 @@ def test_draining_continues_while_an_element_may_carry_the_cluster() -> None:
 
 
 def test_an_element_without_the_cluster_must_confirm_its_removal_too() -> None:
-    """A device that did not answer may have done what it was told all the same."""
+    """A device that did not answer may still have executed its commands."""
     one = cluster(ClusterState.FAILING, part("brno-sw1", added=5, removed=6, confirmed=0), leaving_since=NOW)
     assert next_of(one) is None
 

@@ -1,7 +1,4 @@
-"""Access ports: one cluster at a time, untagged.
-
-Members of a network: what carries it is a tree over all its hosts, and nobody's way depends on who else is there.
-"""
+"""Exclusive access ports, and members of a network: the network is a tree, and members do not move each other."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +21,7 @@ from virtcloud.model.wanted import SwitchWanted
 
 
 def with_access(*hosts: str) -> Topology:
-    """The three sites, with these hosts on access links."""
+    """Return the three sites with these hosts on access links."""
     document = three_sites().model_dump(mode="json")
     for link in document["links"]:
         link["access"] = link["a"].partition(":")[0] in hosts
@@ -85,7 +82,7 @@ VLANS = {Name(site): VlanId(100) for site in SITES}
 
 
 def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """Describe a site: a mesh of switches, whole or in pieces, met by two transports; hosts with an uplink or two."""
+    """Return a site with a mesh of switches, connected or not, two transports, and hosts with one or two uplinks."""
     size = data.draw(st.integers(1, 5))
     pairs = [(one, other) for one in range(size) for other in range(one + 1, size)]
     cables = data.draw(st.lists(st.sampled_from(pairs), max_size=7)) if pairs else []
@@ -116,7 +113,7 @@ def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, obj
 
 
 def topology(data: st.DataObject, *, in_one: bool) -> Topology:
-    """Describe two sites; one of them may prefer another transport than the other does."""
+    """Return two sites, which may prefer different transports."""
     parts = [site(data, name, in_one=in_one) for name in SITES]
     sites = [made for made, _ in parts]
     if data.draw(st.booleans()):
@@ -144,9 +141,9 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """What carries it is what would carry one cluster on all these hosts; who joins adds, and who leaves takes away.
+    """The network's ports are those of one cluster on all its hosts; a member only adds its own.
 
-    Where the switches of each site are in one piece nobody is refused.
+    If the switches of each site are connected, no member is refused.
     """
     in_one = data.draw(st.booleans())
     made = topology(data, in_one=in_one)
@@ -186,7 +183,7 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
 
 
 def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple[LiveCluster, LiveCluster]:
-    """Give the network and its new member as SBF makes them. Raises Conflict."""
+    """Return the network and its new member as SBF creates them. Raise Conflict."""
     on = own.transport
     sites = {made.site_of[host].name for host in (*own.spec.all_hosts, *hosts)}
     if on is None and len(sites) > 1:
@@ -199,7 +196,7 @@ def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple
 
 
 def moved(one: LiveCluster, own: LiveCluster) -> LiveCluster:
-    """Give a cluster with the transport that its network has now."""
+    """Return a cluster with the current transport of its network."""
     joined = None if one.id == own.id else own.network
     return LiveCluster(one.id, one.key, one.spec, VLANS, own.transport, None, joined)
 
@@ -209,7 +206,7 @@ def whole(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> 
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """Not the network's other hosts, and of the switch at its site only what it needs."""
+    """The path contains neither the network's other hosts nor unneeded ports of the switch at its site."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 
@@ -220,7 +217,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """Its host has two uplinks, to two switches that nothing joins; the first listed carries it, the second is met."""
+    """Its host has uplinks to two unconnected switches: the first carries the network, the second has the transport."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

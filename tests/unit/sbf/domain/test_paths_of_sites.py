@@ -1,4 +1,4 @@
-"""A network that reaches sites where it has no host yet: whoever joins it later is joined to all others."""
+"""A network that reaches sites where it has no host yet: later members are joined to each other."""
 
 from itertools import chain
 
@@ -43,7 +43,7 @@ def ports(topology: Topology, *members: str, sites: tuple[str, ...]) -> list[str
 
 
 def joined(topology: Topology, carried: list[str], one: str, other: str) -> bool:
-    """Walk from host to host over links whose both ends carry the network, and between ports of one switch."""
+    """Return the hosts reachable over links whose both ends carry the network."""
     seen, todo = set(), {one}
     while todo:
         here = todo.pop()

@@ -1,4 +1,4 @@
-"""Clusters over provider edges: which ports carry them, and which circuits each edge must have."""
+"""Clusters over provider edges: their ports, and the circuits of each edge."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Who may do what: the table, written out once more as people read it."""
+"""The table of rights, written out a second time."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_the_table_contains_every_action() -> None:
 
 
 def test_an_agents_name_does_not_match_a_user() -> None:
-    """A user who is called as a host is does not own its clusters' elements, nor an agent a user's clusters."""
+    """A user with a host's name does not own that element's clusters, and an agent does not own a user's clusters."""
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.SPEAK_FOR_ELEMENT, HOST)
     assert not is_allowed(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)

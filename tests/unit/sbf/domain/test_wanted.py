@@ -1,4 +1,4 @@
-"""From clusters to what each element must carry."""
+"""The wanted state of elements."""
 
 from sbf_fakes.world import spec, three_sites
 

@@ -1,4 +1,4 @@
-"""``site prepare``: what is to be typed once, for whom, and what only the administrators know."""
+"""The sheets of ``site prepare``."""
 
 import pytest
 
@@ -17,7 +17,7 @@ POOL = VlanSet.parse("100-149,160")
 
 
 def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
-    """Describe a site with a switch and a provider edge."""
+    """Return a site with a switch and a provider edge."""
     number = {"brno": 1, "praha": 2}[name]
     edge = {"name": f"{name}-pe1", "platform": "linux_edge", "ports": ["ac"], "core_port": "core"}
     return {
@@ -29,7 +29,7 @@ def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
 
 
 def topology(kind: dict[str, object], port: str) -> Topology:
-    """Describe two sites that are joined by one transport, attached at ``port`` of a switch or an edge."""
+    """Return two sites with one transport, attached at ``port`` of a switch or an edge."""
     sites = [site(name, {"transport": "core", "port": f"{name}-{port}"}) for name in ("brno", "praha")]
     links = [{"a": f"{name}-sw1:Gi1/0/1", "b": f"{name}-pe1:ac"} for name in ("brno", "praha")]
     return Topology.model_validate(
@@ -44,7 +44,7 @@ S_TAGS = topology({"kind": "qinq", "s_tags": "2000-2099"}, "pe1:ac")
 
 
 def sheets(made: Topology, **asked: str) -> tuple[PreparationSheet, PreparationSheet]:
-    """Give the site's own sheet and the backbone's."""
+    """Return the site's own sheet and the backbone's."""
     ours, theirs = make_sheets(made, made.site("brno"), POOL, BackboneDevice(**asked)).sheets
     assert (ours.side, theirs.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
     return ours, theirs
@@ -198,7 +198,7 @@ def test_sheets_can_be_limited_to_one_transport() -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_every_placeholder_is_known_or_explained(name: str) -> None:
-    """A template's word that nobody fills would be a KeyError in front of the user."""
+    """An unknown placeholder would raise KeyError."""
     words = PLATFORMS[name]
     texts = [words.uplink, words.tunnel, words.passing, words.services, words.vpls, words.evpn]
     known = {"site", "transport", "s_tag", "asn", "uplink", "ac"}
@@ -208,7 +208,7 @@ def test_every_placeholder_is_known_or_explained(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_no_template_allows_all_vlans(name: str) -> None:
-    """Never ``all VLANs`` on a trunk (DESIGN.md §7.4)."""
+    """DESIGN.md §7.4: a trunk never carries all VLANs."""
     words = PLATFORMS[name]
     for line in (*words.uplink, *words.tunnel, *words.passing):
         assert "allowed vlan all" not in line
@@ -219,6 +219,6 @@ def test_no_template_allows_all_vlans(name: str) -> None:
     "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
 )
 def test_a_trunks_list_is_set_before_its_mode(name: str) -> None:
-    """Not for an instant does it carry all VLANs (DESIGN.md §7.4)."""
+    """DESIGN.md §7.4: not even briefly."""
     passing = PLATFORMS[name].passing
     assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")
