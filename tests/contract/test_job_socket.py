@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import uvicorn
 from job_socket_agent import Agent, FakeBridges, FakeEar, agent, settings_in
+from sbf_fakes.http_calls import app_of
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.http.app import create_app
 from sbf_service.store import elements
 from virtcloud.agent.job_socket import job_records
 from virtcloud.agent.network.address_probe import IpAddress
@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 @contextmanager
 def serving(world: World) -> Iterator[str]:
     """Let SBF answer on TCP; nobody works in it but who a test says."""
-    server = uvicorn.Server(uvicorn.Config(create_app(world.service), port=0, lifespan="off", log_config=None))
+    server = uvicorn.Server(uvicorn.Config(app_of(world.service), port=0, lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -35,9 +35,9 @@ def lab() -> Iterator[Lab]:
     running.down()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of network, sshd and libvirtd only."""
+    """Give a lab of network, sshd and libvirtd only; its tests leave all services running."""
     running = start(read_lab_file(), LabState(tmp_path_factory.mktemp("bare") / "state"), LabOptions(bare=True))
     yield running
     running.down()

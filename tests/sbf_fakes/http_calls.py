@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import httpx
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sbf_fakes.world import World, spec
@@ -18,9 +19,22 @@ ROOT = LocalPeer(0, "root")
 """The peer of a call by root over the service's socket, who is an operator."""
 
 
+ROUTERS: list[APIRouter] = []
+"""The router of the first application: FastAPI analyses the parameters of all routes at an application's first call."""
+
+
+def app_of(service: SbfService) -> FastAPI:
+    """Create a service's application with the router of the first one, for servers and clients without a lifespan."""
+    app = create_app(service)
+    if not ROUTERS:
+        ROUTERS.append(app.router)
+    app.router = ROUTERS[0]
+    return app
+
+
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
     """Return a client: the operator's, unless a token (over TCP) or a local user is given."""
-    app = create_app(service)
+    app = app_of(service)
     reached = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
     transport = httpx.ASGITransport(reached, raise_app_exceptions=False)
