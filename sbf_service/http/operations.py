@@ -14,7 +14,7 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""Another replica may have made the change, which the change feed of this replica does not report."""
+"""Interval at which a long poll reads the version again, in case the change feed missed a change of another replica."""
 ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]

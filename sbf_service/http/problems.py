@@ -80,7 +80,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 
 
 class BodyTooLong(HTTPException):
-    """The body of a call is longer than ``limit`` bytes. An HTTPException passes through Starlette's parser."""
+    """The body of a call is longer than ``limit`` bytes; an HTTPException, because Starlette's parser passes it on."""
 
     def __init__(self, limit: int) -> None:
         """Create the error for a limit in bytes."""
@@ -177,7 +177,7 @@ async def _answer_framework_error(request: Request, error: Exception) -> Respons
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, BodyTooLong):
         return body_too_long_response(error)
-    if status is HTTPStatus.BAD_REQUEST:  # FastAPI answers so to a body that is no text or too deeply nested
+    if status is HTTPStatus.BAD_REQUEST:  # FastAPI's status for a body that is binary or too deeply nested
         deep = isinstance(error.__cause__, RecursionError)
         return error_response(BadInput(f"body: {TOO_DEEP if deep else 'not JSON: expected UTF-8, got something else'}"))
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")

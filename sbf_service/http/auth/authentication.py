@@ -73,7 +73,7 @@ class AuthenticationMiddleware:
     async def _authenticate_token(self, scope: Scope) -> Principal | None:
         """Return the principal of the call's token, None without a token.
 
-        Rate limits also bound how many log lines an address can cause with invalid tokens.
+        The rate limit of failed tokens also limits the log lines that an address can cause.
         """
         if all(name != HEADER for name, _ in scope["headers"]):
             return None

@@ -204,7 +204,7 @@ def extend_lease(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by i
     owner: OwnerQuery = None,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterView:
-    """Extend a cluster's lease to a number of seconds from now; never shortens it."""
+    """Extend a cluster's lease to at least a number of seconds from now; never shortens it."""
     with change_cluster(service.store, caller, Action.EXTEND_CLUSTER, key) as unit:
         fence = AttemptFence(attempt, owner, id)
         return clusters.extend_lease(unit, key, extension.seconds, service.settings.quota, fence)
