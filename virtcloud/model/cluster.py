@@ -35,11 +35,11 @@ TRANSITIONS: dict[ClusterState, frozenset[ClusterState]] = {
     ClusterState.FAILED: frozenset(),
 }
 WANTED_STATES = frozenset({ClusterState.CONFIGURING, ClusterState.ACTIVE, ClusterState.DEGRADED})
-"""States in which elements are to carry the cluster."""
+"""States in which elements carry the cluster, or are about to."""
 LEAVING_STATES = frozenset({ClusterState.DRAINING, ClusterState.FAILING})
-"""States in which elements are losing the cluster."""
+"""States in which elements remove the cluster."""
 ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
-"""States that are left by nothing."""
+"""Final states, without transitions."""
 
 
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:

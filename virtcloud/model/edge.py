@@ -131,7 +131,7 @@ def sort_circuits(circuits: set[Circuit]) -> Circuits:
 
 
 DEVICE_KINDS = frozenset({ElementKind.SWITCH, ElementKind.EDGE})
-"""The kinds of elements that SBF configures itself; the others have agents."""
+"""The kinds of elements that SBF configures itself; all other kinds have agents."""
 
 DeviceObserved = SwitchObserved | EdgeObserved
 DeviceDifference = SwitchDifference | EdgeDifference

@@ -10,15 +10,15 @@ from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 DEFAULT_VLAN = VlanSet([1])
-"""The VLAN of a port that nobody configured."""
+"""The VLAN of an unconfigured port."""
 
 
 AGGREGATED = "aggregated"
-"""The mode of a member of a link aggregate: what it carries is configured on the aggregate."""
+"""The mode of a member of a link aggregate, whose VLANs are configured on the aggregate."""
 ROUTED = "routed"
-"""The mode of a port that routes."""
+"""The mode of a routed port."""
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
-"""How such modes are written in messages, whatever else is configured."""
+"""The descriptions of such modes in messages, whatever else is configured."""
 
 
 class PortUse(Document):
@@ -31,7 +31,7 @@ class PortUse(Document):
     """
 
     mode: str = ""
-    """The platform's word for the mode; empty without configuration."""
+    """The platform's name of the mode; empty without configuration."""
     access: VlanId | None = None
     """Untagged VLAN of an access port."""
     native: VlanId | None = None
@@ -97,7 +97,7 @@ class PortView(Document):
 
     port: PortName
     state: PortState
-    """Whose the port is."""
+    """The relation of the port to SBF."""
     use: PortUse
     """The use that was just read."""
     before: PortUse | None = None

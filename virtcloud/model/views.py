@@ -16,7 +16,7 @@ from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 STATEMENT_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONTROL_CHARACTERS}]*$"
-"""Words that are not blank, without control characters: PostgreSQL stores no NUL, and a terminal obeys ESC."""
+"""Text that is not blank and has no control characters: PostgreSQL stores no NUL, and a terminal obeys ESC."""
 
 
 def _make_printable(value: object) -> object:
@@ -24,7 +24,7 @@ def _make_printable(value: object) -> object:
 
 
 ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
-"""What an element says: it may quote a program or a file name with any bytes."""
+"""A message of an element, made printable: it may quote a program or a file name with any bytes."""
 
 
 class PlacementProgress(StrEnum):

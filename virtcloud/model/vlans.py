@@ -12,17 +12,17 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import VlanId
 
 
-class _Checked(dict[int, VlanId]):
-    """Each number once: sets of thousands are made for every claim, and finding is quicker than checking."""
+class _ValidVlanIds(dict[int, VlanId]):
+    """A cache of valid VLAN IDs. Claims create sets of thousands, and a look-up is faster than a check."""
 
-    def __missing__(self, number: int) -> VlanId:
-        """Check a number when it is first met; raises :class:`BadInput`."""
-        found = VlanId(number)
+    def __missing__(self, vlan_id: int) -> VlanId:
+        """Check and store a VLAN ID; raise BadInput."""
+        found = VlanId(vlan_id)
         self[found] = found
         return found
 
 
-_CHECKED = _Checked()
+_VALID = _ValidVlanIds()
 
 
 class VlanSet(frozenset[VlanId]):
@@ -30,19 +30,19 @@ class VlanSet(frozenset[VlanId]):
 
     __slots__ = ()
 
-    def __new__(cls, numbers: Iterable[int] = ()) -> Self:
+    def __new__(cls, vlan_ids: Iterable[int] = ()) -> Self:
         """Create a set; raise BadInput for an invalid VLAN ID."""
-        return cls._checked(map(_CHECKED.__getitem__, numbers))
+        return cls._checked(map(_VALID.__getitem__, vlan_ids))
 
     @classmethod
-    def _checked(cls, numbers: Iterable[VlanId]) -> Self:
+    def _checked(cls, vlan_ids: Iterable[VlanId]) -> Self:
         """Create a set of VLAN IDs that are valid already, without checking each one again."""
-        return super().__new__(cls, numbers)
+        return super().__new__(cls, vlan_ids)
 
     @classmethod
     def parse(cls, text: str) -> "VlanSet":
         """Parse ranges such as ``100-199,300``. Raise BadInput that quotes the invalid part."""
-        return _parsed(text)
+        return _parse_ranges(text)
 
     def ranges(self) -> list[tuple[VlanId, VlanId]]:
         """Return the maximal ranges of consecutive VLAN IDs, ascending, as (first, last)."""
@@ -66,11 +66,11 @@ class VlanSet(frozenset[VlanId]):
 
     def __or__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Return the union."""
-        return self._checked(super().__or__(_set_of(other)))
+        return self._checked(super().__or__(_as_set(other)))
 
     def __and__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Return the intersection."""
-        return self._checked(super().__and__(_set_of(other)))
+        return self._checked(super().__and__(_as_set(other)))
 
     def __sub__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Return the VLAN IDs of this set that are not in ``other``."""
@@ -99,18 +99,18 @@ class VlanSet(frozenset[VlanId]):
         return cls.parse(value)
 
 
-def _set_of(numbers: Iterable[int]) -> VlanSet:
-    return numbers if isinstance(numbers, VlanSet) else VlanSet(numbers)
+def _as_set(vlan_ids: Iterable[int]) -> VlanSet:
+    return vlan_ids if isinstance(vlan_ids, VlanSet) else VlanSet(vlan_ids)
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> VlanSet:
+def _parse_ranges(text: str) -> VlanSet:
     """Parse ranges. The results are cached because many sites have the same pool and pools are read often."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    return VlanSet(number for part in parts for number in _numbers(part))
+    return VlanSet(vlan_id for part in parts for vlan_id in _parse_range(part))
 
 
-def _numbers(part: str) -> range:
+def _parse_range(part: str) -> range:
     first, dash, last = part.partition("-")
     try:
         low, high = VlanId(int(first)), VlanId(int(last if dash else first))

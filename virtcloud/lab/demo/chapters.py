@@ -11,10 +11,10 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab.demo.context import ABSENT_ADDRESS, NETWORK, DemoContext, capture_frames, ping_from_guest
 from virtcloud.lab.demo.report import DemoReport
 from virtcloud.lab.lab import Lab
-from virtcloud.lab.snapshot import read_switch_vlans, switch_names, take_snapshot
+from virtcloud.lab.snapshot import Snapshot, read_switch_vlans, switch_names, take_snapshot
 from virtcloud.lab.state import find_remains
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView, PlacementProgress
 from virtcloud.model.vlans import VlanSet
 
@@ -135,31 +135,44 @@ def check_failed_creation(context: DemoContext) -> None:
         report.print_line(
             f"{victim}'s management port is down; demo-c is requested, with a deadline of {DEADLINE_S:.0f} s"
         )
-        view = context.request("demo-c", DEADLINE_S)
-        view = context.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
-        number = view.vlans[context.topology.site_of[first].name]
-        carried = [port for port, vlans in read_switch_vlans(lab, first).items() if str(number) in vlans]
-        report.check(f"half-way: {first} carries VLAN {number} on {', '.join(carried)} already", bool(carried))
-        view = context.follow(
-            view, lambda seen: seen.state in {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}, LIMIT_S
-        )
-        report.check("demo-c failed in time, with a reason", view.state is not ClusterState.ACTIVE, str(view.state))
-        report.print_line(f"reason: {view.reason}")
+        view, vlans = _fail_creation(context, first)
         lab.run(victim, ("ip", "link", "set", "mgmt0", "up"), check=True)
         report.print_line(f"{victim}'s management port is up again")
-        view = context.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
-        after = take_snapshot(lab, context.topology)
-        report.check("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
-        sites = context.client.sites()
-        report.check(
-            f"VLAN {number} is free again at every site",
-            all(number in site.free for site in sites if site.name in view.vlans),
-        )
-        for key in context.clusters:
-            seen = context.follow(context.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
-            report.check(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
+        _check_removal(context, view, vlans, before)
         answer = pinging.result()
         report.check(f"demo-a lost no frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
+
+
+def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict[Name, VlanId]]:
+    """Request demo-c and follow it until it fails. Return its last view, and its VLAN IDs while it was being set up."""
+    report = context.report
+    view = context.request("demo-c", DEADLINE_S)
+    view = context.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
+    claimed = view.vlans
+    vlan = claimed[context.topology.site_of[first].name]
+    carried = [port for port, vlans in read_switch_vlans(context.lab, first).items() if str(vlan) in vlans]
+    report.check(f"half-way: {first} carries VLAN {vlan} on {', '.join(carried)} already", bool(carried))
+    ended = {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}
+    view = context.follow(view, lambda seen: seen.state in ended, LIMIT_S)
+    report.check("demo-c failed in time, with a reason", view.state is not ClusterState.ACTIVE, str(view.state))
+    report.print_line(f"reason: {view.reason}")
+    return view, claimed
+
+
+def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
+    """Wait until a failed cluster is removed, and check that everything is as before."""
+    report = context.report
+    context.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
+    after = take_snapshot(context.lab, context.topology)
+    report.check("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
+    sites = {site.name: site for site in context.client.sites()}
+    report.check(
+        f"VLAN {VlanSet(vlans.values())} is free again at every site",
+        all(vlan in sites[site].free for site, vlan in vlans.items()),
+    )
+    for key in context.clusters:
+        seen = context.follow(context.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
+        report.check(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
 
 
 def _confirmed(view: ClusterView, element: str) -> bool:
