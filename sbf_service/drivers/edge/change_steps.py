@@ -52,10 +52,10 @@ def _find_leaving_pieces(
 ) -> tuple[CircuitPiece, ...] | None:
     """Return the pieces that leave a group with its attachments; None for a group that does not change."""
     gone: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
-    asked = [one for one in gone if _concerns_group(templates, group, one)]
-    if not asked:
+    concerned = [one for one in gone if _concerns_group(templates, group, one)]
+    if not concerned:
         return None
-    places = [(templates.dialect.ports.canonical(one.port), one.vlan) for one in asked if one.port is not None]
+    places = [(templates.dialect.ports.canonical(one.port), one.vlan) for one in concerned if one.port is not None]
     order = list(templates.dialect.unmake)
     leaving = (piece for piece in group.pieces if (piece.port, piece.vlan) in places)
     return tuple(sorted(leaving, key=lambda piece: order.index(piece.kind)))

@@ -103,7 +103,7 @@ class CommandLineEdge:
         ports = find_unready_ports(self._templates, difference, reading)
         for canonical, port in ports.items():
             if canonical in reading.uses:
-                remedy = "it was left alone; make it a trunk with a list of its own, or take it out of the topology"
+                remedy = "it was left unchanged; make it a trunk with a list of its own, or remove it from the topology"
                 found = f"expected an unused port or a trunk with a list of VLANs, found {reading.uses[canonical]}"
                 raise Unsafe(f"{self._edge}, port {port}: {found}: {remedy}")
         if steps:

@@ -187,59 +187,59 @@ class EdgeTemplates:
         canonical = self.dialect.ports.canonical
         ours = {canonical(port) for port in self.edge.ports}
         core = canonical(self.edge.core_port) if self.edge.core_port else None
-        told = (_convert_core_piece(piece) if piece.port == core else piece for piece in reading.pieces)
-        return replace(reading, pieces=tuple(one for one in told if not self._is_anothers(one, ours)))
+        pieces = (_convert_core_piece(piece) if piece.port == core else piece for piece in reading.pieces)
+        return replace(reading, pieces=tuple(one for one in pieces if not self._is_unmanaged(one, ours)))
 
-    def _is_anothers(self, piece: CircuitPiece, ours: set[str]) -> bool:
+    def _is_unmanaged(self, piece: CircuitPiece, ours: set[str]) -> bool:
         listed = piece.kind == ATTACHMENT and piece.ours and self.dialect.global_vlans
         return listed and piece.port not in ours
 
     def domain(self, circuit: Circuit) -> str:
         """Return the bridge domain, VLAN or instance of a circuit."""
-        return self.dialect.domain(circuit, self._known(circuit))
+        return self.dialect.domain(circuit, self._find_known_transport(circuit))
 
     def render_creation(self, kind: str, circuit: Circuit) -> list[str]:
         """Return the lines that create a piece."""
-        return list(self._lines(self._recipe(circuit).make[kind], circuit))
+        return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
         """Return whether a piece has the lines that matter, and no other lines of their sorts."""
         sorts = self.dialect.sorts(piece.kind)
         has = {line for line in piece.body if line.split()[0] in sorts}
-        return has == set(self._lines(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
+        return has == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
         """Return the lines that remove a piece."""
         number = piece.service or service
         known: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}
-        known |= {"service": number, "name": format_service_name(number), "port": self._spelt(piece.port or "")}
+        known |= {"service": number, "name": format_service_name(number), "port": self._spell_port(piece.port or "")}
         known["core"] = known["port"]
-        return [line.format(**known, **self._of_the_device(line)) for line in self.dialect.unmake[piece.kind]]
+        return [line.format(**known, **self._device_values(line)) for line in self.dialect.unmake[piece.kind]]
 
-    def _lines(self, template: Commands, circuit: Circuit) -> Iterator[str]:
-        transport = self._known(circuit)
+    def _fill(self, template: Commands, circuit: Circuit) -> Iterator[str]:
+        transport = self._find_known_transport(circuit)
         known: dict[str, object] = {
             "vlan": circuit.vlan,
             "service": circuit.service,
             "name": format_service_name(circuit.service),
         }
         known["domain"] = self.dialect.domain(circuit, transport)
-        known |= {"port": self._spelt(circuit.port)}
+        known |= {"port": self._spell_port(circuit.port)}
         for line in template:
-            further: dict[str, object] = {**self._of_the_device(line)}
+            further: dict[str, object] = {**self._device_values(line)}
             if "{rd}" in line:
                 further["rd"] = f"{self._loopback()}:{circuit.vlan}"
             if "{rt}" in line:
-                further["rt"] = self._target(circuit, transport)
+                further["rt"] = self._route_target(circuit, transport)
             if "{core}" in line:
                 further["core"] = self._core()
             peers = self.backbone.peers.get(transport.name, ()) if "{peer}" in line else ("",)
             yield from (line.format(**known, **further, peer=peer) for peer in peers)
 
     def _recipe(self, circuit: Circuit) -> CircuitRecipe:
-        return self.dialect.recipes[_recipe_key(self._known(circuit))]
+        return self.dialect.recipes[_recipe_key(self._find_known_transport(circuit))]
 
-    def _known(self, circuit: Circuit) -> Transport:
+    def _find_known_transport(self, circuit: Circuit) -> Transport:
         transport = self.transport(circuit.service)
         if transport is None or transport.name != circuit.transport:
             makes = ", ".join(f"{kind}{' (shared)' if shared else ''}" for kind, shared in self.dialect.recipes)
@@ -247,7 +247,7 @@ class EdgeTemplates:
             raise Refused(f"edge {self.edge.name}: {what}, which {self.dialect.title} cannot make: it makes {makes}")
         return transport
 
-    def _of_the_device(self, line: str) -> Mapping[str, str]:
+    def _device_values(self, line: str) -> Mapping[str, str]:
         """Return the values that the device was read to have. Raise Refused when a line needs a missing one."""
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected it to speak BGP, found no process: set it up first")
@@ -263,17 +263,17 @@ class EdgeTemplates:
     def _core(self) -> str:
         if self.edge.core_port is None:
             raise Refused(f"edge {self.edge.name}: expected a core_port in the topology, found none")
-        return self._spelt(self.edge.core_port)
+        return self._spell_port(self.edge.core_port)
 
-    def _spelt(self, port: str) -> str:
+    def _spell_port(self, port: str) -> str:
         return self.dialect.ports.spelt(self.dialect.ports.canonical(port))
 
-    def _target(self, circuit: Circuit, transport: Transport) -> str:
+    def _route_target(self, circuit: Circuit, transport: Transport) -> str:
         """Return the route target. Raise Refused when neither of its numbers fits 16 bits (RFC 4360, 5668)."""
         if transport.asn is not None and transport.asn >= SIXTEEN_BITS <= circuit.service:
             limit = f"below {SIXTEEN_BITS} with an AS number that is not"
             wanted = f"wanted service {circuit.service} of AS {transport.asn}"
-            raise Refused(f"edge {self.edge.name}: {wanted}: a route target takes numbers {limit}")
+            raise Refused(f"edge {self.edge.name}: {wanted}: a route target accepts services {limit}")
         return f"{transport.asn}:{circuit.service}"
 
 

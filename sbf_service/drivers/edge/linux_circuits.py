@@ -120,7 +120,7 @@ class ServiceDevices:
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
 """Another default PVID would join each new device to that VLAN, and so to each other device."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
-REMEDY = "it was left alone; move it off the managed numbers, or take these out of the pool or the transport"
+REMEDY = "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
 
 VlanFlags = Mapping[int, frozenset[str]]
 
@@ -159,11 +159,13 @@ class LinuxEdgeReading:
     def derive_circuits(self, scope: EdgeScope) -> EdgeObserved:
         """Return the observed circuits within the scope. Raise Unsafe for what SBF must not change."""
         self._check_bridge(scope)
-        devices = list(self._devices())
-        foreign = self._foreign(scope, {self._services.device_name(one.transport, one.service) for one in devices})
+        devices = list(self._find_devices())
+        foreign = self._find_foreign_vlans(
+            scope, {self._services.device_name(one.transport, one.service) for one in devices}
+        )
         self._check_joined(devices, foreign)
         scope = replace(scope, vlans=scope.vlans - [one.vlan for one in foreign])
-        ends = {port: self._tagged(port, scope.vlans) for port in scope.ports}
+        ends = {port: self._find_tagged(port, scope.vlans) for port in scope.ports}
         shared = {number for number, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
         circuits, parts = set[Circuit](), list[CircuitRemnant]()
         for device in devices:
@@ -174,7 +176,7 @@ class LinuxEdgeReading:
                 circuits |= {_build_circuit(device, port, vlan) for port, vlan in found}
             else:
                 parts += _build_parts(device, found)
-        lost = self._lost(ends, {number for one in devices for number in one.vlans})
+        lost = self._find_unserved_vlans(ends, {number for one in devices for number in one.vlans})
         down = sort_circuits({one for one in circuits if self._is_down(one)})
         return EdgeObserved(circuits=sort_circuits(circuits), parts=(*parts, *lost), foreign=foreign, down=down)
 
@@ -182,12 +184,12 @@ class LinuxEdgeReading:
         """Return whether the circuit's port is down; a circuit whose service device is down is incomplete."""
         return "UP" not in self._links[one.port].flags
 
-    def _devices(self) -> Iterator[ServiceDevice]:
+    def _find_devices(self) -> Iterator[ServiceDevice]:
         for link in self._links.values():
             meant, made = self._services.parse_name(link), self._services.identify(link)
             if made != meant:
                 what = f"{link.name} ({link.info.kind or 'an interface'}, number {link.info.data.get('id', 'none')})"
-                raise self._unsafe(f"expected service devices by their names, vni… or stag…, only, found {what}")
+                raise self._build_unsafe(f"expected service devices by their names, vni… or stag…, only, found {what}")
             if made is not None:
                 yield ServiceDevice(
                     *made, self._vlans.get(link.name, {}), self._services.has_expected_settings(made[0], link)
@@ -208,12 +210,12 @@ class LinuxEdgeReading:
                     f"correct the topology, or: ip link set {port} master {BRIDGE}"
                 )
 
-    def _foreign(self, scope: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
+    def _find_foreign_vlans(self, scope: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
         """Return the managed VLANs of bridge ports that are neither managed nor service devices."""
         found: dict[VlanId, list[PortName]] = {}
         for name, link in self._links.items():
             if name not in ours and name not in scope.ports and BRIDGE in {name, link.master}:
-                for vlan in find_stated_vlans(self._numbers(name), scope.vlans):
+                for vlan in find_stated_vlans(self._list_vlans(name), scope.vlans):
                     found.setdefault(vlan, []).append(PortName(name))
         return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
 
@@ -222,22 +224,24 @@ class LinuxEdgeReading:
         used = {one.vlan: one for one in foreign}
         for device in devices:
             for vlan in VlanSet(device.vlans) & used.keys():
-                raise self._unsafe(f"expected VLAN {vlan} on managed ports only, found it on {used[vlan].ports[0]}")
+                raise self._build_unsafe(
+                    f"expected VLAN {vlan} on managed ports only, found it on {used[vlan].ports[0]}"
+                )
 
     def _check_vlans(self, device: ServiceDevice, managed: VlanSet) -> None:
         foreign = VlanSet(device.vlans) - managed
         if foreign:
             name = self._services.device_name(device.transport, device.service)
-            raise self._unsafe(f"expected {name} in managed VLANs only, found it in VLAN {foreign}")
+            raise self._build_unsafe(f"expected {name} in managed VLANs only, found it in VLAN {foreign}")
 
-    def _tagged(self, port: PortName, managed: VlanSet) -> VlanSet:
+    def _find_tagged(self, port: PortName, managed: VlanSet) -> VlanSet:
         for number, flags in self._vlans.get(port, {}).items():
             if flags and number in managed:
                 found = ", ".join(sorted(flags))
-                raise self._unsafe(f"expected VLAN {number} on port {port} tagged or absent, found {found}")
-        return self._numbers(port) & managed
+                raise self._build_unsafe(f"expected VLAN {number} on port {port} tagged or absent, found {found}")
+        return self._list_vlans(port) & managed
 
-    def _lost(self, ends: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
+    def _find_unserved_vlans(self, ends: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
         """Yield the managed VLANs on customer ports that no service device carries."""
         first = next(iter(self._services.transports.values()), None)
         for port, vlans in ends.items():
@@ -245,10 +249,10 @@ class LinuxEdgeReading:
                 if vlan not in carried and first:
                     yield CircuitRemnant(transport=first.name, service=NO_SERVICE, port=port, vlan=vlan)
 
-    def _numbers(self, port: str) -> VlanSet:
+    def _list_vlans(self, port: str) -> VlanSet:
         return VlanSet(self._vlans.get(port, {}))
 
-    def _unsafe(self, what: str) -> Unsafe:
+    def _build_unsafe(self, what: str) -> Unsafe:
         return Unsafe(f"edge {self._name}: {what}: {REMEDY}")
 
 

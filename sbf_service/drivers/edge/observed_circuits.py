@@ -112,7 +112,7 @@ def _check_vpn_ids(templates: EdgeTemplates, scope: EdgeScope) -> None:
     for one in templates.transports if templates.dialect.numbered_domains else ():
         if one.shared in scope.vlans:
             wanted = f"expected the vpn_id of transport {one.name} outside the pool, got {one.shared}"
-            remedy = "bridge domains have their numbers here: take it out of the pool, or give the transport another"
+            remedy = "bridge domains have VLAN numbers here: remove it from the pool, or give the transport another"
             raise Unsafe(f"edge {templates.edge.name}: {wanted}: {remedy}")
 
 
@@ -137,7 +137,7 @@ def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[st
     """Raise Unsafe for a group with a piece that is not SBF's."""
     for piece in group.pieces:
         if not piece.ours:
-            raise _build_unsafe(templates, "expected nothing but virtcloud's on managed numbers", piece)
+            raise _build_unsafe(templates, "expected only virtcloud's configuration on managed VLANs", piece)
         if piece.kind == ATTACHMENT and (piece.port not in ports or piece.vlan not in scope.vlans):
             raise _build_unsafe(templates, "expected only managed VLANs of managed ports in a managed service", piece)
         if piece.service is not None and templates.transport(piece.service) is None:
@@ -148,7 +148,9 @@ def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[st
 
 def _build_unsafe(templates: EdgeTemplates, expected: str, piece: CircuitPiece) -> Unsafe:
     found = quote_start(str(piece))
-    remedy = "it was left alone; move it off the managed numbers, or take these out of the pool or the transport"
+    remedy = (
+        "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
+    )
     return Unsafe(f"edge {templates.edge.name}: {expected}, found {found}: {remedy}")
 
 
@@ -186,8 +188,8 @@ def _build_part(
         raise _build_unsafe(templates, "expected none of its transports' circuits", piece or group.pieces[0])
     vlan = group.vlan if piece is None or piece.vlan is None else piece.vlan
     port = None if piece is None or piece.port is None else ports[piece.port]
-    told = group.service != NO_SERVICE or (port is not None and vlan is not None)
-    service = group.service if told else known.numbers[0]
+    is_known = group.service != NO_SERVICE or (port is not None and vlan is not None)
+    service = group.service if is_known else known.numbers[0]
     return CircuitRemnant(transport=known.name, service=service, port=port, vlan=None if vlan is None else VlanId(vlan))
 
 

@@ -196,7 +196,7 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
             raise Unsafe(
                 f"switch {name}, port {port}: expected VLAN {misused} tagged or absent, "
                 f"found {', '.join(entry.flags)}: "
-                f"move what uses it to a number outside the pool, or take that number out of the pool"
+                f"move the other use to a VLAN outside the pool, or remove the VLAN from the pool"
             )
     return PortObservation(VlanSet(vlan for entry in entries for vlan in entry.vlan_ids) & scope.vlans)
 
@@ -206,8 +206,8 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
     for entry in () if _is_agreed(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
             raise Unsafe(
-                f"switch {name}, access port {port}: expected one VLAN of ours untagged or none, found {others}: "
-                f"move who uses it to another port, take this one out of the topology, or adopt it "
+                f"switch {name}, access port {port}: expected one managed VLAN untagged or none, found {others}: "
+                f"move the other use to another port, remove this port from the topology, or adopt it "
                 f"('virtcloud element adopt {name} {port}')"
             )
     removable = _find_removable_vlans(port, entries, scope)

@@ -75,7 +75,7 @@ def is_outside_scope(port: str, scope: SwitchScope) -> bool:
 def check_reserved_vlans(name: Name, difference: SwitchDifference, reading: SwitchReading) -> None:
     """Raise Refused when a VLAN to create is one that the switch uses internally."""
     if reserved := difference.create & reading.reserved:
-        reason = "which the switch uses itself: take it out of the site's pool"
+        reason = "which the switch reserves: remove it from the site's pool"
         raise Refused(f"switch {name}: wanted VLAN {reserved}, {reason}")
 
 
@@ -169,7 +169,7 @@ def _observe_port(scoped: ScopedReading, port: PortName) -> PortObservation:
 
 def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
     if misused := found.untagged & scoped.scope.vlans:
-        remedy = "move what uses it off the pool's numbers, or take them out of the pool"
+        remedy = "move the other use to a VLAN outside the pool, or remove the VLAN from the pool"
         expected = f"expected VLAN {misused} tagged or absent, found it untagged"
         raise Unsafe(f"switch {scoped.name}, port {port}: {expected}: {remedy}")
     if found.open:
@@ -185,8 +185,8 @@ def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReadi
     tagged = VlanSet() if found.open else found.tagged
     others = (tagged | found.untagged) - scope.vlans - DEFAULT_VLAN
     if others and port not in scope.adopted and port not in scope.taken:
-        remedy = "move who uses it to another port, take this one out of the topology, or adopt it"
-        expected = f"expected one VLAN of ours untagged or none, found {others}"
+        remedy = "move the other use to another port, remove this port from the topology, or adopt it"
+        expected = f"expected one managed VLAN untagged or none, found {others}"
         raise Unsafe(f"switch {scoped.name}, access port {port}: {expected}: {remedy}")
     if found.access in scope.vlans and not tagged - DEFAULT_VLAN and found.access is not None:
         return PortObservation(VlanSet([found.access]))

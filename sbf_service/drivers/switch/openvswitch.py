@@ -248,16 +248,14 @@ def _observe_access_port(
     has_other_vlan = found.mode == "access" and found.tag not in {None, PLACEHOLDER_VLAN, UNTAGGED_VLAN}
     is_other_trunk = found.mode == "trunk" and others
     if not is_agreed and (found.mode not in {"access", "trunk"} or has_other_vlan or is_other_trunk):
-        _raise_unsafe(name, f"access port {port}: expected one VLAN of ours untagged or none", found)
+        _raise_unsafe(name, f"access port {port}: expected one managed VLAN untagged or none", found)
     return PortObservation(VlanSet(), is_open=found.mode != "trunk" or found.trunks != {PLACEHOLDER_VLAN})
 
 
 def _raise_unsafe(name: Name, expected: str, found: OvsPort) -> NoReturn:
     listed = VlanSet(vlan for vlan in found.trunks if 0 < vlan < PLACEHOLDER_VLAN)
     seen = f"vlan_mode {found.mode}, tag {found.tag or 'none'}, trunks {listed or 'none'}"
-    remedy = (
-        "move what uses it off this port or the pool's numbers, adopt the port, or take it or them out of the topology"
-    )
+    remedy = "move the other use to another port or out of the pool's VLANs, adopt the port, or remove the port or the VLANs from the topology"
     raise Unsafe(f"switch {name}, {expected}, found {seen}: {remedy}")
 
 

@@ -89,7 +89,7 @@ class EosSession(NapalmSession):
     def describe_unknown_device(self) -> str:
         """Return what to report, and to do, when the certificate is unknown."""
         return (
-            f"a certificate that {self._login.ca_file} does not know: nothing was said to it; if the device was "
+            f"a certificate that {self._login.ca_file} does not know: nothing was sent to it; if the device was "
             "replaced or has a new certificate, put that there (openssl s_client)"
         )
 

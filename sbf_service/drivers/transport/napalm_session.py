@@ -70,7 +70,7 @@ class NapalmSession:
         """Return what to report, and to do, when the device does not prove to be the known one."""
         return (
             f"an SSH host key that {self._login.known_hosts} does not have for it: "
-            "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
+            "nothing was sent to it; if the device was replaced, put its new key there (ssh-keyscan)"
         )
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401 - NAPALM has no types
@@ -147,7 +147,7 @@ class NapalmSession:
         if kind is LOCKED:
             return Unreachable(f"{device} is being configured by somebody else: {text}; it is tried again")
         if kind is UNPARSABLE:
-            return Unsafe(f"{device}: its answer is not understood: {text}; it was left alone")
+            return Unsafe(f"{device}: its answer is not understood: {text}; it was left unchanged")
         if kind is REFUSED:
             return Refused(f"switch {self._login.device.name}: the switch said {text!r}")
         return Unreachable(f"{device} does not answer: {text}; it is tried again")

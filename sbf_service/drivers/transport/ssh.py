@@ -94,10 +94,10 @@ class SshCommandLine:
         if _is_unknown_host_key(error):
             return Unsafe(
                 f"{device} shows an SSH host key that {self._login.known_hosts} does not have for it: "
-                "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
+                "nothing was sent to it; if the device was replaced, put its new key there (ssh-keyscan)"
             )
         if "enable mode" in str(error):
-            return Refused(f"{device} does not let us enable: check the credential's 'enable'")
+            return Refused(f"{device} refuses the privileged mode: check the credential's 'enable'")
         why = self._describe_missing_prompt() if _is_prompt_timeout(error) else _first_line(error)
         return Unreachable(f"{device} does not answer: {why}; it is tried again")
 
@@ -123,7 +123,7 @@ class SshCommandLine:
                 data = self._receive(channel)
             except TimeoutError as error:
                 scope.check()
-                waited = f"nothing heard for {timeout:g} s after {echo!r}"
+                waited = f"no output for {timeout:g} s after {echo!r}"
                 last = _quote_last_line(complete + self._decode(rest))
                 raise TimeoutError(f"{waited}, {last}{SLOW_HINT}") from error
             scope.check()

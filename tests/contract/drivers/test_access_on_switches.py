@@ -114,7 +114,7 @@ def test_a_port_in_a_foreign_vlan_is_unsafe_and_unchanged(bench: SwitchBench) ->
     port.native, port.mode = 50, port.mode if bench.switch.platform == "hp_procurve" else "access"
     before = bench.switch.running_config()
     with pytest.raises(
-        Unsafe, match=r"switch sw1, access port .*: expected one VLAN of ours untagged or none, found 50"
+        Unsafe, match=r"switch sw1, access port .*: expected one managed VLAN untagged or none, found 50"
     ):
         converge(bench, "112")
     assert bench.switch.running_config() == before

@@ -109,7 +109,7 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
     with pytest.raises(Unreachable) as caught:
         bench.read()
     assert str(caught.value) == (
-        f"switch sw1 ({bench.switch.address}) does not answer: nothing heard for 1 s after 'show vlan brief', "
+        f"switch sw1 ({bench.switch.address}) does not answer: no output for 1 s after 'show vlan brief', "
         "seen last: 'show vlan brief' (if it is always so slow: timing.read_timeout); it is tried again"
     )
 

@@ -65,7 +65,7 @@ def test_a_switch_with_the_known_certificate_is_read(bench: SwitchBench, tmp_pat
 
 def test_no_password_is_sent_to_an_unknown_certificate(bench: SwitchBench, tmp_path: Path) -> None:
     (tmp_path / "pem").write_text(self_signed("another")[0])
-    with pytest.raises(Unsafe, match=r"shows a certificate that .*pem does not know: nothing was said to it"):
+    with pytest.raises(Unsafe, match=r"shows a certificate that .*pem does not know: nothing was sent to it"):
         read_believing(bench, tmp_path / "pem")
     assert bench.switch.commands == []
 

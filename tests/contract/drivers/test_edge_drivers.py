@@ -251,7 +251,7 @@ def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tup
             continue
         stopped.append(kind)
         assert bench.device.running_config() == before
-        with pytest.raises(Unsafe, match=r"edge pe1: expected .*, found .*(112|77|1012).*: it was left alone"):
+        with pytest.raises(Unsafe, match=r"edge pe1: expected .*, found .*(112|77|1012).*: it was left unchanged"):
             bench.read()
     assert stopped
 
@@ -300,7 +300,7 @@ def test_a_hanging_device_is_unreachable_after_its_timeout(platform: str, make_b
     kind = next(kind for name, kind in PAIRS if name == platform)
     bench = make_bench(platform, kind, read_timeout=0.5)
     bench.device.fail("hang", "^show ")
-    with pytest.raises(Unreachable, match=r"nothing heard for 0\.5 s"):
+    with pytest.raises(Unreachable, match=r"no output for 0\.5 s"):
         bench.read()
     assert bench.read() == EdgeObserved()
 
@@ -323,7 +323,9 @@ def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: st
     port = bench.device.running.ports[bench.ports[0]]
     port.mode, port.allowed, port.native = mode, None, native
     before = bench.device.running_config()
-    with pytest.raises(Unsafe, match=rf"port {bench.ports[0]}: expected an unused port .*, {words}: it was left alone"):
+    with pytest.raises(
+        Unsafe, match=rf"port {bench.ports[0]}: expected an unused port .*, {words}: it was left unchanged"
+    ):
         bench.converge(112)
     assert bench.device.running_config() == before
 
@@ -464,7 +466,7 @@ def test_deactivated_configuration_on_junos_is_unsafe() -> None:
     bench.device.fail("say", "^show configuration interfaces", text="\n".join(interfaces))
     bench.device.fail("say", "^show configuration routing", text="\n".join(instances))
     with pytest.raises(
-        Unsafe, match="edge pe1: expected nothing but virtcloud's on managed numbers, found instance vc-10112"
+        Unsafe, match="edge pe1: expected only virtcloud's configuration on managed VLANs, found instance vc-10112"
     ):
         bench.read()
 

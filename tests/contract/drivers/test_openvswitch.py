@@ -129,9 +129,9 @@ def test_a_closed_trunk_never_has_an_empty_list_again(bench: Bench) -> None:
         (
             ("tag=50",),
             True,
-            "access port p1: expected one VLAN of ours untagged or none, found vlan_mode access, tag 5",
+            "access port p1: expected one managed VLAN untagged or none, found vlan_mode access, tag 5",
         ),
-        (("trunks=50",), True, "access port p1: expected one VLAN of ours untagged or none, found vlan_mode trunk, "),
+        (("trunks=50",), True, "access port p1: expected one managed VLAN untagged or none, found vlan_mode trunk, "),
     ],
     ids=["untagged in our number", "somebody's access port", "somebody's trunk"],
 )

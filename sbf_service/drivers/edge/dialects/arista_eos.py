@@ -53,9 +53,9 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     ports = parse_ports(blocks, PORTS, text)
     bgp = next(find_blocks(blocks, "router bgp "), None)
     pieces = [
-        *_vlans(blocks, vlans),
-        *(piece for _, block in find_blocks(blocks, "interface Vxlan") for piece in _vnis(block)),
-        *(_mac_vrfs(bgp[1], vlans) if bgp else ()),
+        *_parse_vlan_pieces(blocks, vlans),
+        *(piece for _, block in find_blocks(blocks, "interface Vxlan") for piece in _parse_vnis(block)),
+        *(_parse_mac_vrfs(bgp[1], vlans) if bgp else ()),
         *parse_attachments(ports, vlans),
     ]
     return EdgeReading(
@@ -68,7 +68,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     )
 
 
-def _vlans(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
+def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
     for words, block in find_blocks(blocks, "vlan "):
         if not re.fullmatch(r"[\d,\-]+", words):
             continue
@@ -81,18 +81,18 @@ def _vlans(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[Circuit
             )
 
 
-def _vnis(block: ConfigurationBlock) -> Iterator[CircuitPiece]:
+def _parse_vnis(block: ConfigurationBlock) -> Iterator[CircuitPiece]:
     """Parse single VNIs and parallel ranges (``vxlan vlan 10-11 vni 10010-10011``)."""
     for words, _ in block.below("vxlan vlan "):
         found = re.fullmatch(r"(\d[\d,\-]*) vni (\d[\d,\-]*)", words)
         if found is None:
             continue
-        for vlan, vni in zip(_numbers(found[1]), _numbers(found[2]), strict=True):
+        for vlan, vni in zip(_expand_numbers(found[1]), _expand_numbers(found[2]), strict=True):
             line = frozenset({f"vxlan vlan {vlan} vni {vni}"})
             yield CircuitPiece(kind=VNI, domain=str(vlan), service=vni, vlan=vlan, body=line)
 
 
-def _mac_vrfs(bgp: ConfigurationBlock, vlans: VlanSet) -> Iterator[CircuitPiece]:
+def _parse_mac_vrfs(bgp: ConfigurationBlock, vlans: VlanSet) -> Iterator[CircuitPiece]:
     for words, block in bgp.below("vlan "):
         yield CircuitPiece(kind=BGP, domain=words, vlan=int(words), body=block.lines)
     for _, block in bgp.below("vlan-aware-bundle "):
@@ -100,7 +100,7 @@ def _mac_vrfs(bgp: ConfigurationBlock, vlans: VlanSet) -> Iterator[CircuitPiece]
             yield CircuitPiece(kind=BGP, domain=str(vlan), vlan=vlan, body=frozenset({block.head}), ours=False)
 
 
-def _numbers(text: str) -> list[int]:
+def _expand_numbers(text: str) -> list[int]:
     ends = [part.partition("-") for part in text.split(",")]
     return [number for first, _, last in ends for number in range(int(first), int(last or first) + 1)]
 

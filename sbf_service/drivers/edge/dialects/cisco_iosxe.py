@@ -59,11 +59,11 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     (text,) = answers
     blocks = parse_tree(text)
     ports = parse_ports(blocks, PORTS, text)
-    pieces = [_vfi(words, block) for words, block in find_blocks(blocks, "l2 vfi ")]
+    pieces = [_parse_vfi(words, block) for words, block in find_blocks(blocks, "l2 vfi ")]
     for port, block in ports.items():
         if port.startswith("BDI"):
             pieces.append(CircuitPiece(kind="routed", domain=port.removeprefix("BDI"), body=block.lines, ours=False))
-        pieces += _instances(port, block, vlans)
+        pieces += _parse_service_instances(port, block, vlans)
     return EdgeReading(tuple(pieces), dict.fromkeys(ports, True), down=find_shut_ports(ports))
 
 
@@ -76,7 +76,7 @@ def domain(circuit: Circuit, transport: Transport) -> str:
     return str(transport.shared)
 
 
-def _vfi(words: str, block: ConfigurationBlock) -> CircuitPiece:
+def _parse_vfi(words: str, block: ConfigurationBlock) -> CircuitPiece:
     name, _, how = words.partition(" ")
     number = int(block.after("vpn id ") or 0) or parse_service_name(name)
     ours = how == "manual" and number is not None and parse_service_name(name) == number
@@ -84,7 +84,7 @@ def _vfi(words: str, block: ConfigurationBlock) -> CircuitPiece:
     return CircuitPiece(kind=VFI, domain=block.after("bridge-domain ") or name, service=number, body=body, ours=ours)
 
 
-def _instances(port: str, block: ConfigurationBlock, vlans: VlanSet) -> Iterator[CircuitPiece]:
+def _parse_service_instances(port: str, block: ConfigurationBlock, vlans: VlanSet) -> Iterator[CircuitPiece]:
     for words, instance in block.below("service instance "):
         number = words.partition(" ")[0]
         service = parse_service_name(instance.after("description "))

@@ -70,17 +70,17 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     """Parse the interfaces and the members of bridge domains."""
     interfaces, l2vpn = answers
     found = parse_ports(parse_tree(interfaces), PORTS, interfaces)
-    domains = list(_domains(parse_tree(l2vpn)))
-    members = {piece.port: piece for domain, block in domains for piece in _members(domain, block)}
-    pieces = [_domain(domain, block) for domain, block in domains]
-    pieces += [_split(piece) for piece in members.values()]
+    domains = list(_find_domains(parse_tree(l2vpn)))
+    members = {piece.port: piece for domain, block in domains for piece in _parse_members(domain, block)}
+    pieces = [_parse_domain(domain, block) for domain, block in domains]
+    pieces += [_split_member(piece) for piece in members.values()]
     for name, block in found.items():
         if "." in name:
-            pieces.append(_subinterface(name, block, vlans, members.get(name)))
+            pieces.append(_parse_subinterface(name, block, vlans, members.get(name)))
     return EdgeReading(tuple(pieces), {name: True for name in found if "." not in name}, down=find_shut_ports(found))
 
 
-def _domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, ConfigurationBlock]]:
+def _find_domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, ConfigurationBlock]]:
     """Yield the bridge domains; those of SBF have the name of their group."""
     for _, l2vpn in find_blocks(blocks, "l2vpn"):
         for group, inner in l2vpn.below("bridge group "):
@@ -88,7 +88,7 @@ def _domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, Configurat
                 yield name if name == group else f"{group}/{name}", block
 
 
-def _domain(domain: str, block: ConfigurationBlock) -> CircuitPiece:
+def _parse_domain(domain: str, block: ConfigurationBlock) -> CircuitPiece:
     vfis = list(block.below("vfi "))
     lines = {one.head for one in block.body} | {line for _, vfi in vfis for line in vfi.lines}
     number = next((vfi.after("vpn-id ") for _, vfi in vfis), None)
@@ -98,13 +98,13 @@ def _domain(domain: str, block: ConfigurationBlock) -> CircuitPiece:
     return CircuitPiece(kind=DOMAIN, domain=domain, service=service, body=frozenset(lines), ours=ours)
 
 
-def _members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPiece]:
+def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPiece]:
     for words, _ in block.below("interface "):
         name = PORTS.canonical(words.split()[0])
         yield CircuitPiece(kind=MEMBER, domain=domain, port=name, body=frozenset({f"interface {name}"}))
 
 
-def _split(piece: CircuitPiece) -> CircuitPiece:
+def _split_member(piece: CircuitPiece) -> CircuitPiece:
     """Return a member by port and VLAN; a member that is no subinterface stays unchanged and is not SBF's."""
     port, _, number = (piece.port or "").rpartition(".")
     whole = bool(port) and number.isdigit()
@@ -118,7 +118,9 @@ def _split(piece: CircuitPiece) -> CircuitPiece:
     )
 
 
-def _subinterface(name: str, block: ConfigurationBlock, vlans: VlanSet, member: CircuitPiece | None) -> CircuitPiece:
+def _parse_subinterface(
+    name: str, block: ConfigurationBlock, vlans: VlanSet, member: CircuitPiece | None
+) -> CircuitPiece:
     port, _, number = name.rpartition(".")
     service = parse_service_name(block.after("description "))
     tags = parse_outer_tags(block, number)

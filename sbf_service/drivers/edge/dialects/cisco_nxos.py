@@ -54,14 +54,14 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     (text,) = answers
     blocks = parse_tree(text)
     ports = parse_ports(blocks, PORTS, text)
-    made = list(_vlans(blocks, vlans))
+    made = list(_parse_vlan_pieces(blocks, vlans))
     domains = {piece.service: piece.domain for piece in made if piece.service is not None}
     members = [one for _, nve in find_blocks(blocks, "interface nve") for one in nve.below("member vni ")]
     instances = [one for _, evpn in find_blocks(blocks, "evpn") for one in evpn.below("vni ")]
     pieces = [
         *made,
-        *(_member(NVE, words, "", block, domains) for words, block in members),
-        *(_member(MAC_VRF, words, "l2", block, domains) for words, block in instances),
+        *(_parse_member(NVE, words, "", block, domains) for words, block in members),
+        *(_parse_member(MAC_VRF, words, "l2", block, domains) for words, block in instances),
         *parse_attachments(ports, vlans),
     ]
     return EdgeReading(
@@ -74,12 +74,12 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     )
 
 
-def _vlans(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
+def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
     """Parse the list of all VLANs, and the blocks of those with further configuration."""
     heads = [(words, block) for words, block in find_blocks(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
-    said = {int(words): block for words, block in heads if words.isdigit() and block.body}
+    configured = {int(words): block for words, block in heads if words.isdigit() and block.body}
     for vlan in VlanSet(number for words, _ in heads for number in parse_vlans(words)):
-        block = said.get(vlan, ConfigurationBlock(f"vlan {vlan}"))
+        block = configured.get(vlan, ConfigurationBlock(f"vlan {vlan}"))
         name, segment = block.after("name "), block.after("vn-segment ")
         service = int(segment) if segment else parse_service_name(name)
         ours = parse_service_name(name) is not None or (name in (None, f"VLAN{vlan:04}") and not segment)
@@ -88,7 +88,9 @@ def _vlans(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[Circuit
             yield CircuitPiece(kind=VLAN, domain=str(vlan), service=service, vlan=vlan, body=body, ours=ours)
 
 
-def _member(kind: str, words: str, expected: str, block: ConfigurationBlock, domains: dict[int, str]) -> CircuitPiece:
+def _parse_member(
+    kind: str, words: str, expected: str, block: ConfigurationBlock, domains: dict[int, str]
+) -> CircuitPiece:
     number, _, rest = words.partition(" ")
     vni = int(number)
     body = frozenset({block.head, *block.lines})

@@ -62,22 +62,24 @@ Statements = dict[str, set[str]]
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     """Parse the interfaces and the routing instances, as ``set`` lines."""
-    interfaces, instances = (_statements(answer) for answer in answers)
+    interfaces, instances = (_parse_statements(answer) for answer in answers)
     if not interfaces:
         raise ValueError(f"no interface in {quote_first_line(answers[0])!r}")
-    pieces = [_instance(name, lines) for name, lines in instances.items()]
-    members = {unit: name for name, lines in instances.items() for unit in _after(lines, "interface ")}
-    pieces += [_member(unit, name) for unit, name in members.items()]
+    pieces = [_parse_instance(name, lines) for name, lines in instances.items()]
+    members = {unit: name for name, lines in instances.items() for unit in _find_arguments(lines, "interface ")}
+    pieces += [_parse_member(unit, name) for unit, name in members.items()]
     for port, lines in interfaces.items():
-        pieces += [_unit(port, number, said, vlans, members) for number, said in _units(lines).items()]
+        pieces += [
+            _parse_unit(port, number, statements, vlans, members) for number, statements in _group_units(lines).items()
+        ]
     down = frozenset(name for name, lines in interfaces.items() if "disable" in lines)
     return EdgeReading(tuple(pieces), dict.fromkeys(interfaces, True), down=down)
 
 
-def _statements(answer: str) -> Statements:
+def _parse_statements(answer: str) -> Statements:
     """Return the statements of each interface or instance; deactivated statements are marked."""
-    said = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
-    if strange := [line for line in said if not STATEMENTS.match(line)]:
+    statements = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
+    if strange := [line for line in statements if not STATEMENTS.match(line)]:
         raise ValueError(strange[0])
     found: Statements = {}
     for verb, _, name, rest in STATEMENTS.findall(answer):
@@ -85,33 +87,33 @@ def _statements(answer: str) -> Statements:
     return found
 
 
-def _after(lines: set[str], start: str) -> list[str]:
+def _find_arguments(lines: set[str], start: str) -> list[str]:
     return sorted(line.removeprefix(start) for line in lines if line.startswith(start))
 
 
-def _units(lines: set[str]) -> Statements:
+def _group_units(lines: set[str]) -> Statements:
     found: Statements = {}
-    for number, _, rest in (words.partition(" ") for words in _after(lines, "unit ")):
+    for number, _, rest in (words.partition(" ") for words in _find_arguments(lines, "unit ")):
         found.setdefault(number, set()).add(rest)
     return found
 
 
-def _instance(name: str, lines: set[str]) -> CircuitPiece:
+def _parse_instance(name: str, lines: set[str]) -> CircuitPiece:
     number = next((int(found[1]) for line in sorted(lines) if (found := NUMBERED.match(line))), None)
     service = parse_service_name(name) if number is None else number
-    ours = service is not None and name == format_service_name(service) and not _is_off(lines)
+    ours = service is not None and name == format_service_name(service) and not _is_deactivated(lines)
     return CircuitPiece(kind=INSTANCE, domain=name, service=service, body=frozenset(lines - {""}), ours=ours)
 
 
-def _member(unit: str, name: str) -> CircuitPiece:
+def _parse_member(unit: str, name: str) -> CircuitPiece:
     port, _, number = unit.rpartition(".")
     body = frozenset({f"interface {unit}"})
     return CircuitPiece(kind=MEMBER, domain=name, port=port, vlan=int(number) if number.isdigit() else None, body=body)
 
 
-def _unit(port: str, number: str, lines: set[str], vlans: VlanSet, members: dict[str, str]) -> CircuitPiece:
-    service = parse_service_name(next(iter(_after(lines, "description ")), None))
-    tags = _tags(number, lines)
+def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members: dict[str, str]) -> CircuitPiece:
+    service = parse_service_name(next(iter(_find_arguments(lines, "description ")), None))
+    tags = _parse_tags(number, lines)
     single = list(tags) == [int(number)]
     domain = members.get(f"{port}.{number}")
     begun = domain is None and not lines - {"", *(one.format(vlan=number) for one in (*VPLS_UNIT, *EVPN_UNIT))}
@@ -122,26 +124,34 @@ def _unit(port: str, number: str, lines: set[str], vlans: VlanSet, members: dict
         port=port,
         vlan=int(number) if single else next(iter(tags & vlans), None),
         body=frozenset(lines - {""}),
-        ours=single and (service is not None or begun) and not _is_off(lines),
+        ours=single and (service is not None or begun) and not _is_deactivated(lines),
     )
 
 
-def _tags(number: str, lines: set[str]) -> VlanSet:
+def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts; a unit without a tag is about to accept that of its number."""
-    one = [*_after(lines, "vlan-id "), *_after(lines, "vlan-id-range "), *_after(lines, "vlan-tags outer ")]
-    listed = [words.strip("[] ").replace(" ", ",") for words in _after(lines, "vlan-id-list ")]
+    one = [
+        *_find_arguments(lines, "vlan-id "),
+        *_find_arguments(lines, "vlan-id-range "),
+        *_find_arguments(lines, "vlan-tags outer "),
+    ]
+    listed = [words.strip("[] ").replace(" ", ",") for words in _find_arguments(lines, "vlan-id-list ")]
     numbers = [words.split()[0] for words in one if words[0].isdigit()] + listed
     if not numbers:
-        bare = not _after(lines, "family ") and not _after(lines, "vlan-tags ") and int(number) in range(1, 4095)
+        bare = (
+            not _find_arguments(lines, "family ")
+            and not _find_arguments(lines, "vlan-tags ")
+            and int(number) in range(1, 4095)
+        )
         return VlanSet([int(number)]) if bare else VlanSet()
     return VlanSet(vlan for words in numbers for vlan in parse_vlans(words))
 
 
-def _is_off(lines: set[str]) -> bool:
+def _is_deactivated(lines: set[str]) -> bool:
     return any(line.endswith("inactive") for line in lines)
 
 
-def _recipe(instance: Sequence[str], unit: Sequence[str]) -> CircuitRecipe:
+def _build_recipe(instance: Sequence[str], unit: Sequence[str]) -> CircuitRecipe:
     make = {
         INSTANCE: tuple(IN + line for line in instance),
         ATTACHMENT: tuple(UNIT + line for line in ("description {name}", *unit)),
@@ -154,9 +164,9 @@ DIALECT = EdgeDialect(
     title="Juniper Junos",
     netmiko="juniper_junos",
     recipes={
-        (TransportKind.VPLS, False): _recipe(OWN_VPLS, VPLS_UNIT),
-        (TransportKind.VPLS, True): _recipe(SHARED_VPLS, VPLS_UNIT),
-        (TransportKind.EVPN, False): _recipe(EVPN, EVPN_UNIT),
+        (TransportKind.VPLS, False): _build_recipe(OWN_VPLS, VPLS_UNIT),
+        (TransportKind.VPLS, True): _build_recipe(SHARED_VPLS, VPLS_UNIT),
+        (TransportKind.EVPN, False): _build_recipe(EVPN, EVPN_UNIT),
     },
     show=("show configuration interfaces | display set", "show configuration routing-instances | display set"),
     see=parse_answers,

@@ -73,8 +73,8 @@ def test_an_untagged_pool_vlan_is_unsafe() -> None:
     with pytest.raises(Unsafe) as caught:
         carried(COMPRESSED, "100-400")
     assert str(caught.value) == (
-        "switch sw1, port p2: expected VLAN 300 tagged or absent, found PVID, Egress Untagged: move what uses it to a "
-        "number outside the pool, or take that number out of the pool"
+        "switch sw1, port p2: expected VLAN 300 tagged or absent, found PVID, Egress Untagged: "
+        "move the other use to a VLAN outside the pool, or remove the VLAN from the pool"
     )
 
 
@@ -139,8 +139,8 @@ def test_an_access_port_in_a_foreign_vlan_is_unsafe() -> None:
     with pytest.raises(Unsafe) as caught:
         untagged(f'{{"vlan":50,{WHOLE}}}')
     assert str(caught.value) == (
-        "switch sw1, access port p2: expected one VLAN of ours untagged or none, found 50: "
-        "move who uses it to another port, take this one out of the topology, or adopt it "
+        "switch sw1, access port p2: expected one managed VLAN untagged or none, found 50: "
+        "move the other use to another port, remove this port from the topology, or adopt it "
         "('virtcloud element adopt sw1 p2')"
     )
 
