@@ -255,8 +255,8 @@ def _observe_access_port(
 def _raise_unsafe(name: Name, expected: str, found: OvsPort) -> NoReturn:
     listed = VlanSet(vlan for vlan in found.trunks if 0 < vlan < PLACEHOLDER_VLAN)
     seen = f"vlan_mode {found.mode}, tag {found.tag or 'none'}, trunks {listed or 'none'}"
-    remedy = "move the other use to another port or out of the pool's VLANs, adopt the port, or remove the port or the VLANs from the topology"
-    raise Unsafe(f"switch {name}, {expected}, found {seen}: {remedy}")
+    remedy = "move the other use to another port or to VLANs outside the pool, adopt the port, or remove it"
+    raise Unsafe(f"switch {name}, {expected}, found {seen}: {remedy} from the topology")
 
 
 def _parse_rows(table: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
