@@ -30,8 +30,8 @@ class ServiceLog:
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self.logger.isEnabledFor(level):
-            words = " ".join([event, *(f"{key}={_format_value(value)}" for key, value in fields.items())])
-            self.logger.log(level, "%s", words if error is None else f"{words}\n{_traceback(error)}")
+            line = " ".join([event, *(f"{key}={_format_value(value)}" for key, value in fields.items())])
+            self.logger.log(level, "%s", line if error is None else f"{line}\n{_traceback(error)}")
 
 
 def _traceback(error: BaseException) -> str:

@@ -7,6 +7,7 @@ Exit codes: 0 a record was written, 2 bad input.
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from traceback import extract_tb
 
@@ -46,7 +47,7 @@ class RecordingLine:
     def __init__(self, line: CommandLine) -> None:
         """Record the exchanges over ``line``."""
         self._line = line
-        self.asked: list[TrialCommand] = []
+        self.exchanges: list[TrialCommand] = []
 
     @property
     def prompt(self) -> str:
@@ -55,10 +56,10 @@ class RecordingLine:
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Send a command, and record the answer without echo and prompt."""
-        said = self._line.exchange(command, until, times, patience)
-        answer = re.split(self._line.prompt, said, flags=re.MULTILINE)[0].partition("\n")[2]
-        self.asked.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
-        return said
+        output = self._line.exchange(command, until, times, patience)
+        answer = re.split(self._line.prompt, output, flags=re.MULTILINE)[0].partition("\n")[2]
+        self.exchanges.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
+        return output
 
     def close(self) -> None:
         """End the session."""
@@ -88,19 +89,13 @@ class ReplayLine:
 def run_trial(trial: TrialRequest) -> TrialRecord:
     """Try a dialect with show commands only, and return the record. Raise BadInput for a platform without a dialect."""
     dialect = _find_dialect(trial)
-    tap = RecordingLine(ReplayLine(trial.replayed) if trial.replayed else _open_line(trial, dialect))
-    driver = CommandLineSwitch(TRIAL_SWITCH, dialect, tap)
+    line = RecordingLine(ReplayLine(trial.replayed) if trial.replayed else _open_line(trial, dialect))
+    driver = CommandLineSwitch(TRIAL_SWITCH, dialect, line)
     record = TrialRecord(platform=trial.platform, ports=trial.ports, vlan=trial.vlan, access=trial.access)
     faults = list[str]()
     try:
-        seen = driver.read_all()
-        record = record.model_copy(update={"understood": describe_reading(seen)})
-        record = record.model_copy(update={"lines": _format_example(trial, dialect, seen, faults)})
-        if record.understood and dialect.lldp:
-            ports = trial.ports or tuple(map(PortName, seen.ports))
-            heard = tuple(map(_describe_neighbour, driver.read_neighbours(ports)))
-            found = record.understood.model_copy(update={"neighbours": heard})
-            record = record.model_copy(update={"understood": found})
+        for found in _read_switch(driver, dialect, trial, faults):
+            record = record.model_copy(update=found)
     except ElementError as error:
         faults.append(str(error))
     except BadInput:
@@ -110,7 +105,21 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
         faults.append(f"{type(error).__name__} at {at.filename}:{at.lineno}, expected ValueError: {error}")
     finally:
         driver.close()
-    return record.model_copy(update={"asked": tuple(tap.asked), "faults": tuple(faults)})
+    return record.model_copy(update={"asked": tuple(line.exchanges), "faults": tuple(faults)})
+
+
+def _read_switch(
+    driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
+) -> Iterator[dict[str, object]]:
+    """Yield the parts of the record as they are read, so that an error loses only the later parts."""
+    seen = driver.read_all()
+    parsed = describe_reading(seen)
+    yield {"understood": parsed}
+    yield {"lines": _format_example(trial, dialect, seen, faults)}
+    if dialect.lldp:
+        ports = trial.ports or tuple(map(PortName, seen.ports))
+        neighbours = tuple(map(_describe_neighbour, driver.read_neighbours(ports)))
+        yield {"understood": parsed.model_copy(update={"neighbours": neighbours})}
 
 
 def describe_reading(seen: SwitchReading) -> ParsedSwitch:
@@ -133,14 +142,14 @@ def _describe_port(seen: PortReading) -> ParsedPort:
     )
 
 
-def _describe_neighbour(heard: Neighbour) -> ParsedNeighbour:
+def _describe_neighbour(neighbour: Neighbour) -> ParsedNeighbour:
     return ParsedNeighbour(
-        local=heard.local,
-        name=heard.name,
-        port=heard.port,
-        description=heard.port_description,
-        chassis=heard.chassis,
-        address=heard.address,
+        local=neighbour.local,
+        name=neighbour.name,
+        port=neighbour.port,
+        description=neighbour.port_description,
+        chassis=neighbour.chassis,
+        address=neighbour.address,
     )
 
 

@@ -116,15 +116,15 @@ class TopologyNames:
         local = self._port(name, neighbour.local)
         at = local or f"{name}:{self.canonical(name, neighbour.local)}"
         described = neighbour.port_description
-        said = (neighbour.port, described, described.partition(" ")[0])
-        of = None if element is None else next(filter(None, (self._port(element, one) for one in said)), None)
+        names = (neighbour.port, described, described.partition(" ")[0])
+        of = None if element is None else next(filter(None, (self._port(element, one) for one in names)), None)
         return NeighbourObservation(at, local is not None, neighbour, element, of)
 
-    def _port(self, element: Name, said: str) -> PortRef | None:
+    def _port(self, element: Name, name: str) -> PortRef | None:
         """Find a port of an element by any form of its name."""
         described = self.topology.element(element)
         ports = {self.canonical(element, one): one for port in described.ports for one in described.members(port)}
-        found = ports.get(self.canonical(element, said))
+        found = ports.get(self.canonical(element, name))
         return None if found is None else PortRef(f"{element}:{found}")
 
 
@@ -133,18 +133,18 @@ def compare_observation(seen: NeighbourObservation, peers: Sequence[PortRef]) ->
     expected = peers[0].element
     if seen.of in peers:
         return ObservationResult.EXPECTED, ""
-    words = f"{seen.at} sees {seen}"
+    text = f"{seen.at} sees {seen}"
     if seen.element == expected:
         if seen.of or seen.neighbour.names_its_port:
-            return ObservationResult.OTHER_PORT, words
+            return ObservationResult.OTHER_PORT, text
         return (
             ObservationResult.UNIDENTIFIED,
-            f"{words}: its port identifier cannot be compared; let it send its interface's name",
+            f"{text}: its port identifier cannot be compared; let it send its interface's name",
         )
     if seen.element or seen.neighbour.name:
         unknown = "" if seen.element else f": no name of this topology; is it {expected} under another name?"
-        return ObservationResult.OTHER_NEIGHBOUR, words + unknown
-    return ObservationResult.UNIDENTIFIED, f"{words}: let it send its system name"
+        return ObservationResult.OTHER_NEIGHBOUR, text + unknown
+    return ObservationResult.UNIDENTIFIED, f"{text}: let it send its system name"
 
 
 def _device_addresses(topology: Topology) -> Iterator[tuple[str, Name]]:
@@ -214,18 +214,18 @@ class _CableCheck:
     def cable(self, cable: LinkCable) -> CableView:
         """Return the state of one cable, from what both its ends see."""
         sides = ((cable.a, cable.side_b), (cable.b, cable.side_a))
-        asked = [(end, peers) for end, peers in sides if end.element in self.observed]
-        found = [one for end, peers in asked for one in self._from(end, peers)]
-        wrong = [(WRONG_STATES[result], words) for result, words in found if result in WRONG_STATES]
+        readable = [(end, peers) for end, peers in sides if end.element in self.observed]
+        found = [one for end, peers in readable for one in self._from(end, peers)]
+        wrong = [(WRONG_STATES[result], text) for result, text in found if result in WRONG_STATES]
         elsewhere = [f"{one.of} is seen at {one.at}" for one in self.observations if _is_misplaced(one, cable)]
         if wrong:
-            return _cable_view(cable, wrong[0][0], [*(words for _, words in wrong), *elsewhere])
+            return _cable_view(cable, wrong[0][0], [*(text for _, text in wrong), *elsewhere])
         if any(result is ObservationResult.EXPECTED for result, _ in found):
             return _cable_view(cable, CableState.RIGHT, [])
         if elsewhere:
             return _cable_view(cable, CableState.ELSEWHERE, elsewhere)
-        unread = [] if asked else [f"neither {cable.a.element} nor {cable.b.element} could be read"]
-        return _cable_view(cable, CableState.UNKNOWN, [*unread, *(words for _, words in found)])
+        unread = [] if readable else [f"neither {cable.a.element} nor {cable.b.element} could be read"]
+        return _cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in found)])
 
     def _from(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
         """Return what an end sees. If a peer is among several neighbours, the others do not matter."""
@@ -247,8 +247,8 @@ class _CableCheck:
             pair = frozenset((one.at, str(one.of)))
             if one.of and one.is_ours and one.at not in ends and not pair & reported and pair not in given:
                 given.add(pair)
-                words = f"{one.at} sees {one.of}"
-                yield CableView(a=PortRef(one.at), b=one.of, state=CableState.UNLISTED, found=(words,))
+                text = f"{one.at} sees {one.of}"
+                yield CableView(a=PortRef(one.at), b=one.of, state=CableState.UNLISTED, found=(text,))
 
     def _uplinks(self) -> Iterator[PortRef]:
         for site in self.topology.sites:

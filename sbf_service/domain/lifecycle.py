@@ -201,5 +201,5 @@ def _describe_cause(placement: PlacementStatus) -> str:
     if placement.kind in DEVICE_KINDS:
         return ""
     seen = placement.last_seen
-    heard = f"was last heard from at {format_utc(seen)}" if seen else "has never called SBF"
-    return f" (its agent {heard})"
+    last_call = f"was last heard from at {format_utc(seen)}" if seen else "has never called SBF"
+    return f" (its agent {last_call})"

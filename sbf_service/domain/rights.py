@@ -56,7 +56,7 @@ class RightScope(Enum):
 class ProtectedResource:
     """What a call acts on: its description, and the properties that rights depend on."""
 
-    words: str = ""
+    description: str = ""
     owner: str | None = None
     sites: frozenset[Name] = field(default_factory=frozenset)
     elements: frozenset[Name] = field(default_factory=frozenset)
@@ -125,44 +125,44 @@ def find_scope(principal: Principal, action: Action) -> RightScope | None:
     return RIGHTS[principal.role].get(action)
 
 
-def is_allowed(principal: Principal, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> bool:
+def is_allowed(principal: Principal, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> bool:
     """Return whether a principal may perform an action on a resource."""
     match find_scope(principal, action):
         case RightScope.ALL:
             return True
         case RightScope.OWN:
-            return subject.owner == principal.name
+            return resource.owner == principal.name
         case RightScope.SITES:
-            return bool(subject.sites & principal.sites)
+            return bool(resource.sites & principal.sites)
         case RightScope.ELEMENT:
-            return principal.name in subject.elements
+            return principal.name in resource.elements
         case None:
             return False
 
 
-def describe_denial(principal: Principal, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> str:
+def describe_denial(principal: Principal, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> str:
     """Return the message of a denial: who may not do what, and who may."""
-    wanted = f"{action} {subject.words}".strip()
-    return f"{principal} may not {wanted}: that takes {_join_alternatives(_list_entitled_roles(action, subject))}"
+    wanted = f"{action} {resource.description}".strip()
+    return f"{principal} may not {wanted}: that takes {_join_alternatives(_list_entitled_roles(action, resource))}"
 
 
-def _list_entitled_roles(action: Action, subject: ProtectedResource) -> list[str]:
+def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[str]:
     """Return who may perform the action, the nearest first. Roles that cannot help a denied caller are left out."""
-    sites = ", ".join(sorted(subject.sites)) or "its site"
-    element = next(iter(subject.elements)) if len(subject.elements) == 1 else "an element of it"
-    words = {
-        RightScope.OWN: f"its owner ({subject.owner})" if subject.owner else "its owner",
+    sites = ", ".join(sorted(resource.sites)) or "its site"
+    element = next(iter(resource.elements)) if len(resource.elements) == 1 else "an element of it"
+    nearest = {
+        RightScope.OWN: f"its owner ({resource.owner})" if resource.owner else "its owner",
         RightScope.SITES: f"a site administrator of {sites}",
     }
-    asked = {role: rights for role, rights in RIGHTS.items() if role not in UNLISTED_ROLES}
-    reaches = {role: rights[action] for role, rights in asked.items() if action in rights}
-    near = [words.get(one, f"the {role} of {element}") for role, one in reaches.items() if one is not RightScope.ALL]
-    far = [f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, one in reaches.items() if one is RightScope.ALL]
+    listed = {role: rights for role, rights in RIGHTS.items() if role not in UNLISTED_ROLES}
+    scopes = {role: rights[action] for role, rights in listed.items() if action in rights}
+    near = [nearest.get(one, f"the {role} of {element}") for role, one in scopes.items() if one is not RightScope.ALL]
+    far = [f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, one in scopes.items() if one is RightScope.ALL]
     return [*near, *far]
 
 
-def _join_alternatives(words: list[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def _join_alternatives(alternatives: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(alternatives[:-1]), alternatives[-1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,23 +183,23 @@ class JobClusterRequest:
         return f"{self.owner} on {', '.join(self.hosts)} joins {self.network or self.joins} at {', '.join(self.sites)}"
 
 
-def check_job_confirmation(question: JobClusterRequest, word: JobStatement, network: str | None) -> None:
+def check_job_confirmation(request: JobClusterRequest, statement: JobStatement, network: str | None) -> None:
     """Raise Forbidden when the confirmation of the batch server does not cover a request.
 
-    ``network`` is the current id of the network that the job asked for.
+    ``network`` is the current id of the network that the job requested.
     """
-    job = f"{question.starter} (job-starter) may not create the cluster of job {question.key}"
-    if question.starter not in word.hosts:
-        raise Forbidden(f"{job}: the batch system runs it on {_join_hosts(word.hosts)}, not on {question.starter}")
-    if question.owner != word.owner:
-        raise Forbidden(f"{job} for {question.owner}: it is a job of {word.owner}")
-    if others := sorted(set(question.hosts) - set(word.hosts)):
-        raise Forbidden(f"{job} on {', '.join(others)}: the batch system runs it on {_join_hosts(word.hosts)}")
-    if question.joins is not None and (network is None or network != question.network):
-        asked = f"network {word.network}" if word.network else "no network to join"
-        raise Forbidden(f"{job} in network {question.joins}: the job asked for {asked}")
-    if question.sites:
-        raise Forbidden(f"{job} at sites without hosts ({', '.join(question.sites)}): a job is where its hosts are")
+    job = f"{request.starter} (job-starter) may not create the cluster of job {request.key}"
+    if request.starter not in statement.hosts:
+        raise Forbidden(f"{job}: the batch system runs it on {_join_hosts(statement.hosts)}, not on {request.starter}")
+    if request.owner != statement.owner:
+        raise Forbidden(f"{job} for {request.owner}: it is a job of {statement.owner}")
+    if others := sorted(set(request.hosts) - set(statement.hosts)):
+        raise Forbidden(f"{job} on {', '.join(others)}: the batch system runs it on {_join_hosts(statement.hosts)}")
+    if request.joins is not None and (network is None or network != request.network):
+        requested = f"network {statement.network}" if statement.network else "no network to join"
+        raise Forbidden(f"{job} in network {request.joins}: the job requested {requested}")
+    if request.sites:
+        raise Forbidden(f"{job} at sites without hosts ({', '.join(request.sites)}): a job is where its hosts are")
 
 
 def _join_hosts(hosts: tuple[Name, ...]) -> str:

@@ -56,35 +56,35 @@ class _AttachmentContext:
     attachment: Attachment
     transport: Transport
     vlans: VlanSet
-    asked: BackboneDevice
+    backbone: BackboneDevice
     known: Mapping[str, object] = field(default_factory=dict)
 
 
-def make_sheets(topology: Topology, site: Site, vlans: VlanSet, asked: BackboneDevice) -> SitePreparation:
+def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: BackboneDevice) -> SitePreparation:
     """Return all sheets of a site, its own side first.
 
     Raise BadInput for an unknown platform or unused options, NotFound for an unknown transport, and Conflict for a site
     without an attachment and for a platform that must not be used, with the reason.
     """
-    if asked.platform is not None and asked.platform not in PLATFORMS:
-        raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {asked.platform}")
-    places = [_find_context(topology, site, one, vlans, asked) for one in site.attachments]
-    if asked.transport is not None:
-        topology.transport(asked.transport)
-        places = [one for one in places if one.transport.name == asked.transport]
-    if not places:
-        wanted = f"transport {asked.transport}" if asked.transport else "any transport"
+    if backbone.platform is not None and backbone.platform not in PLATFORMS:
+        raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
+    contexts = [_find_context(topology, site, one, vlans, backbone) for one in site.attachments]
+    if backbone.transport is not None:
+        topology.transport(backbone.transport)
+        contexts = [one for one in contexts if one.transport.name == backbone.transport]
+    if not contexts:
+        wanted = f"transport {backbone.transport}" if backbone.transport else "any transport"
         raise Conflict(f"site {site.name} is not attached to {wanted}: give it an attachment in the topology")
-    _check_options_used(site, places, asked)
-    sheets = [*(_make_uplink_sheet(one) for one in places), *(_make_backbone_side(one) for one in places)]
+    _check_options_used(site, contexts, backbone)
+    sheets = [*(_make_uplink_sheet(one) for one in contexts), *(_make_backbone_side(one) for one in contexts)]
     return SitePreparation(site=site.name, sheets=tuple(one for n, one in enumerate(sheets) if one not in sheets[:n]))
 
 
-def _check_options_used(site: Site, places: list[_AttachmentContext], asked: BackboneDevice) -> None:
+def _check_options_used(site: Site, contexts: list[_AttachmentContext], backbone: BackboneDevice) -> None:
     """Raise BadInput for a platform or port of the backbone at a site with provider edges only."""
-    given = [word for word, value in (("platform", asked.platform), ("port", asked.port)) if value is not None]
-    if given and all(one.transport.on_edges for one in places):
-        edges = ", ".join(sorted({str(one.attachment.port.element) for one in places}))
+    given = [word for word, value in (("platform", backbone.platform), ("port", backbone.port)) if value is not None]
+    if given and all(one.transport.on_edges for one in contexts):
+        edges = ", ".join(sorted({str(one.attachment.port.element) for one in contexts}))
         raise BadInput(
             f"{' and '.join(given)}: expected none, since {site.name} is attached at provider edges only ({edges}), "
             f"and the topology contains their platform and ports"
@@ -92,7 +92,7 @@ def _check_options_used(site: Site, places: list[_AttachmentContext], asked: Bac
 
 
 def _find_context(
-    topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, asked: BackboneDevice
+    topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, backbone: BackboneDevice
 ) -> _AttachmentContext:
     transport = topology.transport(attachment.transport)
     given = {
@@ -100,13 +100,13 @@ def _find_context(
         "transport": transport.name,
         "s_tag": transport.s_tag,
         "asn": transport.asn,
-        "vlans": _format_vlans(vlans, asked.platform),
-        "port": asked.port,
-        "core_port": asked.core_port,
+        "vlans": _format_vlans(vlans, backbone.platform),
+        "port": backbone.port,
+        "core_port": backbone.core_port,
         "bridge": f"br{transport.s_tag}" if transport.s_tag else None,
     }
     known = {word: value for word, value in given.items() if value is not None}
-    return _AttachmentContext(topology, site, attachment, transport, vlans, asked, known)
+    return _AttachmentContext(topology, site, attachment, transport, vlans, backbone, known)
 
 
 def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
@@ -114,12 +114,12 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
     return (dialect.format_ranges(vlans.ranges()) if dialect else str(vlans)) or None
 
 
-def _make_uplink_sheet(place: _AttachmentContext) -> PreparationSheet:
+def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
     """Return the site's own side: the switch's port that the attachment is, or is linked to."""
-    port = place.attachment.port
-    if isinstance(place.topology.element(port.element), Edge):
-        port = place.topology.peers[port]
-    switch = place.topology.element(port.element)
+    port = context.attachment.port
+    if isinstance(context.topology.element(port.element), Edge):
+        port = context.topology.peers[port]
+    switch = context.topology.element(port.element)
     if not isinstance(switch, Switch):
         raise TypeError(f"{port} is not a switch's port")
     templates = _format_uplink_lines(PLATFORM_ALIASES.get(switch.platform, switch.platform))
@@ -136,11 +136,11 @@ def _make_uplink_sheet(place: _AttachmentContext) -> PreparationSheet:
 
 
 def _format_uplink_lines(platform: str) -> Commands:
-    words, dialect = PLATFORMS.get(platform, PlatformTemplates(title=platform)), find_dialect(platform)
+    texts, dialect = PLATFORMS.get(platform, PlatformTemplates(title=platform)), find_dialect(platform)
     if dialect is None:
-        return words.uplink
+        return texts.uplink
     prepared = tuple(line.replace("{port}", "{uplink}") for line in (*dialect.prepare, *dialect.trunk))
-    return (*dialect.configure, *prepared, *words.uplink, *dialect.leave, *dialect.save)
+    return (*dialect.configure, *prepared, *texts.uplink, *dialect.leave, *dialect.save)
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
@@ -152,28 +152,28 @@ def _note_optional_lines(platform: str, lines: Commands) -> Commands:
     )
 
 
-def _make_backbone_side(place: _AttachmentContext) -> PreparationSheet:
-    edge = place.topology.element(place.attachment.port.element)
-    return _make_edge_sheet(place, edge) if isinstance(edge, Edge) else _make_backbone_sheet(place)
+def _make_backbone_side(context: _AttachmentContext) -> PreparationSheet:
+    edge = context.topology.element(context.attachment.port.element)
+    return _make_edge_sheet(context, edge) if isinstance(edge, Edge) else _make_backbone_sheet(context)
 
 
-def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
+def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationSheet:
     """Return a provider edge's one-time configuration; SBF adds services and circuits at run time."""
-    words = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
-    templates = {TransportKind.EVPN: words.evpn, TransportKind.VPLS: words.vpls}.get(
-        place.transport.kind, words.services
+    texts = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
+    templates = {TransportKind.EVPN: texts.evpn, TransportKind.VPLS: texts.vpls}.get(
+        context.transport.kind, texts.services
     )
-    services_port = edge.core_port if place.transport.kind is TransportKind.QINQ else None
-    own = {"ac": place.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
+    services_port = edge.core_port if context.transport.kind is TransportKind.QINQ else None
+    own = {"ac": context.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
     filled = fill_templates(
         templates,
-        {**place.known, **{k: v for k, v in own.items() if v is not None}},
-        find_edge_peers(place.topology, edge.name, [place.transport])[place.transport.name],
+        {**context.known, **{k: v for k, v in own.items() if v is not None}},
+        find_edge_peers(context.topology, edge.name, [context.transport])[context.transport.name],
     )
-    service = describe_service(place.transport)
-    needs = f"{place.transport.name}: {service}. SBF creates and removes each cluster's service."
-    labels = (LABELS_NOTE,) if place.transport.kind is TransportKind.VPLS else ()
-    notes = (needs, *_note_no_template(templates, edge.platform), ROOM, *labels, *words.notes)
+    service = describe_service(context.transport)
+    needs = f"{context.transport.name}: {service}. SBF creates and removes each cluster's service."
+    labels = (LABELS_NOTE,) if context.transport.kind is TransportKind.VPLS else ()
+    notes = (needs, *_note_no_template(templates, edge.platform), ROOM, *labels, *texts.notes)
     return PreparationSheet(
         side=PreparationSide.BACKBONE,
         device=f"provider edge {edge.name}",
@@ -184,29 +184,29 @@ def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
     )
 
 
-def _make_backbone_sheet(place: _AttachmentContext) -> PreparationSheet:
+def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
     """Return the backbone's side of a switch's port: lines for a known platform, requirements in words otherwise."""
-    platform = place.asked.platform
-    words = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
-    if words.no_tunnel and place.transport.kind is TransportKind.QINQ:
-        raise Conflict(f"{words.title} as the backbone's device: {words.no_tunnel}")
-    templates = words.tunnel if place.transport.kind is TransportKind.QINQ else words.passing
-    filled = fill_templates(templates, place.known)
-    needs = f"{place.transport.name}: {describe_service(place.transport)}."
+    platform = context.backbone.platform
+    texts = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
+    if texts.no_tunnel and context.transport.kind is TransportKind.QINQ:
+        raise Conflict(f"{texts.title} as the backbone's device: {texts.no_tunnel}")
+    templates = texts.tunnel if context.transport.kind is TransportKind.QINQ else texts.passing
+    filled = fill_templates(templates, context.known)
+    needs = f"{context.transport.name}: {describe_service(context.transport)}."
     notes = (
         needs,
         *(_note_no_template(templates, platform) if platform else (_note_platforms(),)),
         TREES,
         STRANGERS,
         ROOM,
-        *words.notes,
+        *texts.notes,
     )
     return PreparationSheet(
         side=PreparationSide.BACKBONE,
-        device=f"the backbone's device at {place.attachment.port}",
+        device=f"the backbone's device at {context.attachment.port}",
         platform=platform or "any",
         lines=filled.lines,
-        notes=tuple(note.format_map(_KnownWords(place.known)) for note in notes),
+        notes=tuple(note.format_map(_KnownWords(context.known)) for note in notes),
         to_fill=filled.to_fill,
     )
 
@@ -223,5 +223,5 @@ def _note_no_template(templates: Commands, platform: str) -> Commands:
 
 
 def _note_platforms() -> str:
-    able = sorted(name for name, words in PLATFORMS.items() if words.tunnel)
+    able = sorted(name for name, texts in PLATFORMS.items() if texts.tunnel)
     return f"Add --platform to print the lines for the device: {', '.join(able)}."

@@ -96,7 +96,9 @@ class Caller:
     def deny(self, error: VirtcloudError, action: Action, resource: ProtectedResource) -> VirtcloudError:
         """Log and count that a right was denied; return ``error`` for the caller to raise."""
         self.metrics.record_denial(error.slug)
-        log.warning("denied", who=self.who, action=action.name.lower(), subject=resource.words, address=self.address)
+        log.warning(
+            "denied", who=self.who, action=action.name.lower(), subject=resource.description, address=self.address
+        )
         return error
 
 

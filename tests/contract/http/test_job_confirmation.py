@@ -103,7 +103,7 @@ def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
     world.put("private", spec("praha-h1"))
     starts(world, **JOINS)
     answer(world, "brno-h1")
-    assert problem(starts(world, **JOINS))[2].endswith("in network private: the job asked for no network to join")
+    assert problem(starts(world, **JOINS))[2].endswith("in network private: the job requested no network to join")
 
 
 def test_a_network_requested_by_name_is_joined(world: World) -> None:

@@ -175,7 +175,7 @@ def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: 
     ):
         try:
             await_cluster(host, "7.torque", SPEC)
-            with pytest.raises(Forbidden, match="the job asked for no network to join"):
+            with pytest.raises(Forbidden, match="the job requested no network to join"):
                 await_cluster(host, "7.torque", SPEC.model_copy(update={"joins": ClusterKey("99.pbssrv")}), attempt=2)
         finally:
             agent.terminate()
