@@ -61,7 +61,7 @@ def run_program(
     state: LabState, node: str, argv: Sequence[str], given: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program on a node until it ends. A negative exit code is the signal that killed the program."""
-    seen = {b"o": bytearray(), b"r": bytearray()}
+    outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)
         for start in range(0, len(given), CHUNK):
@@ -69,11 +69,11 @@ def run_program(
         send_frame(link, b"e")
         while True:
             letter, payload = receive_frame(link)
-            if letter in seen:
-                seen[letter] += payload
+            if letter in outputs:
+                outputs[letter] += payload
             else:
                 return subprocess.CompletedProcess(
-                    list(argv), _exit_code(letter, payload), bytes(seen[b"o"]), bytes(seen[b"r"])
+                    list(argv), _exit_code(letter, payload), bytes(outputs[b"o"]), bytes(outputs[b"r"])
                 )
 
 

@@ -44,13 +44,13 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
     if not ours:
         return {}
     peers = sorted({IPv4Address(peer) for one in ours for peer in peer_loopbacks(topology, one)})
-    told = BGP.format(
+    bgpd = BGP.format(
         name=edge.name,
         asn=ours[0].transport.asn,
         loopback=edge.loopback,
         neighbors="\n".join(line for peer in peers for line in _neighbor_lines(edge, peer)),
     )
-    own = {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": told}
+    own = {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": bgpd}
     return {**own, SHELL: "service integrated-vtysh-config\n"}
 
 

@@ -90,18 +90,18 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 def _download(folder: Path) -> Path:
     """Fetch the package; update the package lists first if they are missing or outdated."""
-    said = ""
+    output = ""
     for attempt in range(2):
         if attempt:
-            said = _apt(folder, "apt-get", "-q", "update").stderr
+            output = _apt(folder, "apt-get", "-q", "update").stderr
         depends = _apt(folder, "apt-cache", "depends", "--important", METAPACKAGE).stdout.split()
         names = [word for word in depends if word.startswith("linux-image-") and word != METAPACKAGE]
         if names:
-            said = _apt(folder, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", names[0]).stderr
+            output = _apt(folder, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", names[0]).stderr
         for package in folder.glob("*.deb"):
             return package
     raise LabImpossible(
-        f"QEMU guests need a kernel, and {METAPACKAGE} could not be fetched; {_remedy()}\n{said}".strip()
+        f"QEMU guests need a kernel, and {METAPACKAGE} could not be fetched; {_remedy()}\n{output}".strip()
     )
 
 

@@ -202,5 +202,5 @@ def _files(authorized_key: str) -> dict[str, str]:
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
     """Return the libraries of programs, and the loader."""
-    said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
-    return {Path(one) for one in LIBRARY.findall(said)}
+    output = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
+    return {Path(one) for one in LIBRARY.findall(output)}

@@ -59,10 +59,10 @@ def _check_all_run(state: LabState) -> None:
     """Raise LabFailed if a service ended soon after its start: some programs listen for a moment and then fail."""
     nodes = control_client.send_request(state, {"do": "status", "node": addressing.STATION})["nodes"]
     for name, node in nodes.items():
-        for service, said in node["services"].items():
-            if said != "running":
+        for service, status in node["services"].items():
+            if status != "running":
                 tail = _tail(state.folder / "log" / f"{name}.{service}.log")
-                raise LabFailed(f"{name}: {service} {said} soon after its start{tail}")
+                raise LabFailed(f"{name}: {service} {status} soon after its start{tail}")
 
 
 def _start(state: LabState) -> subprocess.Popen[bytes]:

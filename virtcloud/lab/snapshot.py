@@ -101,8 +101,10 @@ def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
     """Read the EVPN routes of an edge's bgpd; empty without bgpd."""
     if "bgpd" not in lab.state.about["nodes"][edge]:
         return ()
-    said = run_checked(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
-    return tuple(sorted(f"{known} {route}" for known, found in json.loads(said).items() for route in _prefixes(found)))
+    output = run_checked(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
+    return tuple(
+        sorted(f"{known} {route}" for known, found in json.loads(output).items() for route in _prefixes(found))
+    )
 
 
 def _prefixes(found: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers there are counters

@@ -124,15 +124,15 @@ def lab_cgroup(state: str) -> Path:
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
     """Start a node's first process, in a control group below ``groups``. Call it before any thread runs."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    numbers, told = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         ours.close()
-        _be_parent(node, theirs, told, groups / node.name)
+        _be_parent(node, theirs, write_end, groups / node.name)
     theirs.close()
-    os.close(told)
-    pid = int(os.read(numbers, 32) or b"0")
-    os.close(numbers)
+    os.close(write_end)
+    pid = int(os.read(read_end, 32) or b"0")
+    os.close(read_end)
     if node.isolated:
         os.waitpid(child, 0)
     return NodeHandle(node, pid, ours, groups / node.name)
@@ -145,13 +145,13 @@ def wait_until_set_up(handle: NodeHandle) -> None:
         raise NodeFailed(f"{handle.node.name}: {message['error']}")
 
 
-def _be_parent(node: LabNode, channel: socket.socket, told: int, group: Path) -> NoReturn:
+def _be_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
     """Enter new namespaces, start a first process in them, and send its process id to the fabric."""
     try:
         os.setsid()
         if not node.isolated:
             syscalls.adopt_orphans()
-            os.write(told, str(os.getpid()).encode())
+            os.write(write_end, str(os.getpid()).encode())
             _be_first(node, channel)
         grouped = _own_group(group)
         syscalls.unshare(NAMESPACES)
@@ -160,7 +160,7 @@ def _be_parent(node: LabNode, channel: socket.socket, told: int, group: Path) ->
         pid = os.fork()
         if pid == 0:
             _be_first(node, channel)
-        os.write(told, str(pid).encode())
+        os.write(write_end, str(pid).encode())
     except BaseException:  # noqa: BLE001 - a forked copy must never return into its parent's code
         traceback.print_exc()
         os._exit(1)

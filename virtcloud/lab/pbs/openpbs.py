@@ -79,9 +79,9 @@ class LabPbs:
             addressing.STATION,
             f"cat > {scripts.SETTINGS} <<'END'\n{given}\nEND\numask 077; cat > {scripts.TOKEN} <<'END'\n{token}\nEND\n",
         )
-        told = ["--sbf", f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}", "--token-file", scripts.TOKEN]
-        told += ["--settings", scripts.SETTINGS]
-        return self.virtcloud("pbs", "install", *told).stdout
+        options = ["--sbf", f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}", "--token-file", scripts.TOKEN]
+        options += ["--settings", scripts.SETTINGS]
+        return self.virtcloud("pbs", "install", *options).stdout
 
     def reconcile(self, keys: Mapping[str, float] | None = None) -> None:
         """Start the scheduler's agent, which reconciles jobs and clusters, with these settings."""
@@ -115,10 +115,10 @@ class LabPbs:
 
     def version(self) -> str:
         """Return OpenPBS's version."""
-        said = subprocess.run(  # noqa: S603 - PBS's own program
+        done = subprocess.run(  # noqa: S603 - PBS's own program
             [str(self.place.program("qstat")), "--version"], capture_output=True, text=True, check=False
         )
-        return said.stdout.rpartition("=")[2].strip()
+        return done.stdout.rpartition("=")[2].strip()
 
     def start_server(self, version: str) -> None:
         """Start the server's processes unless they run."""
@@ -132,11 +132,11 @@ class LabPbs:
         """Wait until PBS reports all these hosts as free."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            said = self.root("pbsnodes", "-a")
-            if said.count("state = free") >= len(hosts):
+            output = self.root("pbsnodes", "-a")
+            if output.count("state = free") >= len(hosts):
                 return
             time.sleep(POLL_S)
-        raise LabFailed(f"PBS: expected {', '.join(hosts)} to be free after {START_S:.0f} s, got: {said}")
+        raise LabFailed(f"PBS: expected {', '.join(hosts)} to be free after {START_S:.0f} s, got: {output}")
 
     def _names(self, host: str) -> str:
         return self.lab.run(host, ["cat", "/etc/hosts"], check=True).stdout
