@@ -39,5 +39,5 @@ def test_nothing_is_left_of_it_when_it_ends(world: World) -> None:
 
 def test_a_dedicated_circuit_carries_the_same_number_everywhere(world: World) -> None:
     world.put_pool("praha", "200-209")
-    with pytest.raises(NoVlanFree, match="what joins them does not translate"):
+    with pytest.raises(NoVlanFree, match="their transport does not translate"):
         world.put("demo", spec("brno-h1", "praha-h1"))

@@ -130,7 +130,7 @@ def test_sites_without_a_common_number_get_one_each_where_the_transport_translat
 def test_a_shared_instance_does_not_translate(world: World) -> None:
     world.put_topology(three_edges(VPLS))
     world.put_pool("brno", "200-209")
-    with pytest.raises(NoVlanFree, match="what joins them does not translate"):
+    with pytest.raises(NoVlanFree, match="their transport does not translate"):
         world.put("demo", TWO)
 
 

@@ -110,13 +110,13 @@ class Watched:
     limits: list[float] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
 
-    def allow(self, _name: Name, until: float, _why: str) -> None:
+    def set_deadline(self, _name: Name, until: float, _why: str) -> None:
         self.limits.append(until)
 
-    def release(self, _name: Name) -> None:
-        """Note nothing."""
+    def clear_deadline(self, _name: Name) -> None:
+        pass
 
-    def cut(self, _name: Name, why: str) -> None:
+    def disconnect(self, _name: Name, why: str) -> None:
         self.cuts.append(why)
 
 
@@ -315,7 +315,9 @@ def test_a_conversation_longer_than_a_lease_is_not_joined_by_another_replica(tmp
         time.sleep(0.2)
         others = set()
         while working.is_alive():
-            others.add(two.reconcile(SW1))
+            outcome = two.reconcile(SW1)
+            if working.is_alive():
+                others.add(outcome)
             time.sleep(0.1)
         assert (outcomes, others, time.monotonic() - began > 2) == (
             [ReconcileOutcome.CONFIRMED],
@@ -333,8 +335,8 @@ def test_a_replica_that_cannot_renew_its_lease_has_left_the_switch_before_anothe
         replicas.put("demo")
         replicas.device.slowness = 0.4
         events: list[str] = []
-        monkeypatch.setattr(one.holding.__self__, "keep", unavailable)
-        monkeypatch.setattr(one.sessions, "drop", noted(events, "one left", one.sessions.end))
+        monkeypatch.setattr(one.holding.__self__, "renew", unavailable)
+        monkeypatch.setattr(one.sessions, "end", noted(events, "one left", one.sessions.end))
         monkeypatch.setattr(two.sessions, "driver", noted(events, "two began", two.sessions.driver))
         working = Thread(target=one.reconcile, args=(SW1,))
         working.start()
