@@ -5,7 +5,7 @@ Arguments: the address of SBF, the element's name, a folder. Prints a line when 
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -35,8 +35,10 @@ class Way:
 class Ear:
     """Every guest answers."""
 
-    def ask(self, addresses: frozenset[Any], _seconds: float) -> frozenset[Any]:
-        return addresses
+    def probe(self, addresses: Iterable[Any], _seconds: float) -> frozenset[Any]:
+        return frozenset(addresses)
+
+    ask = probe  # its name in version 0.2 and before
 
 
 @contextmanager
@@ -72,9 +74,9 @@ given = {
     "socket": folder / "a.sock",
 }
 known = {one.name for one in fields(JobSocketAdapters)}
-reach = JobSocketAdapters(
-    **{key: value for key, value in {"way": Way(), "ear": listen, "volumes": Volumes()}.items() if key in known}
-)
+parts: dict[str, Any] = {"relays": Way(), "open_prober": listen, "mounts": Volumes()}
+parts |= {"way": Way(), "ear": listen, "volumes": Volumes()}  # in version 0.2 and before
+reach = JobSocketAdapters(**{key: value for key, value in parts.items() if key in known})
 with serve_job_socket(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
     sys.stdout.write("listening\n")
     sys.stdout.flush()

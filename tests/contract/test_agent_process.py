@@ -83,7 +83,7 @@ def test_sigterm_ends_it_at_once_and_who_waits_is_answered(path: Path, start: St
     assert not path.exists()
 
 
-def test_an_agent_that_was_killed_is_followed_by_one_that_knows_the_same(path: Path, start: Start) -> None:
+def test_a_restarted_agent_has_the_records_of_a_killed_one(path: Path, start: Start) -> None:
     first = start()
     ask(path, UP)
     first.kill()
@@ -106,7 +106,7 @@ main(prog_name="virtcloud")
 """
 
 
-def test_an_agent_whose_thread_ends_says_so_and_ends_with_an_error(tmp_path: Path, config: Path) -> None:
+def test_a_failed_thread_ends_the_agent_with_an_error(tmp_path: Path, config: Path) -> None:
     argv = [sys.executable, "-c", BROKEN, "agent", "--config", str(config)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     assert done.returncode == 1
@@ -114,7 +114,7 @@ def test_an_agent_whose_thread_ends_says_so_and_ends_with_an_error(tmp_path: Pat
     assert done.stderr.splitlines()[-1] == f"virtcloud: {words}; its supervisor starts it again"
 
 
-def test_the_service_manager_is_told_that_it_is_up_and_fed_while_it_works(
+def test_systemd_gets_readiness_and_watchdog_notifications(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SBF is away: each attempt to reach it is work, too."""

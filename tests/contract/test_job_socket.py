@@ -184,7 +184,7 @@ def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> Non
     assert state(host) == ("waiting", ["host brno-h2 at brno has not confirmed (image debian is missing)"])
 
 
-def test_a_cancelled_run_is_cancelled_for_who_waits_and_ever_after(world: World, host: Agent) -> None:
+def test_a_cancelled_run_stays_cancelled_for_all_callers(world: World, host: Agent) -> None:
     """The script of a job that was deleted would be started by its MoM if the barrier were not told."""
     host.up(JOB)
     state(host)
@@ -195,7 +195,7 @@ def test_a_cancelled_run_is_cancelled_for_who_waits_and_ever_after(world: World,
     assert host.ask("state", JOB)["state"] == "cancelled"
 
 
-def test_a_run_that_is_cancelled_while_its_guests_are_asked_is_not_up(
+def test_a_run_cancelled_during_the_probes_is_not_up(
     world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active(world, host)
@@ -228,7 +228,7 @@ def test_a_cluster_that_its_user_ended_is_ended(world: World, host: Agent) -> No
     assert (said["state"], said["reason"]) == ("ended", "ended by its user")
 
 
-def test_a_run_that_is_over_leaves_sbf_this_host_and_its_files(world: World, host: Agent) -> None:
+def test_a_finished_run_is_removed_from_sbf_host_and_files(world: World, host: Agent) -> None:
     active(world, host)
     assert state(host) == ("up", [])
     assert rid(world, host) == {"ok": True, "gone": True, "missing": []}
@@ -252,7 +252,7 @@ def test_a_cluster_that_nobody_knows_is_gone(host: Agent) -> None:
     assert host.ask("remove", JOB, wait=30) == {"ok": True, "gone": True, "missing": []}
 
 
-def test_a_cluster_without_a_part_on_this_host_is_not_ended_by_it(world: World, host: Agent) -> None:
+def test_a_host_does_not_end_a_cluster_without_its_part(world: World, host: Agent) -> None:
     world.put(JOB, spec("praha-h1"), attempt=1)
     assert host.ask("remove", JOB, wait=30)["gone"]
     assert world.view(JOB).state is ClusterState.CONFIGURING
@@ -269,7 +269,7 @@ def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) 
     assert world.view(JOB).state is ClusterState.CONFIGURING
 
 
-def test_a_run_that_sbf_knows_a_later_one_of_is_gone(world: World, host: Agent) -> None:
+def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> None:
     host.up(JOB, 1)
     world.put(JOB, SPEC, attempt=2)
     words = f"cluster {JOB}: attempt 1 is over, SBF has attempt 2"
@@ -278,7 +278,7 @@ def test_a_run_that_sbf_knows_a_later_one_of_is_gone(world: World, host: Agent) 
     assert world.view(JOB).state is ClusterState.CONFIGURING, "the later run has its cluster"
 
 
-def test_a_late_call_about_another_users_job_of_the_same_number_changes_nothing(world: World, host: Agent) -> None:
+def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
     """The batch system was set up anew: what a host hears late of its former job 12 is not about the one of now."""
     former(world, host)
     world.put(JOB, SPEC, attempt=1)
@@ -291,14 +291,14 @@ def test_a_late_call_about_another_users_job_of_the_same_number_changes_nothing(
     assert world.view(JOB).state is ClusterState.CONFIGURING
 
 
-def test_an_agent_that_did_not_hear_of_the_new_job_does_not_end_its_cluster(world: World, host: Agent) -> None:
+def test_an_unannounced_job_with_a_reused_number_keeps_its_cluster(world: World, host: Agent) -> None:
     former(world, host)
     world.put(JOB, SPEC, attempt=1)
     assert host.ask("remove", JOB, 3, user="bob", wait=30) == {"ok": True, "gone": True, "missing": []}
     assert world.view(JOB).state is ClusterState.CONFIGURING
 
 
-def test_a_job_is_not_told_of_another_users_cluster_of_the_same_number(world: World, host: Agent) -> None:
+def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> None:
     former(world, host)
     active(world, host, 1)
     host.ask("up", JOB, 4, user="bob")
@@ -347,7 +347,7 @@ def test_a_run_that_was_never_announced_is_told_to_be(host: Agent) -> None:
     assert "announce it by 'up' first" in said["detail"]
 
 
-def test_a_user_whom_this_host_does_not_know_fails_the_job_in_words(world: World, host: Agent) -> None:
+def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) -> None:
     world.put(JOB, SPEC.model_copy(update={"owner": "alice-of-elsewhere"}), attempt=1)
     host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
@@ -371,7 +371,7 @@ def test_a_job_that_is_announced_wakes_the_converger(host: Agent) -> None:
     assert host.woken == ["once"]
 
 
-def test_a_job_that_the_batch_system_has_lost_is_removed_when_it_is_missed_twice(world: World, host: Agent) -> None:
+def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
     """The grace period is nothing here; its length is tested with a clock."""
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
@@ -392,9 +392,7 @@ def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: A
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
 
 
-def test_a_job_that_joined_a_network_waits_for_its_own_guests_and_has_the_networks_number(
-    world: World, host: Agent
-) -> None:
+def test_a_member_waits_for_its_guests_and_has_the_networks_vlan(world: World, host: Agent) -> None:
     root = {"name": "r1", "host": "praha-h1", "image": "x", "addresses": ["10.0.0.9/24"]}
     mine = {"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]}
     world.put("net", spec(owner="root", name="demo", guests=[root]))
@@ -420,7 +418,7 @@ def test_a_job_that_somebody_waits_for_is_not_missed(world: World, host: Agent, 
     assert host.ask("list")["clusters"][0]["leaving"] is False
 
 
-def test_while_sbf_is_away_a_run_waits_and_a_removal_is_kept(world: World, live: Callable[..., Agent]) -> None:
+def test_runs_wait_and_removals_are_stored_while_sbf_is_unreachable(world: World, live: Callable[..., Agent]) -> None:
     active(world, live())
     host = live(AWAY)
     assert state(host)[0] == "waiting"
@@ -435,9 +433,7 @@ def test_while_sbf_is_away_a_run_waits_and_a_removal_is_kept(world: World, live:
 
 
 @pytest.mark.parametrize("phase", ["asked", "up", "cancelled", "leaving", "gone"])
-def test_an_agent_that_begins_anew_knows_what_the_former_one_knew(
-    world: World, live: Callable[..., Agent], phase: str
-) -> None:
+def test_a_restarted_agent_has_all_job_records(world: World, live: Callable[..., Agent], phase: str) -> None:
     host = live()
     active(world, host)
     if phase == "up":
@@ -455,9 +451,7 @@ def test_an_agent_that_begins_anew_knows_what_the_former_one_knew(
     assert host.ask("state", JOB)["state"] == expected[phase]
 
 
-def test_the_files_of_a_running_job_are_there_again_after_the_machine_started_anew(
-    world: World, live: Callable[..., Agent]
-) -> None:
+def test_a_running_jobs_files_are_restored_after_a_reboot(world: World, live: Callable[..., Agent]) -> None:
     host = live()
     active(world, host)
     host.ask("state", JOB)
@@ -466,7 +460,7 @@ def test_the_files_of_a_running_job_are_there_again_after_the_machine_started_an
     until((host.settings.jobs / JOB / "hosts").exists)
 
 
-def test_a_removal_that_a_full_disk_keeps_from_being_recorded_is_completed_when_there_is_room(
+def test_a_removal_completes_after_a_full_disk_has_room(
     world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.up("12.pbs")

@@ -101,9 +101,7 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
     run_checked(lab, OTHER, "sh", "-c", ENTER_CONTAINER, domain, *argv)
 
 
-def test_the_barrier_sees_a_host_that_is_cut_off_and_guests_that_are_silent(
-    lab: Lab, client: SbfClient, hook: Hook
-) -> None:
+def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
     """From a host at another site, over IPv4 and IPv6; then the job's files, and an end without a trace."""
     far = lab.service(OTHER, "agent")
     far.stop()
@@ -127,7 +125,7 @@ def test_the_barrier_sees_a_host_that_is_cut_off_and_guests_that_are_silent(
     assert hook.key not in run_checked(lab, HEAD, "ls", "-A", "/run/virtcloud/jobs")
 
 
-def test_an_agent_that_is_killed_in_any_phase_goes_on_where_it_was(lab: Lab, client: SbfClient, hook: Hook) -> None:
+def test_an_agent_killed_in_any_phase_continues(lab: Lab, client: SbfClient, hook: Hook) -> None:
     hook.up()
     kill_agent(lab)
     assert hook.ask("state")["missing"] == [f"SBF knows no cluster {hook.key} with a part on host {HEAD}"]
@@ -145,9 +143,7 @@ def test_an_agent_that_is_killed_in_any_phase_goes_on_where_it_was(lab: Lab, cli
     assert hook.ask("up", head=True, user=USER)["error"] == "gone"
 
 
-def test_a_removal_that_sbf_could_not_hear_is_kept_by_an_agent_that_is_killed(
-    lab: Lab, client: SbfClient, hook: Hook
-) -> None:
+def test_a_removal_survives_unreachable_sbf_and_a_killed_agent(lab: Lab, client: SbfClient, hook: Hook) -> None:
     hook.up()
     put(client, hook)
     hook.wait(is_up)

@@ -61,7 +61,7 @@ sys.exit(bootstrap.main(sys.argv[1:]))
 """
 
 
-def test_one_agent_is_a_hosts_and_the_schedulers_where_the_settings_say_so() -> None:
+def test_one_agent_serves_a_host_and_a_scheduler() -> None:
     folder = Path(tempfile.mkdtemp())  # a socket's path is short: at most 107 characters
     lines = ['element = "h1"', f'sbf = "unix://{folder}/none"', f'state = "{folder}"', f'socket = "{folder}/a.sock"']
     lines += [f'jobs = "{folder}/jobs"', "[scheduler]", f'commands = "{folder}"', f'status = "{folder}/status.json"']

@@ -53,7 +53,7 @@ def test_one_cluster_that_comes_or_goes_leaves_the_others_alone(segment: Make) -
     assert {step.cluster for step in steps} == {"b", "c"}
 
 
-def test_a_number_that_changes_hands_is_clean_before_its_new_owner_gets_it(segment: Make) -> None:
+def test_a_reused_vlan_id_is_removed_before_it_is_built(segment: Make) -> None:
     former, new = segment("z", 100, ("g1",)), segment("a", 100)
     assert compute_difference(wanted(new), carried(former)) == [
         StopGuests("z", ("g1",)),
@@ -62,7 +62,7 @@ def test_a_number_that_changes_hands_is_clean_before_its_new_owner_gets_it(segme
     ]
 
 
-def test_a_segment_with_a_fault_is_built_up_and_its_guests_keep_running(segment: Make) -> None:
+def test_a_faulty_segment_is_rebuilt_without_stopping_guests(segment: Make) -> None:
     one = segment("a", 100, ("g1",))
     faulty = ObservedMachine((ObservedSegment("a", 100, "eth0", ("br100 is down",)),), carried(one).guests)
     assert compute_difference(wanted(one), faulty) == [BuildSegment(one, ("br100 is down",))]
@@ -81,7 +81,7 @@ def test_a_guest_that_ended_by_itself_is_started_again(segment: Make) -> None:
     assert compute_difference(wanted(one), ObservedMachine(carried(one).segments)) == [StartGuest(one, one.guests[0])]
 
 
-def test_a_guest_that_is_listed_but_does_not_run_is_cleared_and_started(segment: Make) -> None:
+def test_a_listed_guest_that_is_down_is_restarted(segment: Make) -> None:
     one = segment("a", 100, ("g1",))
     dead = ObservedMachine(
         carried(one).segments, (ObservedGuest("a", "g1", digest(one, one.guests[0]), running=False),)
@@ -95,7 +95,7 @@ def test_a_guest_made_from_another_document_is_made_anew(segment: Make) -> None:
     assert compute_difference(wanted(one), old) == [StopGuests("a", ("g1",)), StartGuest(one, one.guests[0])]
 
 
-def test_a_guest_that_is_wanted_no_more_stops_and_its_bridge_stays(segment: Make) -> None:
+def test_an_unwanted_guest_stops_and_the_bridge_stays(segment: Make) -> None:
     before, after = segment("a", 100, ("g1", "g2")), segment("a", 100, ("g1",))
     assert compute_difference(wanted(after), carried(before)) == [StopGuests("a", ("g2",))]
 
@@ -106,7 +106,7 @@ def test_a_guest_without_a_segment_stops(segment: Make) -> None:
     ]
 
 
-def test_a_segment_that_moves_to_another_port_is_removed_and_made_there(segment: Make) -> None:
+def test_a_segment_on_another_port_is_rebuilt(segment: Make) -> None:
     before, after = segment("a", 100, ("g1",)), segment("a", 100, ("g1",), port="eth1")
     assert compute_difference(wanted(after), carried(before)) == [
         StopGuests("a", ("g1",)),
@@ -116,6 +116,6 @@ def test_a_segment_that_moves_to_another_port_is_removed_and_made_there(segment:
     ]
 
 
-def test_the_steps_of_an_earlier_moment_are_the_same_the_second_time(segment: Make) -> None:
+def test_the_difference_is_deterministic(segment: Make) -> None:
     one, other = segment("a", 100, ("g1",)), segment("b", 101, ("g1",))
     assert compute_difference(wanted(one), carried(other)) == compute_difference(wanted(one), carried(other))

@@ -52,7 +52,7 @@ def find(config: Path) -> Find:
 
 
 @needs_root
-def test_the_kernel_makes_a_segments_parts_or_says_which_it_lacks(find: Find) -> None:
+def test_kernel_features_are_checked(find: Find) -> None:
     found = find("kernel", "802.1Q")
     assert found.ok or found.observation.startswith("the kernel refused to create VLAN 2 on vctry0")
 
@@ -71,7 +71,7 @@ def test_a_packet_filter_that_the_settings_accept_is_no_fault(find: Find, sysctl
     assert (found.ok, found.observation) == (True, "net.bridge.bridge-nf-call-iptables set (accepted by the settings)")
 
 
-def test_a_malformed_image_is_named_and_keeps_no_other_from_being_used(find: Find, tmp_path: Path) -> None:
+def test_a_malformed_image_is_named_and_blocks_no_other(find: Find, tmp_path: Path) -> None:
     (tmp_path / "images/other").mkdir()
     (tmp_path / "images/other/image.yaml").write_text("kind: qcow2\n")
     found = find("folders", "image other")
@@ -108,7 +108,7 @@ def test_an_agent_that_listens_is_found(find: Find, tmp_path: Path) -> None:
         assert find("agent", "running").ok
 
 
-def test_settings_that_cannot_be_read_are_a_finding_and_exit_code_1(tmp_path: Path) -> None:
+def test_unreadable_settings_are_a_failed_check(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["doctor", "--host", "--config", str(tmp_path / "gone.toml")])
     assert (done.exit_code, "Traceback" in done.output) == (1, False)
     assert f"NO   settings: {tmp_path}/gone.toml: cannot be read" in done.output

@@ -64,7 +64,7 @@ def test_what_is_wanted_is_made_and_confirmed(
     )
 
 
-def test_a_segment_that_requires_an_unknown_word_is_refused_and_others_are_built(
+def test_a_segment_with_unknown_requirements_is_refused(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     strict = segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)})
@@ -80,7 +80,7 @@ def test_a_segment_that_requires_an_unknown_word_is_refused_and_others_are_built
     )
 
 
-def test_what_runs_stays_but_is_not_confirmed_when_more_is_required(
+def test_running_guests_stay_unconfirmed_with_new_requirements(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
@@ -91,7 +91,7 @@ def test_what_runs_stays_but_is_not_confirmed_when_more_is_required(
     assert (machine.carried, service.told) == (built, [("confirmed", 1), ("trouble", 2)])
 
 
-def test_a_revision_that_changes_nothing_here_is_confirmed_without_a_step(
+def test_a_revision_without_difference_is_confirmed(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine
 ) -> None:
     service.want()
@@ -108,9 +108,7 @@ def test_what_was_confirmed_is_not_confirmed_again(
     assert service.told == [("confirmed", 1)]
 
 
-def test_the_first_fetch_does_not_wait_and_the_next_wait_for_something_newer(
-    converger: MachineReconciler, service: FakeElementApi
-) -> None:
+def test_only_the_first_fetch_returns_at_once(converger: MachineReconciler, service: FakeElementApi) -> None:
     service.want()
     converger.reconcile_once()
     converger.reconcile_once()
@@ -129,7 +127,7 @@ def test_nothing_is_confirmed_that_was_not_read_back(
     ]
 
 
-def test_drift_is_told_before_it_is_put_right_and_confirmed_again(
+def test_drift_is_reported_before_it_is_corrected(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     service.want(segment("a", 100))
@@ -157,7 +155,7 @@ def test_trouble_names_the_cluster_the_step_and_the_cause(
     assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"]
 
 
-def test_what_is_about_a_cluster_is_told_by_its_id_and_names_no_other(
+def test_errors_are_reported_by_cluster_id(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     machine.refuses = {"a", "b"}
@@ -171,7 +169,7 @@ def test_what_is_about_a_cluster_is_told_by_its_id_and_names_no_other(
     ]
 
 
-def test_one_clusters_trouble_does_not_keep_the_others_from_being_made(
+def test_an_error_of_one_cluster_blocks_no_other(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     machine.refuses = {"a"}
@@ -216,7 +214,7 @@ def test_who_is_woken_once_waits_the_next_time(
     assert (slept, converger._woken.is_set()) == ([0.5], False)
 
 
-def test_a_cluster_refused_three_times_in_a_row_is_told_to_be_refused_and_the_others_are_not(
+def test_three_refusals_in_a_row_are_reported(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     machine.refuses = {"a"}
@@ -233,7 +231,7 @@ def with_members(segment: Segment, guest: Callable[..., GuestWanted], *members: 
     return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})
 
 
-def test_a_members_guest_that_is_refused_is_no_fault_of_its_network_or_of_other_members(
+def test_a_refused_guest_concerns_only_its_member(
     converger: MachineReconciler,
     service: FakeElementApi,
     machine: FakeMachine,
@@ -249,7 +247,7 @@ def test_a_members_guest_that_is_refused_is_no_fault_of_its_network_or_of_other_
     assert service.refused[-1] == {"m1": "could not start of-m1: the kernel said no"}
 
 
-def test_no_guest_of_a_member_is_started_where_its_networks_segment_is_refused(
+def test_a_refused_segment_starts_no_members_guest(
     converger: MachineReconciler,
     service: FakeElementApi,
     machine: FakeMachine,
@@ -265,7 +263,7 @@ def test_no_guest_of_a_member_is_started_where_its_networks_segment_is_refused(
     )
 
 
-def test_a_member_that_leaves_takes_its_own_guest_and_nothing_else(
+def test_a_leaving_member_removes_only_its_guest(
     converger: MachineReconciler,
     service: FakeElementApi,
     machine: FakeMachine,
@@ -352,7 +350,7 @@ def test_an_element_that_sbf_does_not_know_waits_for_it(
     assert slept == [0.5]
 
 
-def test_a_fault_of_ours_is_told_and_the_agent_goes_on(
+def test_an_internal_error_is_reported_and_retried(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     def broken(_step: Step) -> None:
@@ -365,7 +363,7 @@ def test_a_fault_of_ours_is_told_and_the_agent_goes_on(
     assert service.messages == [f"cluster key-a: could not build VLAN 100 on eth0: {fault}"]
 
 
-def test_asked_to_stop_it_ends_between_two_steps_and_leaves_the_machine(
+def test_a_stop_request_ends_between_two_steps(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, stop: StopSignal, segment: Make
 ) -> None:
     apply = machine.apply
@@ -380,7 +378,7 @@ def test_asked_to_stop_it_ends_between_two_steps_and_leaves_the_machine(
     assert ([str(step) for step in machine.steps], service.told) == (["build VLAN 100 on eth0"], [])
 
 
-def test_a_fault_of_ours_about_one_cluster_keeps_no_other_from_being_made(
+def test_an_internal_error_of_one_cluster_blocks_no_other(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     apply = machine.apply

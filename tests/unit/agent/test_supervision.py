@@ -64,7 +64,7 @@ def test_a_thread_that_returns_by_itself_ends_the_agent(life: ThreadSupervisor, 
     assert stop.failure == "the thread socket ended without a request to stop"
 
 
-def test_a_thread_that_hangs_ends_the_agent_and_starves_the_watchdog(
+def test_a_hung_thread_stops_the_watchdog_notifications(
     life: ThreadSupervisor, told: list[str], stop: StopSignal, clock: Clock
 ) -> None:
     release = threading.Event()

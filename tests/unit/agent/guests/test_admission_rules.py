@@ -79,15 +79,13 @@ def test_a_members_guest_is_judged_by_the_members_origin(images: Path, segment: 
 
 
 @pytest.mark.parametrize("origin", [ALICE, JOB])
-def test_an_image_that_its_owner_may_not_read_starts_for_nobody_of_that_name(
-    origin: ClusterOrigin, images: Path, segment: Make
-) -> None:
+def test_an_unreadable_image_starts_no_guest_of_its_owner(origin: ClusterOrigin, images: Path, segment: Make) -> None:
     (images / "busybox/image.yaml").chmod(0o600)
     with pytest.raises(Refused, match="guest g1: image busybox is not readable by alice"):
         check(AdmissionRules(), origin, images, segment("a", 100, ("g1",)))
 
 
-def test_an_image_of_a_folder_that_its_owner_may_not_enter_is_refused(images: Path, segment: Make) -> None:
+def test_an_image_in_an_inaccessible_folder_is_refused(images: Path, segment: Make) -> None:
     (images / "busybox").chmod(0o700)
     with pytest.raises(Refused, match="is not readable by alice"):
         check(AdmissionRules(), ALICE, images, segment("a", 100, ("g1",)))

@@ -61,9 +61,7 @@ def test_calls_go_on_once_the_abandoned_one_returned(calls: DeadlineCalls) -> No
     pytest.fail("it stayed abandoned")
 
 
-def test_a_machine_without_threads_left_is_an_error_like_any_other(
-    calls: DeadlineCalls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_thread_is_an_error(calls: DeadlineCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -33,7 +33,7 @@ def at(element: ET.Element, path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("image", [LXC, QEMU])
-def test_a_guest_is_named_sized_and_put_on_its_clusters_bridge(xml: MakeXml, image: LxcImage | QemuImage) -> None:
+def test_a_guest_has_name_size_and_bridge(xml: MakeXml, image: LxcImage | QemuImage) -> None:
     domain = xml(image)
     texts = [domain.findtext("name"), domain.findtext("memory"), domain.findtext("vcpu")]
     interface = [at(domain, f"devices/interface/{tag}") for tag in ("mac", "source", "target")]
@@ -41,20 +41,20 @@ def test_a_guest_is_named_sized_and_put_on_its_clusters_bridge(xml: MakeXml, ima
     assert interface == [{"address": "02:00:00:00:00:01"}, {"bridge": "br100"}, {"dev": "vc100-eb10cffb"}]
 
 
-def test_the_mark_is_an_element_of_our_namespace_and_is_read_back(xml: MakeXml) -> None:
+def test_the_ownership_element_is_read_back(xml: MakeXml) -> None:
     mark = xml(LXC).find(f"metadata/{{{NAMESPACE}}}guest")
     assert mark is not None
     assert parse_ownership(ET.tostring(mark, encoding="unicode")) == DomainOwnership("4c1f", "g1", "abc")
 
 
-def test_the_same_guest_in_two_clusters_differs_in_name_and_port_only_by_the_cluster(xml: MakeXml) -> None:
+def test_equal_guests_differ_only_by_their_cluster(xml: MakeXml) -> None:
     first, second = xml(LXC), xml(LXC, cluster="77aa")
     assert (first.findtext("name"), second.findtext("name")) == ("vc-4c1f-g1", "vc-77aa-g1")
     assert at(first, "devices/interface/target") != at(second, "devices/interface/target")
     assert at(first, "devices/interface/mac") == at(second, "devices/interface/mac")
 
 
-def test_a_container_shares_its_root_read_only_and_has_its_own_run_and_tmp(xml: MakeXml) -> None:
+def test_a_container_shares_a_read_only_root(xml: MakeXml) -> None:
     shared, *own = xml(LXC).findall("devices/filesystem")
     assert (at(shared, "source"), shared.find("readonly") is not None) == ({"dir": "/images/busybox/rootfs"}, True)
     assert [(one.get("type"), at(one, "target")["dir"]) for one in own] == [("ram", "/run"), ("ram", "/tmp")]  # noqa: S108 - inside the guest
@@ -98,7 +98,7 @@ def test_the_processor_is_used_or_emulated(xml: MakeXml, accelerated: bool, kind
     assert xml(QEMU, DomainEnvironment("x86_64", Path("/x"), accelerated)).get("type") == kind
 
 
-def test_the_security_driver_is_left_out_only_when_the_settings_say_so(xml: MakeXml) -> None:
+def test_only_the_settings_disable_the_security_driver(xml: MakeXml) -> None:
     confined, loose = (
         xml(LXC).find("seclabel"),
         xml(LXC, DomainEnvironment("x86_64", Path("/x"), confined=False)).find("seclabel"),

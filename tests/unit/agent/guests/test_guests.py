@@ -88,7 +88,7 @@ def test_a_guest_that_ends_when_asked_is_not_waited_for(
     assert pauses == []
 
 
-def test_a_guest_that_does_not_listen_is_ended_after_its_grace(
+def test_a_guest_is_destroyed_after_the_grace_period(
     guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make, pauses: list[float]
 ) -> None:
     one = segment("a", 100, ("g1",))
@@ -117,16 +117,12 @@ def test_foreign_domains_are_not_read(guests: LocalGuests, hypervisor: FakeHyper
     assert guests.read()[0] == ()
 
 
-def test_an_image_that_is_not_there_is_named_with_those_that_are(
-    guests: LocalGuests, segment: Make, guest: MakeGuest
-) -> None:
+def test_a_missing_image_is_named_with_the_existing_ones(guests: LocalGuests, segment: Make, guest: MakeGuest) -> None:
     with pytest.raises(Refused, match=r"image debian: .*this machine has: busybox, cloud"):
         guests.ensure_guest(segment("a", 100), guest(image="debian"))
 
 
-def test_an_image_for_a_hypervisor_that_this_machine_lacks_says_what_to_add(
-    guests: LocalGuests, segment: Make, guest: MakeGuest
-) -> None:
+def test_a_missing_hypervisor_is_named_with_the_setting(guests: LocalGuests, segment: Make, guest: MakeGuest) -> None:
     with pytest.raises(Refused, match='add qemu = "qemu:///system" under'):
         guests.ensure_guest(segment("a", 100), guest(image="cloud"))
 
@@ -176,9 +172,7 @@ def left(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_what_is_written_to_a_guests_disk_does_not_change_the_image(
-    machines: LocalGuests, images: Path, segment: Make
-) -> None:
+def test_a_guests_disk_writes_do_not_change_the_image(machines: LocalGuests, images: Path, segment: Make) -> None:
     machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
     overlay = images / "state/vc-a-g1/disk.qcow2"
     write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
@@ -187,7 +181,7 @@ def test_what_is_written_to_a_guests_disk_does_not_change_the_image(
     assert (images / "cloud/disk.img").read_bytes() == b"image" * 4096
 
 
-def test_a_guest_starts_though_a_crash_left_its_disk_half_made(
+def test_a_guest_starts_despite_an_incomplete_disk(
     machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     (images / "state/vc-a-g1").mkdir(parents=True)
@@ -197,9 +191,7 @@ def test_a_guest_starts_though_a_crash_left_its_disk_half_made(
     assert list(hypervisor.by_name) == ["vc-a-g1"]
 
 
-def test_a_disk_that_cannot_be_made_is_told_with_the_tools_words(
-    machines: LocalGuests, images: Path, segment: Make
-) -> None:
+def test_a_failed_disk_creation_quotes_the_tools_error(machines: LocalGuests, images: Path, segment: Make) -> None:
     (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
     with pytest.raises(
         Refused, match=r"cannot create a guest's disk .* over .*disk.img: qemu-img: .*not in qcow2 format"
@@ -207,9 +199,7 @@ def test_a_disk_that_cannot_be_made_is_told_with_the_tools_words(
         machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
 
 
-def test_a_guest_takes_its_disk_and_all_its_logs_with_it_and_no_others(
-    machines: LocalGuests, images: Path, logs: Path, segment: Make
-) -> None:
+def test_a_stopped_guest_leaves_no_disk_or_log(machines: LocalGuests, images: Path, logs: Path, segment: Make) -> None:
     for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
         machines.ensure_guest(*of_cloud(one))
     for place in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
@@ -223,7 +213,7 @@ def test_a_guest_takes_its_disk_and_all_its_logs_with_it_and_no_others(
     assert (left(images / "state"), left(logs)) == (["vc-b-g1/disk.qcow2"], ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"])
 
 
-def test_a_guest_that_ended_by_itself_leaves_nothing_when_its_cluster_goes(
+def test_removing_a_cluster_removes_files_of_ended_guests(
     machines: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     machines.ensure_guest(*of_cloud(segment("a" * 32, 100, ("g" * 32,))))
@@ -234,7 +224,7 @@ def test_a_guest_that_ended_by_itself_leaves_nothing_when_its_cluster_goes(
     assert (left(images / "state"), left(logs)) == ([], [])
 
 
-def test_what_a_killed_agent_left_of_guests_is_removed_at_the_start(
+def test_orphaned_guest_files_are_removed_at_the_start(
     machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
@@ -259,7 +249,7 @@ def test_logs_of_domains_that_are_not_ours_stay(machines: LocalGuests, logs: Pat
     assert left(logs) == ["qemu/vc-database.log"]
 
 
-def test_all_guests_end_though_what_one_left_cannot_be_removed(
+def test_all_guests_end_despite_unremovable_files(
     machines: LocalGuests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = segment("a", 100, ("g1", "g2"))
@@ -275,7 +265,7 @@ def test_all_guests_end_though_what_one_left_cannot_be_removed(
     assert hypervisor.by_name == {}
 
 
-def test_a_machine_is_read_though_a_killed_agents_leftovers_cannot_be_removed(
+def test_a_machine_is_read_despite_unremovable_orphans(
     machines: LocalGuests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))

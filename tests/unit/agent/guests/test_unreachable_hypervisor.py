@@ -68,7 +68,7 @@ def test_a_vlan_is_removed_while_the_hypervisor_is_silent(
     assert service.messages == [str(SILENT)]
 
 
-def test_the_guest_ends_and_the_removal_is_confirmed_when_the_hypervisor_is_back(
+def test_a_removal_is_confirmed_when_the_hypervisor_answers_again(
     converger: MachineReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
@@ -93,7 +93,7 @@ def test_a_vlan_is_removed_though_its_guest_cannot_be_ended(
     assert service.messages == ["cluster a: could not stop g1: Device or resource busy"]
 
 
-def test_a_vlan_is_built_while_the_hypervisor_is_silent_and_not_confirmed(
+def test_a_vlan_built_without_hypervisor_is_not_confirmed(
     converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     hypervisor.fault = SILENT
@@ -112,7 +112,7 @@ def test_a_silent_hypervisor_is_no_drift_of_guests_that_run(
     assert service.told == [("confirmed", 1), ("trouble", 1)]
 
 
-def test_a_hypervisor_that_falls_silent_after_the_first_reading_confirms_nothing(
+def test_no_confirmation_when_the_hypervisor_fails_during_read_back(
     converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     add_vlan = kernel.add_vlan
@@ -127,7 +127,7 @@ def test_a_hypervisor_that_falls_silent_after_the_first_reading_confirms_nothing
     assert service.told == [("trouble", 1)]
 
 
-def test_one_silent_hypervisor_keeps_no_guest_of_the_other_from_starting(
+def test_an_unreachable_hypervisor_does_not_block_the_other(
     service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path, segment: Make
 ) -> None:
     silent = FakeHypervisor()
@@ -138,16 +138,14 @@ def test_one_silent_hypervisor_keeps_no_guest_of_the_other_from_starting(
     assert (list(hypervisor.by_name), service.told) == (["vc-a-g1"], [("trouble", 1)])
 
 
-def test_a_guest_that_may_run_on_a_silent_hypervisor_is_not_taken_for_ended(
-    hypervisor: FakeHypervisor, images: Path
-) -> None:
+def test_a_guest_of_an_unreachable_hypervisor_is_not_ended(hypervisor: FakeHypervisor, images: Path) -> None:
     hypervisor.fault = SILENT
     settings = GuestSettings(images, images / "state", "x86_64")
     with pytest.raises(Unreachable):
         LocalGuests({Hypervisor.LXC: hypervisor}, settings, lambda _: None).ensure_no_guests("a", ("g1",))
 
 
-def test_a_malformed_image_is_refused_for_good_after_three_quick_attempts(
+def test_a_malformed_image_is_refused_after_three_attempts(
     converger: MachineReconciler, service: FakeElementApi, images: Path, segment: Make
 ) -> None:
     (images / "busybox/image.yaml").write_text("kind: qcow2\n")
@@ -192,7 +190,7 @@ def _await_socket(path: Path) -> None:
     pytest.fail("libvirtd did not listen")
 
 
-def test_a_real_libvirtd_that_hangs_holds_no_call_and_is_asked_again_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_hung_libvirtd_blocks_no_call_and_is_used_again(tmp_path: Path) -> None:
     libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
     with libvirtd(tmp_path) as (uri, process):
         made = libvirt.LibvirtHypervisor(uri, libvirt.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5))

@@ -56,7 +56,7 @@ def test_the_files_name_every_guest(tmp_path: Path) -> None:
     assert (tmp_path / "12.pbs/hostfile").read_text() == "g1 slots=2\ng2 slots=1\ng3 slots=1\n"
 
 
-def test_a_job_of_a_server_with_a_long_name_has_its_files_until_it_ends(tmp_path: Path) -> None:
+def test_a_job_with_a_long_key_has_its_files(tmp_path: Path) -> None:
     files, key = JobFiles(tmp_path, Way(), FakeMounts()), f"1234567.{'x' * 255}"
     facts = files.open(opening(key=key))
     folder = Path(facts["VCLUSTER_HOSTS"]).parent
@@ -66,7 +66,7 @@ def test_a_job_of_a_server_with_a_long_name_has_its_files_until_it_ends(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ssh_finds_each_guest_that_has_an_address_and_keeps_their_keys_with_the_job(tmp_path: Path) -> None:
+def test_ssh_config_names_guests_and_stores_host_keys(tmp_path: Path) -> None:
     JobFiles(tmp_path, Way(), FakeMounts()).open(opening())
     read = [one for one in (tmp_path / "12.pbs/ssh_config").read_text().splitlines() if not one.startswith("#")]
     assert read == [
@@ -100,7 +100,7 @@ def test_a_user_can_run_the_python_that_ssh_calls(tmp_path: Path, monkeypatch: p
     assert done.stdout == "runs\n", done.stderr
 
 
-def test_what_ssh_calls_is_in_the_language_of_python_3_6() -> None:
+def test_the_connect_program_is_valid_python_3_6() -> None:
     ast.parse(Path(connect_program.__file__).read_text(), feature_version=(3, 6))
 
 
@@ -157,7 +157,7 @@ def test_what_an_earlier_versions_agent_left_is_in_nobodys_way(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_link_that_a_user_put_into_its_folder_is_followed(tmp_path: Path) -> None:
+def test_symbolic_links_of_a_user_are_not_followed(tmp_path: Path) -> None:
     """The folder is the user's: it may change its mode, and put there what it likes."""
     precious = tmp_path / "precious"
     precious.mkdir()

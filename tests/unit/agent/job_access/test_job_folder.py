@@ -127,7 +127,7 @@ def test_a_deep_tree_of_an_earlier_versions_folder_is_removed(folders: JobFolder
     assert with_mounts(work) == []
 
 
-def test_what_a_user_added_outlives_an_agent_that_is_started_again(folders: JobFolders, with_mounts: Run) -> None:
+def test_a_users_files_survive_a_restart_of_the_agent(folders: JobFolders, with_mounts: Run) -> None:
     def work() -> object:
         folder = folders.ensure("12.pbs", "nobody", FILES)
         (folder / "known_hosts").write_text("g1 ssh-ed25519 AAAA")
@@ -154,7 +154,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("call", ["mount", "write_text", "chmod", "chown"])
-def test_a_folder_that_a_killed_agent_left_half_made_is_made_anew(
+def test_an_incomplete_folder_is_created_again(
     folders: JobFolders, with_mounts: Run, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = {"mount": TmpfsMounts, "write_text": Path, "chmod": Path, "chown": os}[call]

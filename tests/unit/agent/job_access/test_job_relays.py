@@ -31,7 +31,7 @@ def root() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_jobs_user_reaches_guests_by_name_and_by_address_in_both_families(in_namespace: Run, root: Path) -> None:
+def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
     """What is sent comes back whole after our side was ended: each way ends for itself."""
 
     def work() -> object:
@@ -125,7 +125,7 @@ def _address_of_the_port(here: Host) -> str:
     return subprocess.run(shown, capture_output=True, text=True, check=True).stdout.split()[-1].partition("/")[0]  # noqa: S603
 
 
-def test_two_clusters_with_the_same_addresses_are_reached_each_by_its_own_job(in_namespace: Run, root: Path) -> None:
+def test_equal_addresses_are_reached_by_their_own_jobs_only(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with host(root) as here:
             other = opening("13.pbs", 200, g1=["10.0.0.1/24"])
@@ -138,7 +138,7 @@ def test_two_clusters_with_the_same_addresses_are_reached_each_by_its_own_job(in
     assert in_namespace(work) == (b"first\n", b"second\n")
 
 
-def test_a_way_stays_as_it_is_when_the_agent_is_started_again(in_namespace: Run, root: Path) -> None:
+def test_a_relay_survives_a_restart_of_the_agent(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with host(root) as here:
             here.guest("vc100-1", here.bridge(100, "a"), "10.0.0.1/24")
@@ -189,9 +189,7 @@ def test_a_relay_has_no_privilege(in_namespace: Run, root: Path) -> None:
     assert (said["Uid"], said["CapEff"]) == ("65534\t65534\t65534\t65534", "0" * 16)
 
 
-def test_nothing_stays_of_a_way_that_is_removed_even_by_an_agent_that_did_not_make_it(
-    in_namespace: Run, root: Path
-) -> None:
+def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with host(root) as here:
             here.bridge(100, "a")
@@ -206,7 +204,7 @@ def test_nothing_stays_of_a_way_that_is_removed_even_by_an_agent_that_did_not_ma
     assert in_namespace(work) == (True, True, [])
 
 
-def test_the_port_goes_with_the_clusters_segment_and_takes_the_relay_along(in_namespace: Run, root: Path) -> None:
+def test_removing_the_segment_ends_the_relay(in_namespace: Run, root: Path) -> None:
     """So it is removed although the agent that made it was killed and its job is forgotten."""
 
     def work() -> object:
@@ -242,7 +240,7 @@ def test_a_port_whose_bridge_is_gone_is_seen_and_removed(in_namespace: Run, root
     assert in_namespace(work) == ([("a", 100)], ["lo"])
 
 
-def test_a_port_that_somebody_took_off_the_bridge_is_put_back(in_namespace: Run, root: Path) -> None:
+def test_a_detached_port_is_attached_again(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with host(root) as here:
             bridge = here.bridge(100, "a")
@@ -256,7 +254,7 @@ def test_a_port_that_somebody_took_off_the_bridge_is_put_back(in_namespace: Run,
     assert in_namespace(work) == ([("the tagged interface is missing",)], True)
 
 
-def test_a_relay_whose_agent_died_before_it_said_what_to_be_ends(in_namespace: Run, root: Path) -> None:
+def test_a_relay_without_specification_ends(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with host(root) as here:
             with start_relay() as made:

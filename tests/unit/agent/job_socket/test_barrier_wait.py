@@ -57,7 +57,7 @@ class Host:
         return StartBarrier(Name("brno-h1"), self.sbf, self.listen, lambda seconds: self.pauses.append(round(seconds)))
 
 
-def test_who_waits_asks_sbf_for_news_until_it_is_active_and_then_the_guests() -> None:
+def test_guests_are_probed_once_the_cluster_is_active() -> None:
     host = Host(FakeSbf([view(1, state="configuring"), view(2, state="configuring"), view(3), view(4)]))
     host.bridges.there["br100"] = set()
     with host.watch() as watch:
@@ -67,7 +67,7 @@ def test_who_waits_asks_sbf_for_news_until_it_is_active_and_then_the_guests() ->
     assert host.opened == ["br100"], "one ear, open all the time"
 
 
-def test_what_was_heard_of_another_cluster_with_the_same_key_does_not_count() -> None:
+def test_answers_of_a_former_cluster_do_not_count() -> None:
     host = Host(FakeSbf([view(1), view(2, id="y")]))
     with host.watch() as watch:
         assert watch.check(JOB, 0) == UP
@@ -89,13 +89,13 @@ def test_while_sbf_cannot_say_it_is_waited_in_peace(error: VirtcloudError, words
     assert host.pauses == [1]
 
 
-def test_a_bridge_that_is_not_there_is_said_to_be_missing() -> None:
+def test_a_missing_bridge_is_reported() -> None:
     host = Host(FakeSbf([view(1)]), FakeBridges())
     with host.watch() as watch:
         assert watch.check(JOB, 0) == waiting_for("cannot ask on bridge br100 of this machine: No such device")
 
 
-def test_a_host_without_a_part_waits_for_one_and_does_not_spin() -> None:
+def test_a_host_without_placement_waits_without_busy_loop() -> None:
     part = {"element": "brno-h2", "kind": "host", "site": "brno", "progress": "confirmed"}
     host = Host(FakeSbf([view(1, placements=[part]), view(2, placements=[part])]))
     with host.watch() as watch:

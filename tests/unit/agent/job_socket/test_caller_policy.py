@@ -40,7 +40,7 @@ def test_root_and_those_in_the_settings_may_ask_everything(tmp_path: Path, uid: 
         (ALICE, RemoveRequest(do="remove", cluster=KEY, attempt=2), False),
     ],
 )
-def test_a_jobs_user_may_give_up_its_own_run_and_no_more(
+def test_a_jobs_user_may_only_cancel_its_run(
     tmp_path: Path, uid: int, request_: SocketRequest, *, allowed: bool
 ) -> None:
     assert may(tmp_path, uid, request_) is allowed

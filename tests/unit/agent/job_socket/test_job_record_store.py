@@ -21,7 +21,7 @@ def test_what_was_put_is_there_for_the_next_agent(tmp_path: Path) -> None:
     assert JobRecordStore(tmp_path).all() == [A]
 
 
-def test_a_job_of_a_server_with_a_long_name_is_kept_too(tmp_path: Path) -> None:
+def test_a_job_with_a_long_key_is_stored(tmp_path: Path) -> None:
     job = A.model_copy(update={"cluster": ClusterKey(f"1234567.{'x' * 255}")})
     put(JobRecordStore(tmp_path), job)
     assert JobRecordStore(tmp_path).all() == [job]
@@ -64,7 +64,7 @@ def test_that_a_run_is_gone_is_known_for_a_week(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_agent_that_runs_for_months_does_not_keep_all_that_was_ever_here(tmp_path: Path) -> None:
+def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
     """Each end of a run lets go of what has been gone for a week."""
     ledger = JobRecordStore(tmp_path)
     put(ledger, GONE)
@@ -79,9 +79,7 @@ def test_a_job_that_has_not_ended_is_known_for_ever(tmp_path: Path) -> None:
     assert JobRecordStore(tmp_path, lambda: 1e12).all() == [A]
 
 
-def test_a_file_that_cannot_be_read_is_told_and_left_and_keeps_nobody_up(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_record_is_logged_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(JobRecordStore(tmp_path), A)
     (tmp_path / "13.pbs.json").write_text("{")
     assert JobRecordStore(tmp_path).all() == [A]

@@ -74,18 +74,18 @@ def test_each_request_about_the_first_run(
 
 
 @pytest.mark.parametrize("known", ["1 asked", "1 cancelled", "1 leaving", "1 gone"])
-def test_a_later_run_takes_the_place_of_an_earlier_one_in_any_phase(known: str) -> None:
+def test_a_later_run_replaces_an_earlier_one_in_any_phase(known: str) -> None:
     seen = {verb: outcome(verb, KNOWN[known], 2) for verb in ("up", "state", "cancel", "remove")}
     assert seen == {"up": (2, "asked"), "state": "not-found", "cancel": (2, "cancelled"), "remove": (2, "leaving")}
 
 
-def test_a_run_that_is_not_counted_waits_until_its_former_one_is_gone_and_begins_anew() -> None:
+def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
     with pytest.raises(AttemptWaits, match=r"cluster 12\.pbs is still being removed from its former run: ask again"):
         record_announcement(job(0, RecordPhase.LEAVING), UpRequest(do="up", cluster=KEY, attempt=0))
     assert (record_removal(job(0)), record_removal(job(1))) == (None, job(1, RecordPhase.GONE))
 
 
-def test_what_was_said_first_of_a_run_stays_when_less_is_said() -> None:
+def test_a_repeated_announcement_removes_no_information() -> None:
     known = job(1)
     assert record_announcement(known, UpRequest(do="up", cluster=KEY, attempt=1)) == known
     assert (
@@ -109,7 +109,7 @@ def test_only_an_announcement_takes_the_place_of_another_users_job(phase: Record
     assert seen == {"up": (attempt, "asked"), "state": "gone", "cancel": "gone", "remove": "gone"}
 
 
-def test_a_run_that_is_not_counted_waits_for_another_users_to_be_gone_too() -> None:
+def test_an_uncounted_run_waits_for_another_users_removal() -> None:
     with pytest.raises(AttemptWaits):
         record_announcement(
             job(0, RecordPhase.LEAVING, "bob"), UpRequest(do="up", cluster=KEY, attempt=0, user="alice")

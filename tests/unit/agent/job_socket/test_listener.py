@@ -75,7 +75,7 @@ def say(path: Path, line: bytes, *, end: bool = False) -> dict[str, Any]:
             return said
 
 
-def test_a_request_gets_its_answer_and_the_path_is_gone_at_the_end(path: Path) -> None:
+def test_a_request_is_answered_and_the_socket_removed(path: Path) -> None:
     with listening(path):
         assert say(path, LIST) == {"ok": True, "was": "list"}
     assert not path.exists()
@@ -89,7 +89,7 @@ def test_an_error_is_its_stable_name_and_one_line(path: Path) -> None:
         assert say(path, LIST) == {"ok": False, "error": "gone", "detail": "attempt 1 is over"}
 
 
-def test_a_fault_of_ours_is_told_and_the_next_request_answered(path: Path) -> None:
+def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None:
     def fail(request: SocketRequest) -> dict[str, Any]:
         raise ZeroDivisionError("division by zero")
 
@@ -141,9 +141,7 @@ def test_what_is_not_one_line_is_refused(path: Path, sent: bytes, words: str) ->
         assert say(path, sent, end=True)["detail"] == words
 
 
-def test_who_takes_too_long_for_its_line_is_told_and_keeps_nobody_up(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_caller_is_refused_and_blocks_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINE_TIMEOUT_S", 0.2)
     with listening(path), closing(opened(path)) as slow:
         assert say(path, LIST)["ok"]
@@ -173,7 +171,7 @@ def test_many_wait_at_once_and_one_more_is_answered(path: Path) -> None:
     assert asked == [{"ok": True}] * 50
 
 
-def test_who_comes_when_all_places_are_taken_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_beyond_the_limit_must_retry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", {True: 1, False: 0})
     with listening(path), closing(opened(path)) as holder:
         said = say(path, b"")
@@ -193,7 +191,7 @@ def test_the_socket_of_an_agent_that_was_killed_is_replaced(path: Path) -> None:
         assert say(path, LIST)["ok"]
 
 
-def test_the_socket_of_an_agent_that_lives_is_left_to_it(path: Path) -> None:
+def test_the_socket_of_a_running_agent_is_not_replaced(path: Path) -> None:
     with listening(path):
         with pytest.raises(BadInput, match=r"^another agent listens at .*agent\.sock; stop it first$"):
             SocketListener(path, callers(), answer)
@@ -222,9 +220,7 @@ def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
         SocketListener(tmp_path / ("x" * 120), callers(), answer)
 
 
-def test_a_machine_without_threads_left_answers_so_and_accepts_the_next_caller(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_thread_refuses_one_caller_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(path):
         monkeypatch.setattr(threading.Thread, "start", _no_thread)
         refused = [say(path, b"") for _ in range(MAX_CONNECTIONS[True] + 1)]

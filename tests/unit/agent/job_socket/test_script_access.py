@@ -60,27 +60,21 @@ def places(port: FakePort, ledger: JobRecordStore) -> ScriptAccess:
     return ScriptAccess(port, ledger)
 
 
-def test_a_place_is_opened_once_however_often_it_is_asked_for(
-    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
-) -> None:
+def test_access_is_opened_once(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
     job = known(ledger, run())
     first, second = places.provide_environment(job, view(), BRNO), places.provide_environment(job, view(), BRNO)
     assert first == second
     assert port.did == ["open 12.pbs in 100 for alice"]
 
 
-def test_a_place_that_cannot_be_opened_is_not_said_to_be(
-    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
-) -> None:
+def test_failed_access_is_not_recorded_as_open(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
     port.refuses = True
     with pytest.raises(Refused):
         places.provide_environment(known(ledger, run()), view(), BRNO)
     assert ledger.all() == [run()]
 
 
-def test_nothing_is_opened_for_a_run_that_was_given_up_meanwhile(
-    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
-) -> None:
+def test_a_cancelled_run_gets_no_access(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
     """Another thread may have cancelled or removed it while guests were asked."""
     for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
         known(ledger, run(phase=phase))
@@ -90,7 +84,7 @@ def test_nothing_is_opened_for_a_run_that_was_given_up_meanwhile(
     assert port.did == []
 
 
-def test_the_end_of_a_run_leaves_the_place_of_a_later_one(
+def test_the_end_of_a_run_keeps_a_later_runs_access(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
     places.provide_environment(known(ledger, run(2)), view(), BRNO)
@@ -100,7 +94,7 @@ def test_the_end_of_a_run_leaves_the_place_of_a_later_one(
     assert port.did[1:] == ["close 12.pbs"]
 
 
-def test_what_a_former_run_had_open_is_closed_before_the_later_ones_is_opened(
+def test_former_access_is_closed_before_new_access_opens(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
     places.provide_environment(known(ledger, run(1)), view(100), BRNO)
@@ -108,7 +102,7 @@ def test_what_a_former_run_had_open_is_closed_before_the_later_ones_is_opened(
     assert port.did == ["open 12.pbs in 100 for alice", "close 12.pbs", "open 12.pbs in 101 for alice"]
 
 
-def test_an_agent_that_begins_anew_opens_what_was_open_and_no_more(
+def test_a_restarted_agent_reopens_exactly_the_open_access(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
     places.provide_environment(known(ledger, run()), view(), BRNO)

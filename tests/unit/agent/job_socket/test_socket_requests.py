@@ -46,7 +46,7 @@ def test_a_request_is_one_json_object() -> None:
         (b'{"do": "remove", "attempt": 1.5}', "cluster: expected this key, got nothing; attempt: expected a valid "),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_and_by_name(line: bytes, words: str) -> None:
+def test_faults_are_named_in_one_line(line: bytes, words: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_socket_request(line)
     assert str(caught.value).startswith(words)

@@ -48,7 +48,7 @@ def view(state: ClusterState, *parts: tuple[str, str, str | None], **changes: An
     )
 
 
-def test_each_element_that_has_not_confirmed_is_named_with_what_it_said() -> None:
+def test_each_unconfirmed_element_is_named_with_its_error() -> None:
     seen = view(
         ClusterState.CONFIGURING,
         ("brno-h1", "confirmed", None),
@@ -61,7 +61,7 @@ def test_each_element_that_has_not_confirmed_is_named_with_what_it_said() -> Non
     )
 
 
-def test_a_guest_that_answers_at_any_of_its_addresses_is_up_and_one_without_is_not_asked() -> None:
+def test_one_answering_address_suffices_for_a_guest() -> None:
     seen = view(ClusterState.ACTIVE, ("brno-h1", "confirmed", None))
     assert evaluate_view(seen, 1, ()).missing == (
         "guest g1 does not answer at 10.0.0.1",

@@ -33,9 +33,7 @@ def named(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
     return next((link for link in kernel.list_interfaces() if link.name == name), None)
 
 
-def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
-    in_namespace: Run, segment: Callable[..., Segment]
-) -> None:
+def test_a_segment_is_built_read_corrected_and_removed(in_namespace: Run, segment: Callable[..., Segment]) -> None:
     def work() -> object:
         with netlink() as kernel:
             links, wanted = SegmentInterfaces(kernel, FakeUplinkRecords()), segment("a", 100, port="uplink0")
@@ -56,9 +54,7 @@ def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
     assert broken == (ObservedSegment("a", 100, "uplink0", ("the bridge is missing",)),)
 
 
-def test_a_bridge_keeps_the_uplinks_mtu_when_a_smaller_port_joins(
-    in_namespace: Run, segment: Callable[..., Segment]
-) -> None:
+def test_a_smaller_port_does_not_reduce_the_bridges_mtu(in_namespace: Run, segment: Callable[..., Segment]) -> None:
     def work() -> object:
         with netlink() as kernel:
             SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, port="uplink0"))

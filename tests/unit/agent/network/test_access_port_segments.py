@@ -16,7 +16,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 Make = Callable[..., Segment]
 
 
-def test_the_uplink_is_a_port_of_the_bridge_and_there_is_no_tagged_interface(kernel: FakeKernel, segment: Make) -> None:
+def test_an_untagged_segment_attaches_the_uplink_itself(kernel: FakeKernel, segment: Make) -> None:
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
     bridge, uplink = kernel.named("br100"), kernel.named("eth0")
     assert kernel.names == {"eth0", "br100"}
@@ -77,9 +77,7 @@ class Mortal:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("wanted_still", [True, False])
-def test_an_uplink_is_put_back_as_found_wherever_the_agent_is_killed(
-    segment: Make, *, wanted_still: bool, after: bool
-) -> None:
+def test_an_uplink_is_restored_wherever_the_agent_is_killed(segment: Make, *, wanted_still: bool, after: bool) -> None:
     """In turn at each call of the kernel and of the records, while the segment is made and while it is removed."""
     for dies_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
@@ -122,7 +120,7 @@ def test_an_uplink_whose_bridge_somebody_deleted_is_put_back(kernel: FakeKernel,
     assert (kernel.voices[1], links.read()) == (OWN, ())
 
 
-def test_an_uplink_that_was_made_anew_is_left_as_it_is(kernel: FakeKernel, segment: Make) -> None:
+def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, segment: Make) -> None:
     """The host itself has set it up since: a driver was loaded again, say."""
     kernel.voices[1] = OWN
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
@@ -133,7 +131,7 @@ def test_an_uplink_that_was_made_anew_is_left_as_it_is(kernel: FakeKernel, segme
     assert (kernel.voices.get(anew), kernel.names) == (None, {"eth0"})
 
 
-def test_an_uplink_whose_record_was_lost_is_put_back_like_a_new_interface(kernel: FakeKernel, segment: Make) -> None:
+def test_an_unrecorded_uplink_is_restored_like_a_new_interface(kernel: FakeKernel, segment: Make) -> None:
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_no_segment("a", 100)
     assert (kernel.voices[1], kernel.named("eth0").host_ip_disabled) == (FRESH, False)
@@ -148,14 +146,14 @@ def test_an_uplink_that_cannot_be_recorded_is_not_taken(kernel: FakeKernel, segm
     assert (kernel.named("eth0").host_ip_disabled, kernel.named("eth0").master) == (False, None)
 
 
-def test_a_record_is_read_by_the_next_agent_of_the_same_boot_only(tmp_path: Path) -> None:
+def test_a_record_is_valid_for_one_boot(tmp_path: Path) -> None:
     found = UplinkRecord(uplink="eth0", index=2, cluster="a", vlan=100, voice=OWN)
     UplinkRecordFiles(tmp_path, "first").record(found)
     assert UplinkRecordFiles(tmp_path, "first").all() == [found.model_copy(update={"boot": "first"})]
     assert UplinkRecordFiles(tmp_path, "second").all() == []
 
 
-def test_an_uplink_in_a_bridge_of_somebody_else_is_left_alone(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, segment: Make) -> None:
     kernel.change(1, master=kernel.put(name="virbr0", kind="bridge"))
     before = kernel.changes
     with pytest.raises(Unsafe, match=r"port eth0 is a port of virbr0 \(alias none\) already; it was left unchanged"):
@@ -172,9 +170,7 @@ def test_an_uplink_that_the_host_itself_uses_is_left_alone(kernel: FakeKernel, s
     assert kernel.changes == before
 
 
-def test_an_access_port_that_still_has_another_cluster_is_not_given_to_a_second(
-    kernel: FakeKernel, segment: Make
-) -> None:
+def test_a_used_access_port_gets_no_second_cluster(kernel: FakeKernel, segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100, untagged=True))
     with pytest.raises(Unsafe, match="port eth0 is a port of br100"):
@@ -182,13 +178,13 @@ def test_an_access_port_that_still_has_another_cluster_is_not_given_to_a_second(
 
 
 @pytest.mark.parametrize("untagged", [True, False])
-def test_a_link_that_was_described_anew_has_its_segment_built_anew(segment: Make, untagged: bool) -> None:
+def test_a_changed_link_has_its_segment_rebuilt(segment: Make, untagged: bool) -> None:
     before = ObservedMachine((ObservedSegment("a", 100, "eth0", untagged=not untagged),))
     after = segment("a", 100, untagged=untagged)
     assert compute_difference(HostWanted(segments=(after,)), before) == [RemoveSegment("a", 100), BuildSegment(after)]
 
 
-def test_an_uplink_that_cannot_be_put_back_keeps_no_vlan_from_being_removed(kernel: FakeKernel, segment: Make) -> None:
+def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     kernel.voices[1] = OWN
     links.ensure_segment(segment("a", 100, untagged=True))
@@ -206,7 +202,7 @@ def test_an_uplink_that_cannot_be_put_back_keeps_no_vlan_from_being_removed(kern
     assert (kernel.voices[1], links.read()) == (OWN, ())
 
 
-def test_an_uplink_is_given_back_though_no_record_can_be_written(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, segment: Make) -> None:
     """The disk may be full by then."""
 
     class Full(FakeUplinkRecords):

@@ -89,7 +89,7 @@ def frames(played: socket.socket) -> int:
         count += 1
 
 
-def test_who_is_up_is_heard_and_who_is_not_is_not(in_namespace: Run) -> None:
+def test_only_present_addresses_answer(in_namespace: Run) -> None:
     def work() -> object:
         with guest() as within, AddressProbe("br100") as ear:
             within("addr", "add", f"{FOUR}/24", "dev", "eth0")
@@ -100,7 +100,7 @@ def test_who_is_up_is_heard_and_who_is_not_is_not(in_namespace: Run) -> None:
     assert in_namespace(work) == ({FOUR, SIX}, {FOUR})
 
 
-def test_asking_does_not_take_an_address_from_a_guest_that_is_about_to_have_it(in_namespace: Run) -> None:
+def test_a_probe_does_not_disturb_duplicate_address_detection(in_namespace: Run) -> None:
     """Duplicate address detection (RFC 4862) goes on while it is asked for, all the time."""
 
     def work() -> object:
@@ -115,7 +115,7 @@ def test_asking_does_not_take_an_address_from_a_guest_that_is_about_to_have_it(i
     assert in_namespace(work) == ({SIX}, False)
 
 
-def test_the_machine_still_has_no_address_there_and_does_not_answer(in_namespace: Run) -> None:
+def test_the_probing_host_stays_without_address(in_namespace: Run) -> None:
     def work() -> object:
         with guest() as within, AddressProbe("br100") as ear:
             within("addr", "add", f"{FOUR}/24", "dev", "eth0")
@@ -125,7 +125,7 @@ def test_the_machine_still_has_no_address_there_and_does_not_answer(in_namespace
     assert in_namespace(work) == ("", "")
 
 
-def test_a_guest_that_finds_out_whether_it_may_have_its_address_is_left_in_peace(in_namespace: Run) -> None:
+def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
     """Our probe would look like another's claim to it (RFC 5227 §2.1.1)."""
     clock = Clock()
 

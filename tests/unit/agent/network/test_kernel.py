@@ -30,7 +30,7 @@ def named(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
     return next((link for link in kernel.list_interfaces() if link.name == name), None)
 
 
-def test_a_bridge_gets_name_mark_and_mtu_and_is_read_back(in_namespace: Run) -> None:
+def test_a_bridges_name_alias_and_mtu_are_read_back(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
             index = kernel.add_bridge("vcnewb-100")
@@ -87,7 +87,7 @@ def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
-def test_the_real_kernels_uplink_is_given_back_as_it_was_found(
+def test_an_uplink_of_the_real_kernel_is_restored(
     in_namespace: Run, segment: Callable[..., Segment], mode: str
 ) -> None:
     """With an address of its own making (EUI-64), or in a mode in which it makes none and has one of the host's."""
@@ -120,7 +120,7 @@ def _file(name: str, setting: str) -> Path:
     return Path(f"/proc/sys/net/{family}/conf/{name}/{key}")
 
 
-def test_an_interface_with_an_address_of_the_host_is_seen_so(in_namespace: Run) -> None:
+def test_an_addressed_interface_is_recognised(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
             _uplink(kernel)
@@ -171,7 +171,7 @@ def test_the_real_kernels_packet_filter_of_bridges_is_seen(in_namespace: Run) ->
     assert seen == ((), ("net.bridge.bridge-nf-call-iptables",))
 
 
-def test_a_real_bridges_own_option_of_the_packet_filter_is_seen_and_reset(in_namespace: Run) -> None:
+def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
             index = kernel.add_bridge("br100")

@@ -42,7 +42,7 @@ def test_a_bridge_tells_its_vlan() -> None:
     ]
 
 
-def test_a_guest_of_the_same_name_has_another_port_in_another_cluster() -> None:
+def test_equal_guest_names_have_different_ports_per_cluster() -> None:
     assert names.guest_port_name("a", "g1", 100) != names.guest_port_name("b", "g1", 100)
 
 
@@ -71,7 +71,7 @@ def test_a_jobs_files_are_named_by_its_key() -> None:
     assert names.file_name("12.pbs") == "12.pbs"
 
 
-def test_the_files_of_a_job_with_a_long_key_stay_its_own_and_leave_room_for_the_path_of_a_socket() -> None:
+def test_file_names_of_long_keys_are_unique_and_short() -> None:
     """The longest key that there can be: a job of a server with a full name of 255 characters."""
     made = {names.file_name(f"{number}.{'x' * 255}.{end}") for number in (12, 13) for end in ("cz", "sk")}
     assert len(made) == 4

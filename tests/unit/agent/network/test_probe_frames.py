@@ -55,11 +55,11 @@ def changed(text: str, old: str, new: str) -> bytes:
     return frame(text.replace(old, new, 1))
 
 
-def test_ipv4_is_asked_by_an_arp_probe_whose_sender_has_no_address() -> None:
+def test_an_arp_probe_has_no_sender_address() -> None:
     assert build_probe(BRIDGE, IPv4Address("10.0.0.2")) == frame(ARP_PROBE)
 
 
-def test_ipv6_is_asked_by_a_solicitation_from_the_bridges_link_local_address() -> None:
+def test_a_solicitation_comes_from_the_link_local_address() -> None:
     assert build_probe(BRIDGE, IPv6Address("fd00::ab:2")) == frame(SOLICITATION)
 
 
@@ -72,7 +72,7 @@ def test_who_answers_or_announces_itself_is_there(told: str, address: str) -> No
     assert parse_frame(frame(told)) == AddressAnswer(ip_address(address))
 
 
-def test_a_probe_of_another_is_a_claim_not_a_guest_that_is_there() -> None:
+def test_another_hosts_probe_is_a_claim() -> None:
     assert parse_frame(frame(ARP_PROBE)) == AddressAnswer(IPv4Address("10.0.0.2"), claimed=True)
 
 
@@ -108,7 +108,7 @@ def test_other_frames_tell_nothing(text: str, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("text", [ARP_REPLY, ADVERTISEMENT])
-def test_no_cut_of_a_frame_is_believed_or_breaks_the_reader(text: str) -> None:
+def test_truncated_frames_are_ignored(text: str) -> None:
     whole = frame(text)
     shortest = 42 if text == ARP_REPLY else len(whole)
     assert {parse_frame(whole[:length]) for length in range(shortest)} == {None}

@@ -12,9 +12,7 @@ from virtcloud.model.wanted import Segment
 Make = Callable[..., Segment]
 
 
-def test_a_segment_is_a_tagged_interface_on_a_bridge_both_marked_up_and_quiet(
-    kernel: FakeKernel, segment: Make
-) -> None:
+def test_a_segment_has_a_marked_tagged_interface_and_bridge(kernel: FakeKernel, segment: Make) -> None:
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100))
     tagged, bridge = kernel.named("eth0.100"), kernel.named("br100")
     assert (tagged.kind, tagged.vlan, tagged.alias, tagged.up, tagged.host_ip_disabled) == (
@@ -85,7 +83,7 @@ def test_another_clusters_bridge_is_left_alone(kernel: FakeKernel, segment: Make
         links.ensure_segment(segment("b", 100))
 
 
-def test_the_same_number_on_another_uplink_is_none_of_our_business(kernel: FakeKernel, segment: Make) -> None:
+def test_a_vlan_of_another_uplink_is_not_changed(kernel: FakeKernel, segment: Make) -> None:
     other = kernel.put(name="eth1", up=True)
     kernel.put(name="eth1.100", kind="vlan", parent=other, vlan=100)
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100))
@@ -97,7 +95,7 @@ def test_a_missing_uplink_is_named(kernel: FakeKernel, segment: Make) -> None:
         SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, port="eth7"))
 
 
-def test_an_uplink_that_is_down_is_named_with_what_to_do(kernel: FakeKernel, segment: Make) -> None:
+def test_a_down_uplink_is_named_with_a_remedy(kernel: FakeKernel, segment: Make) -> None:
     kernel.change(1, up=False)
     with pytest.raises(Refused, match="ip link set eth0 up"):
         SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100))
@@ -168,18 +166,14 @@ def test_interfaces_without_our_mark_are_not_read(kernel: FakeKernel) -> None:
 IPTABLES = "net.bridge.bridge-nf-call-iptables"
 
 
-def test_no_segment_is_made_where_the_hosts_packet_filter_gets_bridged_frames(
-    kernel: FakeKernel, segment: Callable[..., Segment]
-) -> None:
+def test_no_segment_is_built_with_bridged_packet_filtering(kernel: FakeKernel, segment: Callable[..., Segment]) -> None:
     kernel.filtering = (IPTABLES,)
     with pytest.raises(Unsafe, match=rf"^VLAN 100: this host hands .*\(sysctl -w {IPTABLES}=0\), or accept it: "):
         SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100))
     assert kernel.names == {"eth0"}
 
 
-def test_a_packet_filter_that_came_later_is_seen_on_segments_that_stand(
-    kernel: FakeKernel, segment: Callable[..., Segment]
-) -> None:
+def test_later_packet_filtering_is_a_fault_of_segments(kernel: FakeKernel, segment: Callable[..., Segment]) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100))
     kernel.filtering = (IPTABLES,)
@@ -197,9 +191,7 @@ def test_a_packet_filter_that_the_settings_accept_is_no_fault(
     assert links.read() == (ObservedSegment("a", 100, "eth0"),)
 
 
-def test_a_bridge_that_somebody_handed_to_the_packet_filter_is_taken_back(
-    kernel: FakeKernel, segment: Callable[..., Segment]
-) -> None:
+def test_a_bridges_packet_filter_option_is_corrected(kernel: FakeKernel, segment: Callable[..., Segment]) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100))
     kernel.change(kernel.named("br100").index, packet_filtered=True)
