@@ -168,7 +168,7 @@ class EdgeDriver(Protocol):
     """The driver of one provider edge."""
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits, and the remaining parts of incomplete ones. Changes nothing.
+        """Read the managed circuits, and the remnants of incomplete ones. Changes nothing.
 
         Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID or service is in other use.
         """

@@ -12,6 +12,10 @@ from virtcloud.model.vlans import VlanSet
 
 QUOTED_CHARACTERS = 300
 """The limit of a quotation in a message."""
+FOREIGN_SERVICE_REMEDY = (
+    "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
+)
+"""What to do about other configuration on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
 """The limit of a list of faults; the store keeps 2000 characters of an element's error report."""
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import EdgeScope
+from sbf_service.drivers.device_errors import FOREIGN_SERVICE_REMEDY
 from sbf_service.drivers.transport.iproute2 import VlanEntry
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeObserved, sort_circuits
 from virtcloud.model.element import Edge
@@ -120,7 +121,6 @@ class ServiceDevices:
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
 """Another default PVID would join each new device to that VLAN, and so to each other device."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
-REMEDY = "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
 
 VlanFlags = Mapping[int, frozenset[str]]
 
@@ -132,13 +132,13 @@ class ServiceDevice:
     transport: Transport
     service: int
     vlans: VlanFlags
-    as_made: bool
+    is_as_expected: bool
 
     @property
     def vlan(self) -> int | None:
         """The one VLAN whose tag the device removes; None when anything differs from SBF's configuration."""
-        own = [number for number, flags in self.vlans.items() if flags == UNTAGGED]
-        return own[0] if self.as_made and len(own) == len(self.vlans) == 1 else None
+        own = [vlan for vlan, flags in self.vlans.items() if flags == UNTAGGED]
+        return own[0] if self.is_as_expected and len(own) == len(self.vlans) == 1 else None
 
 
 class LinuxEdgeReading:
@@ -152,7 +152,7 @@ class LinuxEdgeReading:
         self._services = devices
         self._links = {link.name: link for link in links if link.name}
         self._vlans = {
-            port: {int(number): frozenset(entry.flags) for entry in found for number in entry.vlan_ids}
+            port: {int(vlan): frozenset(entry.flags) for entry in found for vlan in entry.vlan_ids}
             for port, found in entries.items()
         }
 
@@ -165,20 +165,20 @@ class LinuxEdgeReading:
         )
         self._check_joined(devices, foreign)
         scope = replace(scope, vlans=scope.vlans - [one.vlan for one in foreign])
-        ends = {port: self._find_tagged(port, scope.vlans) for port in scope.ports}
-        shared = {number for number, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
-        circuits, parts = set[Circuit](), list[CircuitRemnant]()
+        tagged = {port: self._find_tagged(port, scope.vlans) for port in scope.ports}
+        shared = {vlan for vlan, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
+        circuits, remnants = set[Circuit](), list[CircuitRemnant]()
         for device in devices:
             self._check_vlans(device, scope.vlans)
-            whole = device.vlan is not None and device.vlan not in shared
-            found = [(port, VlanId(n)) for port in ends for n in device.vlans if n in ends[port]]
-            if whole and found:
+            is_complete = device.vlan is not None and device.vlan not in shared
+            found = [(port, VlanId(n)) for port in tagged for n in device.vlans if n in tagged[port]]
+            if is_complete and found:
                 circuits |= {_build_circuit(device, port, vlan) for port, vlan in found}
             else:
-                parts += _build_parts(device, found)
-        lost = self._find_unserved_vlans(ends, {number for one in devices for number in one.vlans})
+                remnants += _build_remnants(device, found)
+        unserved = self._find_unserved_vlans(tagged, {vlan for one in devices for vlan in one.vlans})
         down = sort_circuits({one for one in circuits if self._is_down(one)})
-        return EdgeObserved(circuits=sort_circuits(circuits), parts=(*parts, *lost), foreign=foreign, down=down)
+        return EdgeObserved(circuits=sort_circuits(circuits), parts=(*remnants, *unserved), foreign=foreign, down=down)
 
     def _is_down(self, one: Circuit) -> bool:
         """Return whether the circuit's port is down; a circuit whose service device is down is incomplete."""
@@ -186,13 +186,13 @@ class LinuxEdgeReading:
 
     def _find_devices(self) -> Iterator[ServiceDevice]:
         for link in self._links.values():
-            meant, made = self._services.parse_name(link), self._services.identify(link)
-            if made != meant:
+            named, actual = self._services.parse_name(link), self._services.identify(link)
+            if actual != named:
                 what = f"{link.name} ({link.info.kind or 'an interface'}, number {link.info.data.get('id', 'none')})"
                 raise self._build_unsafe(f"expected service devices by their names, vni… or stag…, only, found {what}")
-            if made is not None:
+            if actual is not None:
                 yield ServiceDevice(
-                    *made, self._vlans.get(link.name, {}), self._services.has_expected_settings(made[0], link)
+                    *actual, self._vlans.get(link.name, {}), self._services.has_expected_settings(actual[0], link)
                 )
 
     def _check_bridge(self, scope: EdgeScope) -> None:
@@ -235,16 +235,16 @@ class LinuxEdgeReading:
             raise self._build_unsafe(f"expected {name} in managed VLANs only, found it in VLAN {foreign}")
 
     def _find_tagged(self, port: PortName, managed: VlanSet) -> VlanSet:
-        for number, flags in self._vlans.get(port, {}).items():
-            if flags and number in managed:
+        for vlan, flags in self._vlans.get(port, {}).items():
+            if flags and vlan in managed:
                 found = ", ".join(sorted(flags))
-                raise self._build_unsafe(f"expected VLAN {number} on port {port} tagged or absent, found {found}")
+                raise self._build_unsafe(f"expected VLAN {vlan} on port {port} tagged or absent, found {found}")
         return self._list_vlans(port) & managed
 
-    def _find_unserved_vlans(self, ends: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
+    def _find_unserved_vlans(self, tagged: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
         """Yield the managed VLANs on customer ports that no service device carries."""
         first = next(iter(self._services.transports.values()), None)
-        for port, vlans in ends.items():
+        for port, vlans in tagged.items():
             for vlan in vlans if first else ():
                 if vlan not in carried and first:
                     yield CircuitRemnant(transport=first.name, service=NO_SERVICE, port=port, vlan=vlan)
@@ -253,14 +253,14 @@ class LinuxEdgeReading:
         return VlanSet(self._vlans.get(port, {}))
 
     def _build_unsafe(self, what: str) -> Unsafe:
-        return Unsafe(f"edge {self._name}: {what}: {REMEDY}")
+        return Unsafe(f"edge {self._name}: {what}: {FOREIGN_SERVICE_REMEDY}")
 
 
 def _build_circuit(device: ServiceDevice, port: PortName, vlan: VlanId) -> Circuit:
     return Circuit(transport=device.transport.name, port=port, vlan=vlan, service=device.service)
 
 
-def _build_parts(device: ServiceDevice, found: list[tuple[PortName, VlanId]]) -> list[CircuitRemnant]:
+def _build_remnants(device: ServiceDevice, found: list[tuple[PortName, VlanId]]) -> list[CircuitRemnant]:
     known = {"transport": device.transport.name, "service": device.service}
     vlan = VlanId(next(iter(device.vlans))) if len(device.vlans) == 1 else None
     return [CircuitRemnant(**known, port=port, vlan=one) for port, one in found] or [CircuitRemnant(**known, vlan=vlan)]

@@ -1,10 +1,10 @@
-"""Derives the circuits of an edge, and the remaining parts of incomplete ones, from its pieces. Pure."""
+"""Derives the circuits of an edge, and the remnants of incomplete ones, from its pieces. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass
 
 from sbf_service.drivers.contract import EdgeScope
-from sbf_service.drivers.device_errors import quote_start
+from sbf_service.drivers.device_errors import FOREIGN_SERVICE_REMEDY, quote_start
 from sbf_service.drivers.edge.edge_dialect import ATTACHMENT, CORE, CircuitPiece, EdgeReading, EdgeTemplates
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeObserved, sort_circuits
 from virtcloud.model.errors import Unsafe
@@ -64,7 +64,7 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
     """Return the observed circuits within the scope. Raise Unsafe for what SBF must not change."""
     ports = _find_managed_ports(templates, reading, scope)
     _check_vpn_ids(templates, scope)
-    circuits, down, parts, foreign = set[Circuit](), set[Circuit](), list[CircuitRemnant](), list[ForeignVlan]()
+    circuits, down, remnants, foreign = set[Circuit](), set[Circuit](), list[CircuitRemnant](), list[ForeignVlan]()
     for group in group_pieces(reading):
         if other := _find_foreign_vlan(templates, group, ports, scope):
             foreign.append(other)
@@ -73,9 +73,9 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
             found, left = _split_complete(templates, group, ports)
             circuits |= set(found)
             down |= {one for one in found if _is_down(templates, group, one, reading)}
-            parts += left
+            remnants += left
     return EdgeObserved(
-        circuits=sort_circuits(circuits), parts=tuple(parts), foreign=tuple(foreign), down=sort_circuits(down)
+        circuits=sort_circuits(circuits), parts=tuple(remnants), foreign=tuple(foreign), down=sort_circuits(down)
     )
 
 
@@ -127,10 +127,10 @@ def _find_managed_ports(templates: EdgeTemplates, reading: EdgeReading, scope: E
 
 
 def _is_managed(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> bool:
-    numbered = any(templates.transport(service) for service in group.services)
+    in_service = any(templates.transport(service) for service in group.services)
     everywhere = templates.dialect.global_vlans
-    used = any((everywhere or one.port in ports) and one.vlan in scope.vlans for one in group.pieces)
-    return numbered or used
+    in_use = any((everywhere or one.port in ports) and one.vlan in scope.vlans for one in group.pieces)
+    return in_service or in_use
 
 
 def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> None:
@@ -148,26 +148,23 @@ def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[st
 
 def _build_unsafe(templates: EdgeTemplates, expected: str, piece: CircuitPiece) -> Unsafe:
     found = quote_start(str(piece))
-    remedy = (
-        "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
-    )
-    return Unsafe(f"edge {templates.edge.name}: {expected}, found {found}: {remedy}")
+    return Unsafe(f"edge {templates.edge.name}: {expected}, found {found}: {FOREIGN_SERVICE_REMEDY}")
 
 
 def _split_complete(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName]
 ) -> tuple[list[Circuit], list[CircuitRemnant]]:
-    """Return the complete circuits of a group, and the parts of incomplete ones."""
-    whole, parts = list[Circuit](), list[CircuitRemnant]()
+    """Return the complete circuits of a group, and the remnants of incomplete ones."""
+    complete, remnants = list[Circuit](), list[CircuitRemnant]()
     for piece in group.attachments:
         circuit = _build_circuit(templates, group, piece, ports)
         if circuit is not None and len(group.services) == 1 and _is_complete(templates, group, piece, circuit):
-            whole.append(circuit)
+            complete.append(circuit)
         else:
-            parts.append(_build_part(templates, group, piece, ports))
+            remnants.append(_build_remnant(templates, group, piece, ports))
     if not group.attachments and group.core:
-        parts.append(_build_part(templates, group, None, ports))
-    return whole, parts
+        remnants.append(_build_remnant(templates, group, None, ports))
+    return complete, remnants
 
 
 def _build_circuit(
@@ -179,10 +176,10 @@ def _build_circuit(
     return Circuit(transport=transport.name, port=ports[piece.port], vlan=VlanId(piece.vlan), service=group.service)
 
 
-def _build_part(
+def _build_remnant(
     templates: EdgeTemplates, group: PieceGroup, piece: CircuitPiece | None, ports: dict[str, PortName]
 ) -> CircuitRemnant:
-    """Return a part. A VLAN on no port, and in no known service, counts as the first service of the first transport."""
+    """Return a remnant; a VLAN on no port and in no known service counts as the first transport's first service."""
     known = templates.transport(group.service) or next(iter(templates.transports), None)
     if known is None:
         raise _build_unsafe(templates, "expected none of its transports' circuits", piece or group.pieces[0])
@@ -199,5 +196,5 @@ def _is_complete(templates: EdgeTemplates, group: PieceGroup, attachment: Circui
     pieces = [one for one in group.core if one.port is None or one.kind == CORE or (one.port, one.vlan) == place]
     pieces.append(attachment)
     kinds = Counter(piece.kind for piece in pieces)
-    once = kinds == Counter(templates.kinds(circuit))
-    return once and all(templates.matches_recipe(piece, circuit) for piece in pieces)
+    exists_once = kinds == Counter(templates.kinds(circuit))
+    return exists_once and all(templates.matches_recipe(piece, circuit) for piece in pieces)
