@@ -53,6 +53,6 @@ def _print(rows: Sequence[AuditEntry], *, as_json: bool) -> None:
 def _format_row(row: AuditEntry) -> str:
     of = [f"element {row.element}"] if row.element else []
     of += [f"cluster {row.cluster}"] if row.cluster else []
-    said = f"{printing.format_time(row.at)}  {row.who}  {row.what}  {', '.join(of)}".rstrip()
+    head = f"{printing.format_time(row.at)}  {row.who}  {row.what}  {', '.join(of)}".rstrip()
     changes = [f"    {line}" for line in format_change(row.difference)] if row.difference else []
-    return "\n".join([f"{said}: {row.why}" if row.why else said, *changes])
+    return "\n".join([f"{head}: {row.why}" if row.why else head, *changes])

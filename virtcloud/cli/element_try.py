@@ -183,8 +183,8 @@ def _print_understood(record: TrialRecord, found: ParsedSwitch) -> None:
     if found.neighbours is None:
         click.echo("neighbours: not requested, or not understood")
         return
-    heard = [(one.local, one.name, one.port, one.description, one.address) for one in found.neighbours]
-    printing.print_table(("port", "neighbour", "its port", "description", "address"), heard, "no neighbours")
+    rows = [(one.local, one.name, one.port, one.description, one.address) for one in found.neighbours]
+    printing.print_table(("port", "neighbour", "its port", "description", "address"), rows, "no neighbours")
 
 
 def _select_ports(record: TrialRecord, found: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:

@@ -121,8 +121,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     sbf, text = open_client(context).sbf, file.read()
     options = _SetOptions(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
-        whole = read_document(text, file.name, TopologyFile)
-        _replace(_whole_topology(sbf), _without_version(whole, Topology), whole.version, options)
+        document = read_document(text, file.name, TopologyFile)
+        _replace(_whole_topology(sbf), _without_version(document, Topology), document.version, options)
         return
     part = read_document(text, file.name, SiteFile)
     if part.site.name != site:
