@@ -1,16 +1,15 @@
 """The command line with an SBF in memory, which answers over real HTTP."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from cli_calls import RunCommand
 from click.testing import CliRunner, Result
 from fake_machine.clusters import FakeSbf
 
 from virtcloud.cli import main
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def sbf() -> Iterator[FakeSbf]:
 
 
 @pytest.fixture
-def run(sbf: FakeSbf) -> Run:
+def run(sbf: FakeSbf) -> RunCommand:
     def call(*arguments: str, stdin: str | None = None, url: str | None = None) -> Result:
         return CliRunner(env={"COLUMNS": "100"}).invoke(main, ["--url", url or sbf.url, *arguments], input=stdin)
 

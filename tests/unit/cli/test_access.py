@@ -1,17 +1,14 @@
 """``virtcloud quota``: a user's usage and limits."""
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
-Run = Callable[..., Result]
 LIMITS = {"clusters": 4, "guests": 20, "memory_mb": 65536}
 QUOTA = {"user": "alice", "limits": LIMITS, "own": {}, "clusters": 2, "networks": 1, "guests": 3, "memory_mb": 768}
 
 
-def test_a_quota_is_shown_with_the_usage(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_is_shown_with_the_usage(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, "/v1/quotas/alice", QUOTA)
     shown = run("quota", "show", "alice").stdout.splitlines()
     assert [one.strip() for one in shown[1].split("  ") if one.strip()] == [
@@ -26,12 +23,12 @@ def test_a_quota_is_shown_with_the_usage(run: Run, monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_memory_is_parsed_in_the_notation_of_batch_systems(run: Run, sbf: FakeSbf) -> None:
+def test_memory_is_parsed_in_the_notation_of_batch_systems(run: RunCommand, sbf: FakeSbf) -> None:
     run("quota", "set", "alice", "--guests", "20", "--memory", "64gb")
     assert sbf.put == [("/v1/quotas/alice", {"guests": 20, "memory_mb": 65536})]
 
 
-def test_malformed_memory_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_malformed_memory_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("quota", "set", "alice", "--memory", "much")
     assert (ended.exit_code, sbf.put) == (2, [])
     assert "expected a size such as 64gb or 512mb, got 'much'" in ended.stderr

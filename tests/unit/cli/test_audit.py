@@ -1,17 +1,15 @@
 """``virtcloud audit``."""
 
 import json
-from collections.abc import Callable
 from itertools import islice
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli import audit
 from virtcloud.model.changes import AuditEntry
 
-Run = Callable[..., Result]
 ROW = {
     "id": 7,
     "at": "2026-07-01T12:00:00Z",
@@ -29,19 +27,19 @@ def _rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, "/v1/audit", [ROW])
 
 
-def test_a_row_has_all_fields_and_the_difference(run: Run) -> None:
+def test_a_row_has_all_fields_and_the_difference(run: RunCommand) -> None:
     lines = run("audit").stdout.splitlines()
     assert lines[0][19:] == "  sbf@one  switch_change  element brno-sw: revision 3 for demo"
     assert lines[1:] == ["    + VLAN 100", "    + p1: VLAN 100"]
 
 
-def test_rows_are_json_lines(run: Run) -> None:
+def test_rows_are_json_lines(run: RunCommand) -> None:
     (line,) = run("audit", "--cluster", "demo", "--json").stdout.splitlines()
     assert json.loads(line)["difference"]["add"] == {"p1": "100"}
 
 
 def test_following_continues_after_the_last_row_until_interrupted(
-    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 

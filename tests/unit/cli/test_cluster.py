@@ -1,29 +1,27 @@
 import json
 import signal
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.client.api import Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.values import ClusterKey, UserName
 
-Run = Callable[..., Result]
 CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
 
 
-def test_create_waits_until_active_and_prints_the_vlan_id(run: Run) -> None:
+def test_create_waits_until_active_and_prints_the_vlan_id(run: RunCommand) -> None:
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stdout[:27]) == (0, "cluster demo is active afte")
     assert "VLAN 100 at brno, praha; lease ends 2026-07-01" in ended.stdout
 
 
-def test_progress_has_a_line_for_each_element(run: Run) -> None:
+def test_progress_has_a_line_for_each_element(run: RunCommand) -> None:
     lines = [line.partition(" s  ")[2] for line in run(*CREATE).stderr.splitlines()]
     assert lines == [
         "demo: configuring",
@@ -35,7 +33,7 @@ def test_progress_has_a_line_for_each_element(run: Run) -> None:
     ]
 
 
-def test_the_options_become_the_spec(run: Run, sbf: FakeSbf) -> None:
+def test_the_options_become_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     run(
         *CREATE,
         "--guests-per-host",
@@ -54,13 +52,13 @@ def test_the_options_become_the_spec(run: Run, sbf: FakeSbf) -> None:
     assert [one.addresses for one in request.spec.guests] == [("10.1.0.1/16",), ("10.1.0.2/16",)]
 
 
-def test_options_override_the_spec_file(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease_s: 60\n")
     run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"), "--lease", "2h")
     assert sbf.requests[0].spec == ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "lease_s": 7200})
 
 
-def test_a_malformed_spec_is_reported_with_file_and_line(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+def test_a_malformed_spec_is_reported_with_file_and_line(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease: 60\n")
     ended = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
     assert (ended.exit_code, sbf.requests) == (2, [])
@@ -77,59 +75,59 @@ def test_a_malformed_spec_is_reported_with_file_and_line(run: Run, sbf: FakeSbf,
         (("cluster", "show", "never"), "cluster never is not known"),
     ],
 )
-def test_bad_input_exits_with_2_and_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_exits_with_2_and_a_message(run: RunCommand, arguments: tuple[str, ...], message: str) -> None:
     ended = run(*arguments)
     assert (ended.exit_code, message in ended.stderr, "Traceback" in ended.output) == (2, True, False)
 
 
-def test_a_network_without_its_length_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_a_network_without_its_length_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run(*CREATE, "--network", "10.0.0.0")
     assert (ended.exit_code, sbf.requests) == (2, [])
     assert "with its prefix length, got '10.0.0.0'" in ended.stderr
 
 
-def test_guests_without_an_image_are_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_guests_without_an_image_are_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("cluster", "create", "demo", "--host", "brno-h1")
     assert (ended.exit_code, sbf.requests) == (2, [])
     assert "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none" in ended.stderr
 
 
-def test_the_default_owner_is_the_user_of_the_token(run: Run, sbf: FakeSbf) -> None:
+def test_the_default_owner_is_the_user_of_the_token(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--no-wait")
     assert sbf.requests[0].spec.owner == "pbs"
 
 
-def test_a_network_without_guests_needs_no_image(run: Run, sbf: FakeSbf) -> None:
+def test_a_network_without_guests_needs_no_image(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--guests-per-host", "0", "--no-wait")
     assert (sbf.requests[0].spec.hosts, sbf.requests[0].spec.guests) == (("brno-h1",), ())
 
 
-def test_the_error_for_a_taken_guest_name_names_options(run: Run, sbf: FakeSbf) -> None:
+def test_the_error_for_a_taken_guest_name_names_options(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.refuses = (409, "guest-taken", "guest g1 has the name g1, which a guest of cluster demo has")
     ended = run(*CREATE, "--join", "demo")
     assert ended.exit_code == 1
     assert "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH" in ended.stderr
 
 
-def test_a_failed_cluster_exits_with_1_and_the_reason(run: Run, sbf: FakeSbf) -> None:
+def test_a_failed_cluster_exits_with_1_and_the_reason(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.next[ClusterState.CONFIGURING] = ClusterState.FAILING
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "virtcloud: cluster demo is failed: brno-sw: it does not answer" in ended.stderr
 
 
-def test_no_free_vlan_exits_with_1(run: Run, sbf: FakeSbf) -> None:
+def test_no_free_vlan_exits_with_1(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.refuses = (409, "no-vlan-free", "no VLAN is free at brno")
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: no VLAN is free at brno\n")
 
 
-def test_an_unreachable_sbf_exits_with_2_and_a_remedy(run: Run) -> None:
+def test_an_unreachable_sbf_exits_with_2_and_a_remedy(run: RunCommand) -> None:
     ended = run(*CREATE, url="http://127.0.0.1:1")
     assert (ended.exit_code, "check that it runs" in ended.stderr) == (2, True)
 
 
-def test_no_wait_returns_before_it_is_active(run: Run) -> None:
+def test_no_wait_returns_before_it_is_active(run: RunCommand) -> None:
     ended = run(*CREATE, "--no-wait")
     assert (ended.stdout, ended.stderr) == (
         "cluster demo is configuring; wait for it: virtcloud cluster wait demo\n",
@@ -137,19 +135,19 @@ def test_no_wait_returns_before_it_is_active(run: Run) -> None:
     )
 
 
-def test_json_is_the_whole_document_on_stdout(run: Run) -> None:
+def test_json_is_the_whole_document_on_stdout(run: RunCommand) -> None:
     found = json.loads(run(*CREATE, "--json").stdout)
     assert (found["state"], found["vlans"], len(found["placements"])) == ("active", {"brno": 100, "praha": 100}, 2)
 
 
-def test_the_list_has_one_line_per_cluster_in_a_pipe(run: Run) -> None:
+def test_the_list_has_one_line_per_cluster_in_a_pipe(run: RunCommand) -> None:
     run(*CREATE)
     head, line = run("cluster", "list").stdout.splitlines()
     assert head.split() == ["cluster", "owner", "state", "VLANs", "guests", "network", "lease", "ends", "reason"]
     assert line.split()[:9] == ["demo", "eva", "active", "VLAN", "100", "at", "brno,", "praha", "1"]
 
 
-def test_a_list_with_ended_clusters_names_the_next_page(run: Run, sbf: FakeSbf) -> None:
+def test_a_list_with_ended_clusters_names_the_next_page(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
     ended = run("cluster", "list", "--ended", "--limit", "1", "--before", "77aa")
     assert ended.stderr == "for older clusters: --before 4c1f\n"
@@ -158,24 +156,24 @@ def test_a_list_with_ended_clusters_names_the_next_page(run: Run, sbf: FakeSbf) 
     assert run("cluster", "list", "--limit", "1").stderr == ""
 
 
-def test_the_list_as_json_is_a_list(run: Run) -> None:
+def test_the_list_as_json_is_a_list(run: RunCommand) -> None:
     run(*CREATE)
     assert [one["key"] for one in json.loads(run("cluster", "list", "--json").stdout)] == ["demo"]
 
 
-def test_an_empty_list_prints_only_to_stderr(run: Run) -> None:
+def test_an_empty_list_prints_only_to_stderr(run: RunCommand) -> None:
     ended = run("cluster", "list")
     assert (ended.stdout, ended.stderr) == ("", "no clusters\n")
 
 
-def test_a_name_and_a_vlan_id_can_be_requested(run: Run) -> None:
+def test_a_name_and_a_vlan_id_can_be_requested(run: RunCommand) -> None:
     found = json.loads(run(*CREATE, "--name", "ring", "--vlan", "117", "--no-wait", "--json").stdout)
     assert (found["spec"]["name"], found["spec"]["vlan"]) == ("ring", 117)
     assert run("cluster", "list").stdout.splitlines()[1].split()[9] == "ring"
     assert run("cluster", "show", "demo").stdout.startswith("cluster demo (ring) of eva is ")
 
 
-def test_a_network_is_joined_and_shared_by_options(run: Run, sbf: FakeSbf) -> None:
+def test_a_network_is_joined_and_shared_by_options(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--name", "ring", "--share", "bob", "--share", "carol", "--no-wait")
     flags = ("--join", "ring", "--owner", "bob", "--guest-prefix", "m", "--network", "10.0.0.50/24")
     run("cluster", "create", "more", "--host", "plzen-h1", "--image", "busybox", *flags, "--no-wait")
@@ -184,7 +182,7 @@ def test_a_network_is_joined_and_shared_by_options(run: Run, sbf: FakeSbf) -> No
     assert (member.joins, [(one.name, one.addresses) for one in member.guests]) == ("ring", [("m1", ("10.0.0.50/24",))])
 
 
-def test_list_and_show_print_members(run: Run, sbf: FakeSbf) -> None:
+def test_list_and_show_print_members(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
     run(
         "cluster",
@@ -207,7 +205,7 @@ def test_list_and_show_print_members(run: Run, sbf: FakeSbf) -> None:
     assert "it is a member of the network of cluster demo\n" in run("cluster", "show", "more").stdout
 
 
-def test_show_has_guests_and_elements(run: Run) -> None:
+def test_show_has_guests_and_elements(run: RunCommand) -> None:
     run(*CREATE)
     shown = run("cluster", "show", "demo").stdout
     assert "cluster demo of eva is active\n" in shown
@@ -218,7 +216,7 @@ def test_show_has_guests_and_elements(run: Run) -> None:
 
 
 def test_show_has_the_time_of_an_unreachable_elements_state(
-    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -230,7 +228,7 @@ def test_show_has_the_time_of_an_unreachable_elements_state(
     assert "confirmed as of 2026-01-01 08:00:00" in run("cluster", "show", "demo").stdout
 
 
-def test_delete_waits_until_every_element_has_confirmed(run: Run) -> None:
+def test_delete_waits_until_every_element_has_confirmed(run: RunCommand) -> None:
     run(*CREATE)
     ended = run("cluster", "delete", "demo")
     assert (ended.exit_code, ended.stdout.startswith("cluster demo is released after ")) == (0, True)
@@ -241,7 +239,7 @@ def with_member(sbf: FakeSbf) -> None:
     sbf.clusters["demo"] = sbf.clusters["demo"].model_copy(update={"members": members})
 
 
-def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSbf) -> None:
+def test_members_are_named_before_their_network_is_deleted(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
     with_member(sbf)
     ended = run("cluster", "delete", "demo")
@@ -252,7 +250,7 @@ def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSb
 
 @pytest.mark.parametrize(("said", "code"), [("n\n", 1), ("y\n", 0)])
 def test_a_network_with_members_is_deleted_only_after_confirmation(
-    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
 ) -> None:
     monkeypatch.setattr("virtcloud.cli.confirmation.is_terminal", lambda: True)
     run(*CREATE)
@@ -261,13 +259,13 @@ def test_a_network_with_members_is_deleted_only_after_confirmation(
     assert (ended.exit_code, sbf.clusters["demo"].state is ClusterState.ACTIVE) == (code, code == 1)
 
 
-def test_yes_deletes_a_network_with_members_without_a_question(run: Run, sbf: FakeSbf) -> None:
+def test_yes_deletes_a_network_with_members_without_a_question(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
     with_member(sbf)
     assert run("cluster", "delete", "demo", "--yes").exit_code == 0
 
 
-def test_sharing_prints_the_current_shares(run: Run) -> None:
+def test_sharing_prints_the_current_shares(run: RunCommand) -> None:
     run(*CREATE)
     assert run("cluster", "share", "demo", "bob", "carol").stdout == (
         "the network of cluster demo is shared with: bob, carol\n"
@@ -275,17 +273,17 @@ def test_sharing_prints_the_current_shares(run: Run) -> None:
     assert run("cluster", "unshare", "demo", "bob").stdout == "the network of cluster demo is shared with: carol\n"
 
 
-def test_a_later_lease_is_reported_as_unchanged(run: Run) -> None:
+def test_a_later_lease_is_reported_as_unchanged(run: RunCommand) -> None:
     run(*CREATE)
     assert "which is later than requested: unchanged" in run("cluster", "extend", "demo", "1m").stdout
 
 
-def test_a_site_of_reach_is_part_of_the_spec(run: Run, sbf: FakeSbf) -> None:
+def test_a_site_of_reach_is_part_of_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--reach", "plzen", "--name", "ring", "--owner", "eva", "--no-wait")
     assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
 
 
-def test_creation_names_sites_that_can_never_join(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creation_names_sites_that_can_never_join(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("brno", "100-199"), site("praha", "100-199"), site("plzen", "300-399")]
     monkeypatch.setitem(DOCUMENTS, "/v1/sites", sites)
     ended = run(*CREATE, "--name", "ring")
@@ -300,7 +298,7 @@ def site(name: str, free: str) -> dict[str, object]:
     return {"name": name, "pool": free, "claimed": "", "quarantined": "", "free": free}
 
 
-def test_wait_exits_with_1_after_its_timeout(run: Run, sbf: FakeSbf) -> None:
+def test_wait_exits_with_1_after_its_timeout(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
     sbf.stuck = True
     ended = run("cluster", "wait", "demo", "--timeout", "0.1s")
@@ -310,7 +308,7 @@ def test_wait_exits_with_1_after_its_timeout(run: Run, sbf: FakeSbf) -> None:
     )
 
 
-def test_ctrl_c_prints_that_the_cluster_continues(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_that_the_cluster_continues(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
@@ -321,7 +319,7 @@ def test_ctrl_c_prints_that_the_cluster_continues(run: Run, monkeypatch: pytest.
     assert "delete it: virtcloud cluster delete demo" in ended.stderr
 
 
-def test_a_lease_is_extended_in_seconds(run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_extended_in_seconds(run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
     run(*CREATE)
     monkeypatch.setitem(DOCUMENTS, "/v1/clusters/demo/lease", sbf.clusters["demo"].model_dump(mode="json"))
     ended = run("cluster", "extend", "demo", "4h")
@@ -329,7 +327,7 @@ def test_a_lease_is_extended_in_seconds(run: Run, sbf: FakeSbf, monkeypatch: pyt
     assert ended.stdout.startswith("cluster demo is active; lease ends 2026-07-01")
 
 
-def test_a_lease_of_two_years_is_not_requested(run: Run, sbf: FakeSbf) -> None:
+def test_a_lease_of_two_years_is_not_requested(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
     ended = run("cluster", "extend", "demo", "730d")
     assert (ended.exit_code, sbf.put) == (2, [])

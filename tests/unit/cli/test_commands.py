@@ -4,37 +4,36 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from cli_calls import RunCommand
+from click.testing import CliRunner
 from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 
 from sbf_command import main as sbf
 from virtcloud import __version__
 from virtcloud.cli import COMMANDS, main
 
-Run = Callable[..., Result]
 
-
-def test_sites_are_listed_with_the_state_of_their_pools(run: Run) -> None:
+def test_sites_are_listed_with_the_state_of_their_pools(run: RunCommand) -> None:
     assert [line.split() for line in run("site", "list").stdout.splitlines()] == [
         ["site", "pool", "claimed", "quarantined", "free", "hosts"],
         ["brno", "100-199", "100", "101-199", "h1,", "h2"],
     ]
 
 
-def test_a_site_is_shown_as_json(run: Run) -> None:
+def test_a_site_is_shown_as_json(run: RunCommand) -> None:
     assert json.loads(run("site", "show", "brno", "--json").stdout)["claimed"] == "100"
 
 
-def test_a_pool_is_shown_as_ranges(run: Run) -> None:
+def test_a_pool_is_shown_as_ranges(run: RunCommand) -> None:
     assert run("pool", "show", "brno").stdout == "100-199\n"
 
 
-def test_a_pool_is_set(run: Run, sbf: FakeSbf) -> None:
+def test_a_pool_is_set(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("pool", "set", "brno", "100-199, 300")
     assert (ended.stdout, sbf.put) == (
         "the pool of site brno is 100-199,300\n",
@@ -43,21 +42,23 @@ def test_a_pool_is_set(run: Run, sbf: FakeSbf) -> None:
 
 
 @pytest.mark.parametrize("vlans", ["0", "5000", "200-100", "x"])
-def test_a_malformed_pool_is_not_sent(run: Run, sbf: FakeSbf, vlans: str) -> None:
+def test_a_malformed_pool_is_not_sent(run: RunCommand, sbf: FakeSbf, vlans: str) -> None:
     ended = run("pool", "set", "brno", vlans)
     assert (ended.exit_code, ended.stderr.startswith("virtcloud: expected "), sbf.put) == (2, True, [])
 
 
-def test_elements_are_listed_with_their_revisions(run: Run) -> None:
+def test_elements_are_listed_with_their_revisions(run: RunCommand) -> None:
     assert run("element", "list").stdout.splitlines()[1].split() == ["brno-sw", "switch", "brno", "4", "3", "never"]
 
 
-def test_a_switch_is_shown_with_the_vlans_of_its_ports(run: Run) -> None:
+def test_a_switch_is_shown_with_the_vlans_of_its_ports(run: RunCommand) -> None:
     lines = run("element", "show", "brno-sw").stdout.splitlines()
     assert [line.split() for line in lines[-2:]] == [["p1", "100,102"], ["p2", "none"]]
 
 
-def test_an_unreachable_switch_is_shown_with_the_time_of_reading(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_switch_is_shown_with_the_time_of_reading(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     path = "/v1/elements/brno-sw"
@@ -69,33 +70,33 @@ def test_an_unreachable_switch_is_shown_with_the_time_of_reading(run: Run, monke
     assert "VLAN 100,102 as of 2026-01-01 08:00:00, unreachable" in run("element", "list").stdout
 
 
-def test_a_topology_is_set_from_a_file(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+def test_a_topology_is_set_from_a_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
     ended = run("topology", "set", str(tmp_path / "t.yaml"))
     assert (ended.stdout, sbf.put[0][0]) == ("topology small: 1 sites, 1 elements, 0 links\n", "/v1/topology")
 
 
-def test_a_topology_is_set_with_the_version_of_its_file(run: Run, sbf: FakeSbf) -> None:
+def test_a_topology_is_set_with_the_version_of_its_file(run: RunCommand, sbf: FakeSbf) -> None:
     run("topology", "set", "-", stdin=json.dumps(TOPOLOGY | {"version": 7}))
     assert (sbf.matched, "version" in sbf.put[0][1]) == (['"7"'], False)
 
 
-def test_force_sets_a_topology_of_any_version(run: Run, sbf: FakeSbf) -> None:
+def test_force_sets_a_topology_of_any_version(run: RunCommand, sbf: FakeSbf) -> None:
     run("topology", "set", "-", "--force", stdin=json.dumps(TOPOLOGY | {"version": 7}))
     assert sbf.matched == ["*"]
 
 
-def test_a_topology_is_shown_with_its_version(run: Run) -> None:
+def test_a_topology_is_shown_with_its_version(run: RunCommand) -> None:
     assert run("topology", "show").stdout.splitlines()[0] == "version: 7"
 
 
-def test_a_malformed_topology_is_reported_with_its_line(run: Run, sbf: FakeSbf) -> None:
+def test_a_malformed_topology_is_reported_with_its_line(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin="name: small\nsites:\n- name: Brno\n")
     assert (ended.exit_code, sbf.put) == (2, [])
     assert "virtcloud: <stdin>:3: sites.0.name: expected a name" in ended.stderr
 
 
-def test_a_topology_that_is_shown_can_be_set_again(run: Run, sbf: FakeSbf) -> None:
+def test_a_topology_that_is_shown_can_be_set_again(run: RunCommand, sbf: FakeSbf) -> None:
     shown = run("topology", "show").stdout
     assert run("topology", "set", "-", stdin=shown).exit_code == 0
     assert sbf.put[0][1]["sites"][0]["name"] == "brno"  # type: ignore[index]

@@ -1,14 +1,12 @@
 """Changes of pools and topologies that concern ports and VLANs in other use: dry runs and confirmation."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import TOPOLOGY, FakeSbf
 
-Run = Callable[..., Result]
 PORT_USE = {
     "element": "brno-sw",
     "site": "brno",
@@ -35,7 +33,7 @@ def in_use(sbf: FakeSbf) -> FakeSbf:
     return sbf
 
 
-def test_a_dry_run_prints_every_devices_difference(run: Run, in_use: FakeSbf) -> None:
+def test_a_dry_run_prints_every_devices_difference(run: RunCommand, in_use: FakeSbf) -> None:
     lines = run(*SET_POOL, "--dry-run").stdout.splitlines()
     assert lines[0].startswith("switch brno-sw at brno, read 2026-07-01")
     assert lines[1:] == [
@@ -48,24 +46,24 @@ def test_a_dry_run_prints_every_devices_difference(run: Run, in_use: FakeSbf) ->
     assert in_use.put == []
 
 
-def test_a_dry_run_is_printed_as_json(run: Run, in_use: FakeSbf) -> None:
+def test_a_dry_run_is_printed_as_json(run: RunCommand, in_use: FakeSbf) -> None:
     found = json.loads(run(*SET_POOL, "--dry-run", "--json").stdout)
     assert found["other_use"] == [PORT_USE]
 
 
-def test_without_a_terminal_a_change_in_use_needs_yes(run: Run, in_use: FakeSbf) -> None:
+def test_without_a_terminal_a_change_in_use_needs_yes(run: RunCommand, in_use: FakeSbf) -> None:
     ended = run(*SET_POOL)
     assert (ended.exit_code, in_use.put) == (2, [])
     assert "pass --yes" in ended.stderr
     assert "port p1 carries VLAN 145" in ended.stderr
 
 
-def test_with_yes_a_pool_in_other_use_is_set(run: Run, in_use: FakeSbf) -> None:
+def test_with_yes_a_pool_in_other_use_is_set(run: RunCommand, in_use: FakeSbf) -> None:
     ended = run(*SET_POOL, "--yes")
     assert (ended.exit_code, in_use.put) == (0, [("/v1/sites/brno/pool", {"vlans": "100-199"})])
 
 
-def test_unchanged_other_use_needs_no_confirmation(run: Run, sbf: FakeSbf) -> None:
+def test_unchanged_other_use_needs_no_confirmation(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.change_preview = {"other_use": [VLAN_USE]}
     ended = run(*SET_POOL)
     assert (ended.exit_code, len(sbf.put)) == (0, 1)
@@ -78,25 +76,25 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_confirmed_change_is_made(run: Run, in_use: FakeSbf) -> None:
+def test_a_confirmed_change_is_made(run: RunCommand, in_use: FakeSbf) -> None:
     ended = run(*SET_POOL, stdin="y\n")
     assert (ended.exit_code, len(in_use.put)) == (0, 1)
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_declined_change_is_not_made(run: Run, in_use: FakeSbf) -> None:
+def test_a_declined_change_is_not_made(run: RunCommand, in_use: FakeSbf) -> None:
     ended = run(*SET_POOL, stdin="n\n")
     assert (ended.exit_code, in_use.put) == (1, [])
 
 
-def test_a_topology_in_other_use_needs_yes_too(run: Run, in_use: FakeSbf, tmp_path: Path) -> None:
+def test_a_topology_in_other_use_needs_yes_too(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
     refused = run("topology", "set", str(tmp_path / "t.yaml"))
     agreed = run("topology", "set", str(tmp_path / "t.yaml"), "--yes")
     assert (refused.exit_code, agreed.exit_code, len(in_use.put)) == (2, 0, 1)
 
 
-def test_a_topologys_dry_run_sets_nothing(run: Run, in_use: FakeSbf, tmp_path: Path) -> None:
+def test_a_topologys_dry_run_sets_nothing(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
     ended = run("topology", "set", str(tmp_path / "t.yaml"), "--dry-run")
     assert (ended.exit_code, in_use.put) == (0, [])

@@ -1,12 +1,10 @@
 """Output of dry runs, differences and reconciliations."""
 
 import json
-from collections.abc import Callable
 
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
-Run = Callable[..., Result]
 CHANGE = {"create": "100", "add": {"p1": "100"}, "remove": {"p2": "139"}}
 DIFFERENCE = {"element": "brno-sw", "kind": "switch", "site": "brno", "switch": CHANGE, "lines": ["vlan 100"]}
 HOST = {
@@ -27,7 +25,7 @@ HOST = {
 }
 
 
-def test_a_dry_run_prints_changes_and_creates_nothing(run: Run, sbf: FakeSbf) -> None:
+def test_a_dry_run_prints_changes_and_creates_nothing(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.preview = {"key": "demo", "created": True, "vlans": {"brno": 100}, "elements": [DIFFERENCE, HOST]}
     ended = run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run")
     assert ended.stdout.splitlines() == [
@@ -46,42 +44,42 @@ def test_a_dry_run_prints_changes_and_creates_nothing(run: Run, sbf: FakeSbf) ->
     assert sbf.clusters == {}
 
 
-def test_a_difference_is_shown_as_json(run: Run) -> None:
+def test_a_difference_is_shown_as_json(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/difference"] = DIFFERENCE
     assert json.loads(run("element", "diff", "brno-sw", "--json").stdout)["switch"]["add"] == {"p1": "100"}
 
 
-def test_an_element_in_its_wanted_state_has_no_difference(run: Run) -> None:
+def test_an_element_in_its_wanted_state_has_no_difference(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": {}, "lines": []}
     assert run("element", "diff", "brno-sw", "--read").stdout.splitlines()[1:] == ["  nothing to change"]
 
 
-def test_a_reconciliation_lists_what_was_changed(run: Run) -> None:
+def test_a_reconciliation_lists_what_was_changed(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
     ended = run("element", "reconcile", "brno-sw")
     assert (ended.exit_code, ended.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
 
 
-def test_a_failed_reconciliation_exits_with_1_and_the_trouble(run: Run) -> None:
+def test_a_failed_reconciliation_exits_with_1_and_the_trouble(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
     ended = run("element", "reconcile", "brno-sw")
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
 
 
-def test_a_silent_device_is_reported_as_not_read(run: Run) -> None:
+def test_a_silent_device_is_reported_as_not_read(run: RunCommand) -> None:
     silent = {**SWITCH, "reachable": False, "trouble": "switch brno-sw does not answer"}
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": silent}
     assert run("element", "reconcile", "brno-sw").stdout == "switch brno-sw could not be read; nothing was changed\n"
 
 
-def test_the_former_command_check_names_its_successors(run: Run) -> None:
+def test_the_former_command_check_names_its_successors(run: RunCommand) -> None:
     ended = run("element", "check", "brno-sw")
     assert ended.exit_code == 2
     assert "virtcloud element reconcile brno-sw" in ended.stderr
     assert "virtcloud element diff brno-sw --read" in ended.stderr
 
 
-def test_untagged_vlans_are_marked(run: Run) -> None:
+def test_untagged_vlans_are_marked(run: RunCommand) -> None:
     changed = {"access": ["p2", "p3"], "close": ["p3"], "remove": {"p2": "99"}, "add": {"p2": "100"}}
     host = {"add": [{"key": "demo", "vlan": 100, "port": "eth1", "untagged": True}]}
     DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": changed, "lines": []}

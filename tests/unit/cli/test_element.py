@@ -1,16 +1,13 @@
 """Troubles and unsaved configurations: shortened in tables, complete for one element."""
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine import clusters
 from fake_machine.clusters import FakeSbf
 
 from virtcloud.cli import printing
 from virtcloud.model.views import ClusterView
 
-Run = Callable[..., Result]
 LONG = "switch brno-sw: told 'write memory', it said 'startup-config file open failed (Device or resource busy)'"
 
 
@@ -30,7 +27,7 @@ def test_a_long_text_is_cut_and_ends_with_dots() -> None:
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: Run) -> None:
+def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: RunCommand) -> None:
     line = run("element", "list").stdout.splitlines()[1]
     assert "not saved since 2026-01-01" in line
     assert line.rstrip().endswith("…")
@@ -38,18 +35,18 @@ def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_show_prints_the_whole_trouble_of_an_element(run: Run) -> None:
+def test_show_prints_the_whole_trouble_of_an_element(run: RunCommand) -> None:
     said = run("element", "show", "brno-sw").stdout
     assert f"trouble: {LONG}\n" in said
     assert "a restart could bring back the configuration of before" in said
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_json_has_the_whole_trouble(run: Run) -> None:
+def test_json_has_the_whole_trouble(run: RunCommand) -> None:
     assert LONG in run("element", "list", "--json").stdout
 
 
-def test_a_long_trouble_is_printed_below_the_table(run: Run, sbf: FakeSbf) -> None:
+def test_a_long_trouble_is_printed_below_the_table(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
     view = sbf.clusters["demo"]
     document = view.model_dump(mode="json")

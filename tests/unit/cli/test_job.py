@@ -1,17 +1,15 @@
 """``virtcloud job``: the cluster of a batch job for its user."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import FakeSbf, view
 
 from virtcloud.cli.job import parse_job_id
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.errors import BadInput
 
-Run = Callable[..., Result]
 SPEC = ClusterSpec.model_validate(
     {
         "owner": "alice",
@@ -33,7 +31,7 @@ def sbf_with_job(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> FakeSbf:
     return sbf
 
 
-def test_a_job_is_shown_with_network_guests_and_lease(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_a_job_is_shown_with_network_guests_and_lease(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     lines = run("job", "12.pbssrv").stdout.splitlines()
     assert lines[:2] == [
         "the cluster of job 12.pbssrv (alice, attempt 0) is active",
@@ -47,7 +45,7 @@ def test_a_job_is_shown_with_network_guests_and_lease(run: Run, sbf_with_job: Fa
     ]
 
 
-def test_unconfirmed_elements_are_listed(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_unconfirmed_elements_are_listed(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
     assert [line for line in run("job", "12.pbssrv").stdout.splitlines() if line.startswith("missing")] == [
         "missing: switch brno-sw at brno: waiting for VLAN 100 on its ports",
@@ -55,7 +53,7 @@ def test_unconfirmed_elements_are_listed(run: Run, sbf_with_job: FakeSbf) -> Non
     ]
 
 
-def test_other_clusters_of_the_network_are_listed(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_other_clusters_of_the_network_are_listed(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["13.pbssrv"] = view("13.pbssrv", JOINER, ClusterState.CONFIGURING)
     sbf_with_job.networks["12.pbssrv"] = ["12.pbssrv", "13.pbssrv"]
     lines = [line.split() for line in run("job", "12.pbssrv").stdout.splitlines()]
@@ -63,16 +61,16 @@ def test_other_clusters_of_the_network_are_listed(run: Run, sbf_with_job: FakeSb
                           ["13.pbssrv", "bob", "configuring", "b1"]]  # fmt: skip
 
 
-def test_a_job_is_printed_as_json(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_a_job_is_printed_as_json(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     found = json.loads(run("job", "12.PBSSRV", "--json").stdout)
     assert (found["job"], found["missing"], found["cluster"]["state"]) == ("12.pbssrv", [], "active")
 
 
-def test_a_job_is_found_by_its_number(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_a_job_is_found_by_its_number(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     assert "job 12.pbssrv" in run("job", "12").stdout
 
 
-def test_a_job_number_of_two_servers_is_refused(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_a_job_number_of_two_servers_is_refused(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.other"] = view("12.other", SPEC, ClusterState.ACTIVE)
     ended = run("job", "12")
     assert (ended.exit_code, ended.stderr) == (
@@ -81,7 +79,7 @@ def test_a_job_number_of_two_servers_is_refused(run: Run, sbf_with_job: FakeSbf)
     )
 
 
-def test_a_job_without_a_cluster_is_an_error_with_reasons(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_a_job_without_a_cluster_is_an_error_with_reasons(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     ended = run("job", "13.pbssrv")
     words = "it requested none (-l vcluster=…), has not started yet, or is another user's"
     assert (ended.exit_code, ended.stderr) == (
@@ -90,7 +88,7 @@ def test_a_job_without_a_cluster_is_an_error_with_reasons(run: Run, sbf_with_job
     )
 
 
-def test_an_ended_job_needs_its_full_id(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_an_ended_job_needs_its_full_id(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.RELEASED)
     ended = run("job", "12")
     assert (ended.exit_code, "has ended (then use its full ID), or is another user's" in ended.stderr) == (2, True)
@@ -106,13 +104,13 @@ def test_a_malformed_job_id_is_refused(given: str) -> None:
         parse_job_id(given, {})
 
 
-def test_wait_returns_when_the_jobs_cluster_is_active(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_wait_returns_when_the_jobs_cluster_is_active(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
     ended = run("job", "12.pbssrv", "--wait")
     assert (ended.exit_code, "is active" in ended.stdout, "waiting for VLAN 100" in ended.stderr) == (0, True, True)
 
 
-def test_waiting_for_a_failing_cluster_exits_with_1(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_waiting_for_a_failing_cluster_exits_with_1(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
     sbf_with_job.next[ClusterState.CONFIGURING] = ClusterState.FAILING
     ended = run("job", "12.pbssrv", "--wait")
@@ -131,7 +129,7 @@ def test_within_a_job_the_environment_has_its_id(given: str | None, environment:
     assert parse_job_id(given, environment) == job
 
 
-def test_outside_of_a_job_an_id_is_required(run: Run, sbf_with_job: FakeSbf) -> None:
+def test_outside_of_a_job_an_id_is_required(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     ended = run("job")
     words = "or to run within a job (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
     assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job, {words}\n")

@@ -1,12 +1,9 @@
 """``virtcloud pool``: quarantined VLAN IDs and VLAN IDs in other use."""
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SITE, FakeSbf
 
-Run = Callable[..., Result]
 KEPT = {
     "vlan": 112,
     "cluster": "demo",
@@ -18,20 +15,24 @@ CLEAN = ("pool", "clean", "brno", "112", "--reason", "scrapped")
 PATH = "/v1/sites/brno/quarantine/112/clean"
 
 
-def test_a_pool_shows_quarantined_vlan_ids_and_unconfirmed_elements(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_shows_quarantined_vlan_ids_and_unconfirmed_elements(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno", {**SITE, "quarantined": "112", "quarantine": [KEPT]})
     lines = run("pool", "show", "brno").stdout.splitlines()
     assert (lines[0], lines[-1].split()[:2]) == ("100-199", ["112", "demo"])
     assert lines[-1].endswith("brno-sw at brno")
 
 
-def test_a_vlan_id_is_declared_clean_with_a_reason(run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vlan_id_is_declared_clean_with_a_reason(
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(DOCUMENTS, PATH, SITE)
     assert run(*CLEAN).stdout == "VLAN 112 is not in quarantine at brno\n"
     assert sbf.put == [(PATH, {"reason": "scrapped"})]
 
 
-def test_elements_without_confirmation_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_without_confirmation_are_named(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     still = {**KEPT, "elements": {"praha-sw": "praha"}}
     monkeypatch.setitem(DOCUMENTS, PATH, {**SITE, "quarantine": [still]})
     assert run(*CLEAN).stdout == (
@@ -39,13 +40,13 @@ def test_elements_without_confirmation_are_named(run: Run, monkeypatch: pytest.M
     )
 
 
-def test_a_declaration_without_a_reason_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_a_declaration_without_a_reason_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     blank = list(CLEAN)
     blank[blank.index("--reason") + 1] = " "
     assert (run(*blank).exit_code, sbf.put) == (2, [])
 
 
-def test_a_pool_shows_vlan_ids_in_other_use(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_shows_vlan_ids_in_other_use(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     since = "2026-07-01T12:00:00Z"
     named = {"vlan": 150, "element": "brno-sw", "name": "offices", "since": since, "read_at": since}
     carried = {"vlan": 151, "element": "brno-sw", "ports": ["Gi1/0/8", "Gi1/0/9"], "since": since, "cluster": "demo"}

@@ -1,13 +1,11 @@
 """``virtcloud site verify``: output and exit codes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS
 
-Run = Callable[..., Result]
 PATH = "/v1/sites/brno/verify"
 RIGHT = {"a": "brno-h1:eth0", "b": "brno-sw1:p1", "state": "right"}
 MOVED = {
@@ -24,7 +22,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, *cables: dict[str, Any], **unread:
     monkeypatch.setitem(DOCUMENTS, PATH, found)
 
 
-def test_a_site_with_right_cables_exits_with_0(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_with_right_cables_exits_with_0(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, RIGHT, SILENT)
     done = run("site", "verify", "brno")
     assert done.exit_code == 0
@@ -35,7 +33,7 @@ def test_a_site_with_right_cables_exits_with_0(run: Run, monkeypatch: pytest.Mon
     )
 
 
-def test_a_wrong_cable_is_printed_with_its_remedy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_cable_is_printed_with_its_remedy(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, RIGHT, MOVED)
     done = run("site", "verify", "brno")
     assert done.exit_code == 1
@@ -47,7 +45,7 @@ def test_a_wrong_cable_is_printed_with_its_remedy(run: Run, monkeypatch: pytest.
     assert done.stderr == "virtcloud: site brno: 1 cables are not where the topology says\n"
 
 
-def test_an_unread_switch_is_named_and_exits_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_switch_is_named_and_exits_with_1(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, RIGHT, **{"brno-sw2": "switch brno-sw2 does not answer"})
     done = run("site", "verify", "brno")
     assert done.exit_code == 1
@@ -55,7 +53,7 @@ def test_an_unread_switch_is_named_and_exits_with_1(run: Run, monkeypatch: pytes
     assert done.stderr == "virtcloud: site brno: 1 switches could not be read: brno-sw2\n"
 
 
-def test_json_is_the_answer_with_the_same_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_the_answer_with_the_same_exit_code(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, MOVED)
     done = run("site", "verify", "brno", "--json")
     assert done.exit_code == 1

@@ -1,16 +1,14 @@
 """``virtcloud topology``: the difference is shown first; with ``--site`` only that site is changed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 
 from virtcloud.cli import confirmation
 
-Run = Callable[..., Result]
 PART = {"site": {"name": "brno", "switches": [{"name": "s", "ports": ["p"], "platform": "x"}]}}
 CHANGED = {"site": {"name": "brno", "switches": [{"name": "s", "ports": ["p", "p2"], "platform": "x"}]}}
 OTHER = {"name": "other", "sites": TOPOLOGY["sites"]}
@@ -27,7 +25,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 
-def test_the_difference_is_shown_before_anything_is_set(run: Run, sbf: FakeSbf) -> None:
+def test_the_difference_is_shown_before_anything_is_set(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin=json.dumps(OTHER | {"version": 7}))
     assert ended.stderr.splitlines()[:5] == [
         "--- topology (current)",
@@ -42,7 +40,7 @@ def test_the_difference_is_shown_before_anything_is_set(run: Run, sbf: FakeSbf) 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("answer", "outcome"), [("n", (1, [])), ("y", (0, ['"7"']))])
 def test_confirmation_on_a_terminal_replaces_the_shown_version(
-    run: Run, sbf: FakeSbf, tmp_path: Path, answer: str, outcome: tuple[int, list[str]]
+    run: RunCommand, sbf: FakeSbf, tmp_path: Path, answer: str, outcome: tuple[int, list[str]]
 ) -> None:
     (tmp_path / "t.json").write_text(json.dumps(OTHER))
     ended = run("topology", "set", str(tmp_path / "t.json"), stdin=f"{answer}\n")
@@ -50,31 +48,31 @@ def test_confirmation_on_a_terminal_replaces_the_shown_version(
     assert "Change topology? [y/N]" in ended.stderr
 
 
-def test_a_file_without_a_version_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_a_file_without_a_version_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin=json.dumps(OTHER))
     assert (ended.exit_code, [path for path, _ in sbf.put if path == "/v1/topology"]) == (2, [])
     assert "<stdin>: expected the version of the topology that it was made from, got none; it is 7 now" in ended.stderr
 
 
-def test_a_sites_part_is_shown_with_its_version(run: Run) -> None:
+def test_a_sites_part_is_shown_with_its_version(run: RunCommand) -> None:
     lines = run("topology", "show", "--site", "brno").stdout.splitlines()
     assert lines[:3] == ["version: abc", "site:", "  name: brno"]
 
 
-def test_only_the_part_of_one_site_is_set(run: Run, sbf: FakeSbf) -> None:
+def test_only_the_part_of_one_site_is_set(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", "--site", "brno", stdin=json.dumps(CHANGED | {"version": "abc"}))
     assert (ended.exit_code, ended.stdout) == (0, "site brno: 1 elements, 0 links\n")
     assert "+    - p2" in ended.stderr
     assert (sbf.put[-1][0], sbf.matched) == ("/v1/sites/brno/topology", ['"abc"'])
 
 
-def test_a_part_of_another_site_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_a_part_of_another_site_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", "--site", "praha", stdin=json.dumps(CHANGED))
     assert (ended.exit_code, sbf.put) == (2, [])
     assert "<stdin>: site.name: expected praha, got brno" in ended.stderr
 
 
-def test_a_sites_dry_run_shows_the_difference_only(run: Run, sbf: FakeSbf) -> None:
+def test_a_sites_dry_run_shows_the_difference_only(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", "--site", "brno", "--dry-run", stdin=json.dumps(CHANGED))
     assert "+    - p2" in ended.stdout
     assert ended.stdout.endswith("nothing was changed\n")

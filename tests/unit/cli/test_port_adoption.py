@@ -1,13 +1,11 @@
 """``virtcloud element adopt`` and ``release``: the effect is shown, and adoption needs confirmation."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import FakeSbf
 
-Run = Callable[..., Result]
 IN_USE = {
     "port": "Gi1/0/1",
     "state": "in use",
@@ -34,14 +32,14 @@ def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dic
     return made
 
 
-def test_adoption_without_a_terminal_needs_yes(run: Run, posted: list[object]) -> None:
+def test_adoption_without_a_terminal_needs_yes(run: RunCommand, posted: list[object]) -> None:
     ended = run(*ADOPT)
     assert (ended.exit_code, posted) == (2, [])
     assert ended.stdout.splitlines() == [SHOWN]
     assert "pass --yes" in ended.stderr
 
 
-def test_adoption_sends_the_displayed_use(run: Run, posted: list[object]) -> None:
+def test_adoption_sends_the_displayed_use(run: RunCommand, posted: list[object]) -> None:
     ended = run(*ADOPT, "--yes")
     assert ended.stdout.splitlines() == [SHOWN, "adopted Gi1/0/1 of brno-sw"]
     ((path, body),) = posted
@@ -49,7 +47,7 @@ def test_adoption_sends_the_displayed_use(run: Run, posted: list[object]) -> Non
     assert body["ports"]["Gi1/0/1"]["lines"] == ["switchport access vlan 20"]
 
 
-def test_a_dry_run_adopts_nothing(run: Run, posted: list[object]) -> None:
+def test_a_dry_run_adopts_nothing(run: RunCommand, posted: list[object]) -> None:
     assert run(*ADOPT, "--dry-run").stdout.splitlines() == [SHOWN, "nothing was changed"]
     assert posted == []
 
@@ -58,19 +56,19 @@ def test_a_dry_run_adopts_nothing(run: Run, posted: list[object]) -> None:
     ("port", "words"),
     [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "is controlled by SBF already")],
 )
-def test_a_port_that_cannot_be_adopted_is_refused(run: Run, posted: list[object], port: str, words: str) -> None:
+def test_a_port_that_cannot_be_adopted_is_refused(run: RunCommand, posted: list[object], port: str, words: str) -> None:
     ended = run("element", "adopt", "brno-sw", port, "--yes")
     assert (ended.exit_code, posted) == (2, [])
     assert words in ended.stderr
 
 
-def test_a_release_prints_that_the_configuration_is_restored(run: Run, posted: list[object]) -> None:
+def test_a_release_prints_that_the_configuration_is_restored(run: RunCommand, posted: list[object]) -> None:
     ended = run("element", "release", "brno-sw", "Gi1/0/1")
     assert ended.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
     assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"], "forget": False})]
 
 
-def test_ports_are_listed_with_their_uses(run: Run, posted: list[object]) -> None:
+def test_ports_are_listed_with_their_uses(run: RunCommand, posted: list[object]) -> None:
     first = run("element", "ports", "brno-sw").stdout.splitlines()[1]
     assert first.split("  ")[0] == "Gi1/0/1"
     assert "in use" in first

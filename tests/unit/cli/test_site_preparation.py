@@ -1,12 +1,9 @@
 """``virtcloud site prepare``: printed sheets."""
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS
 
-Run = Callable[..., Result]
 PATH = "/v1/sites/brno/preparation"
 SHEETS = {
     "site": "brno",
@@ -24,7 +21,7 @@ SHEETS = {
 }
 
 
-def test_each_sheet_has_notes_lines_and_placeholders(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sheet_has_notes_lines_and_placeholders(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, f"{PATH}?platform=cisco_ios", SHEETS)
     monkeypatch.setitem(DOCUMENTS, PATH, SHEETS)
     done = run("site", "prepare", "brno", "--platform", "cisco_ios")

@@ -1,13 +1,11 @@
 """Output about provider edges, and about clusters across them."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
+from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
-Run = Callable[..., Result]
 EDGE = SWITCH | {"name": "brno-pe", "kind": "edge"}
 CIRCUIT = {"transport": "evpn", "port": "ac1", "vlan": 100, "service": 10100}
 PART = {"transport": "evpn", "service": 10107}
@@ -43,30 +41,30 @@ def _edge(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(DOCUMENTS, path, document)
 
 
-def test_the_list_shows_observed_vlans_and_circuits(run: Run) -> None:
+def test_the_list_shows_observed_vlans_and_circuits(run: RunCommand) -> None:
     rows = [line.split() for line in run("element", "list").stdout.splitlines()]
     assert [row[-3:] for row in rows[1:]] == [["never", "VLAN", "100,102"], ["never", "1", "circuit"]]
 
 
-def test_an_edge_is_shown_with_its_circuits(run: Run) -> None:
+def test_an_edge_is_shown_with_its_circuits(run: RunCommand) -> None:
     rows = [line.split() for line in run("element", "show", "brno-pe").stdout.splitlines()[3:]]
     assert rows == [["port", "VLAN", "transport", "service"], ["ac1", "100", "evpn", "10100"]]
 
 
-def test_an_edges_difference_has_a_line_per_circuit(run: Run) -> None:
+def test_an_edges_difference_has_a_line_per_circuit(run: RunCommand) -> None:
     lines = run("element", "diff", "brno-pe").stdout.splitlines()
     assert lines == ["edge brno-pe at brno, never read:", *LINES]
 
 
-def test_a_reconciliation_of_an_edge_prints_the_changes(run: Run) -> None:
+def test_a_reconciliation_of_an_edge_prints_the_changes(run: RunCommand) -> None:
     assert run("element", "reconcile", "brno-pe").stdout.splitlines() == ["edge brno-pe was read and changed:", *LINES]
 
 
-def test_the_audit_log_has_changes_of_an_edge(run: Run) -> None:
+def test_the_audit_log_has_changes_of_an_edge(run: RunCommand) -> None:
     assert run("audit").stdout.splitlines()[1:] == [f"  {line}" for line in LINES]
 
 
-def test_json_of_an_edges_difference_has_its_circuits(run: Run) -> None:
+def test_json_of_an_edges_difference_has_its_circuits(run: RunCommand) -> None:
     found = json.loads(run("element", "diff", "brno-pe", "--json").stdout)
     assert (found["edge"]["add"], found["switch"]) == ([CIRCUIT], None)
 
@@ -81,7 +79,7 @@ def test_json_of_an_edges_difference_has_its_circuits(run: Run) -> None:
     ],
 )
 def test_a_dry_run_prints_transport_and_vlan_ids(
-    run: Run, sbf: FakeSbf, kind: str, service: int | None, shown: str
+    run: RunCommand, sbf: FakeSbf, kind: str, service: int | None, shown: str
 ) -> None:
     joined = {"transport": kind, "kind": kind, "service": service}
     vlans = {"praha": 200, "brno": 100}
@@ -91,7 +89,7 @@ def test_a_dry_run_prints_transport_and_vlan_ids(
     )
 
 
-def test_a_cluster_is_shown_with_its_transport(run: Run, sbf: FakeSbf) -> None:
+def test_a_cluster_is_shown_with_its_transport(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")
     joined = {"transport": "evpn", "kind": "evpn", "service": 10100}
     sbf.clusters["demo"] = sbf.clusters["demo"].model_validate(
