@@ -66,12 +66,12 @@ def _read_line(talk: socket.socket, ends: float) -> bytes:
         _set_timeout(talk, ends)
         piece = talk.recv(CHUNK_BYTES)
         if not piece or len(read) > MAX_ANSWER_BYTES:
-            raise OSError("its answer broke off after %d bytes" % len(read))
+            raise OSError("its answer ended after %d bytes" % len(read))
         read += piece
     return bytes(read)
 
 
 def _build_error(answer: object) -> Exception:
     if not isinstance(answer, dict):
-        return AgentUnreachable("this host's agent gave no answer of its kind: %r" % (answer,))
+        return AgentUnreachable("this host's agent sent an invalid answer: %r" % (answer,))
     return AgentRefused(str(answer.get("error", "unknown")), str(answer.get("detail", "it gives no reason")))

@@ -64,7 +64,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
         os.close(reading)
         _kill_child(pid)
     if not text:
-        raise ChildError("a process for it ended early")
+        raise ChildError("its process ended without a result")
     said = json.loads(text.decode())
     if "error" in said:
         raise ChildError(said["error"])

@@ -53,7 +53,7 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
     finally:
         opened.close()
     if len(text) > MAX_ANSWER_BYTES:
-        raise ValueError("an answer of more than %d bytes" % MAX_ANSWER_BYTES)
+        raise ValueError("an answer longer than %d bytes" % MAX_ANSWER_BYTES)
     return answer.status, text
 
 

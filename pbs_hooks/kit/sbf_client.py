@@ -102,7 +102,7 @@ class HookSbfClient:
     def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
         pause = seconds_until_retry()
         if pause:
-            raise SbfUnreachable("it did not answer in time and is asked again in %d s" % (pause + 1))
+            raise SbfUnreachable("it did not answer in time; next call in %d s" % (pause + 1))
         before = self._deadline.spent
         try:
             return call_sbf(self._where, method, path, document, self._deadline)

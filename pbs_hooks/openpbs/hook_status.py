@@ -48,11 +48,11 @@ def find_host_faults(
         if one is None:
             yield host, f"SBF has no host {element_of_host(host, names)}: jobs with a cluster cannot run there"
         elif one.last_seen is None:
-            yield host, "its agent has never asked SBF: is 'virtcloud agent' installed and started there?"
+            yield host, "its agent has never called SBF: is 'virtcloud agent' installed and running there?"
         elif now - one.last_seen > AGENT_STALE_AFTER:
-            yield host, f"its agent has been silent since {one.last_seen:%Y-%m-%d %H:%M:%S} UTC: look at its log there"
+            yield host, f"its agent is stale: last call {one.last_seen:%Y-%m-%d %H:%M:%S} UTC; read its log there"
         elif one.trouble:
-            yield host, f"its agent says: {one.trouble}"
+            yield host, f"its agent reports: {one.trouble}"
 
 
 TRACKING_FILE = "server_priv/hooks/tracking.TR"
@@ -85,7 +85,7 @@ def check_installation(
     except VirtcloudError as error:
         yield HookFinding("SBF", good=False, seen=str(error))
     else:
-        yield HookFinding("SBF", good=True, seen=f"answers at {keys.get('sbf')}, and takes the hooks for a scheduler")
+        yield HookFinding("SBF", good=True, seen=f"answers at {keys.get('sbf')}, and accepts the hooks' token")
         yield from _check_hosts(server, read_hook_settings(found, MOM_HOOK), elements, now)
     yield from _check_copies(place)
     yield from check_reconciliation(reconciled, now)
@@ -95,7 +95,7 @@ def _check_hooks(found: ServerState, parts: HookSources) -> Iterator[HookFinding
     for kind, name in HOOK_NAMES.items():
         has = found.hooks.get(name)
         if has is None:
-            yield HookFinding(f"hook {name}", good=False, seen="not there: virtcloud pbs install")
+            yield HookFinding(f"hook {name}", good=False, seen="not installed: run virtcloud pbs install")
             continue
         try:
             wanted = install.build_wanted_hook(kind, parts, RequestedSettings(), found)
@@ -105,7 +105,7 @@ def _check_hooks(found: ServerState, parts: HookSources) -> Iterator[HookFinding
             continue
         for words in differs:
             yield HookFinding(
-                f"hook {name}", good=False, seen=f"{words.removeprefix(f'hook {name}: ')}: virtcloud pbs install"
+                f"hook {name}", good=False, seen=f"{words.removeprefix(f'hook {name}: ')}: run virtcloud pbs install"
             )
         state = "enabled" if has.attributes.get("enabled") == "true" else "disabled"
         yield HookFinding(
@@ -115,14 +115,14 @@ def _check_hooks(found: ServerState, parts: HookSources) -> Iterator[HookFinding
         )
     for one in RESOURCES:
         if found.resources.get(one.name) != one:
-            yield HookFinding(f"resource {one.name}", good=False, seen="not there, or not ours: virtcloud pbs install")
+            yield HookFinding(f"resource {one.name}", good=False, seen="missing or foreign: run virtcloud pbs install")
 
 
 def _format_settings(settings: str) -> str:
     try:
         return json.dumps(json.loads(settings or "{}"), sort_keys=True)
     except ValueError:
-        return "that are no JSON"
+        return "that are not JSON"
 
 
 def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
@@ -156,7 +156,7 @@ def _check_hosts(
     for host, text in wrong:
         yield HookFinding(f"host {host}", good=False, seen=text)
     yield HookFinding(
-        "hosts", good=not wrong, seen=f"{len(nodes) - len(wrong)} of {len(nodes)} are in SBF with an agent that answers"
+        "hosts", good=not wrong, seen=f"{len(nodes) - len(wrong)} of {len(nodes)} are in SBF and have a running agent"
     )
 
 
@@ -165,11 +165,11 @@ def _check_copies(place: PbsInstallation) -> Iterator[HookFinding]:
     try:
         waiting = find_hosts_without_copy(file.read_text(), MOM_HOOK)
     except OSError as error:
-        yield HookFinding("copies on hosts", good=False, seen=f"cannot be told: {file}: {error.strerror}")
+        yield HookFinding("copies on hosts", good=False, seen=f"unknown: {file}: {error.strerror}")
         return
     if waiting:
         yield HookFinding(
-            "copies on hosts", good=False, seen=f"the server has yet to send {MOM_HOOK} to {', '.join(waiting)}"
+            "copies on hosts", good=False, seen=f"the server has not yet sent {MOM_HOOK} to {', '.join(waiting)}"
         )
     else:
         yield HookFinding("copies on hosts", good=True, seen=f"the server has sent {MOM_HOOK} to every host")
@@ -185,11 +185,11 @@ def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
     report = told.report
     for one in report.alerts:
         yield HookFinding(f"alert {one.name}", good=False, seen=one.text)
-    at = f"looked at {report.at:%Y-%m-%d %H:%M:%S} UTC"
+    at = f"last round {report.at:%Y-%m-%d %H:%M:%S} UTC"
     if told.late(now):
-        yield HookFinding("reconciliation", good=False, seen=f"{at} and not since: is its 'virtcloud agent' running?")
+        yield HookFinding("reconciliation", good=False, seen=f"{at}, overdue: is its 'virtcloud agent' running?")
     elif not report.good:
-        yield HookFinding("reconciliation", good=False, seen=f"{at}, and could not: see the agent's log")
+        yield HookFinding("reconciliation", good=False, seen=f"{at} failed: read the agent's log")
     else:
         seen = f"{at}: {report.jobs} jobs, {report.clusters} clusters, {len(report.doubts)} in doubt"
         yield HookFinding("reconciliation", good=True, seen=seen)

@@ -79,7 +79,7 @@ def _parse_settings(name: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(
             f"hook {name}: expected its settings in JSON, got: {error}; look at them with "
-            f"qmgr -c 'export hook {name} application/x-config default', and import what is right"
+            f"qmgr -c 'export hook {name} application/x-config default', and import valid settings"
         ) from error
     return dict(found)
 
@@ -100,7 +100,7 @@ def check_program(place: PbsInstallation, one: InstalledHook) -> None:
     if done.returncode or not version:
         said = done.stderr.strip().splitlines()[-1:] or ["nothing"]
         raise BadInput(
-            f"hook {one.name}: expected a program that Python {version} reads, got: {said[0]}; install virtcloud anew"
+            f"hook {one.name}: expected a program that Python {version} reads, got: {said[0]}; reinstall virtcloud"
         )
 
 
@@ -115,7 +115,7 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
     if ask and (jobs := running()):
         raise Conflict(
             f"jobs run with a cluster ({', '.join(jobs[:5])}{', …' if jobs[5:] else ''}): without the hooks nothing "
-            "would remove their clusters at their end; wait until they have ended, or give --force"
+            "would remove their clusters at their end; wait until they have ended, or use --force"
         )
     return changes
 

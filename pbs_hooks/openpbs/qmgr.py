@@ -44,7 +44,9 @@ class PbsInstallation:
         for folder in ("bin", "sbin"):
             if (self.exec / folder / name).exists():
                 return self.exec / folder / name
-        raise NotFound(f"{name}: expected it in {self.exec}/bin or {self.exec}/sbin, got none; is OpenPBS whole there?")
+        raise NotFound(
+            f"{name}: expected it in {self.exec}/bin or {self.exec}/sbin, got none; is OpenPBS complete there?"
+        )
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
@@ -60,7 +62,7 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstall
     looked = ", ".join(dict.fromkeys(f"{one}/bin" for one in candidates))
     raise NotFound(
         f"qmgr: expected OpenPBS's command in {looked} or on PATH, got none; run this on the host of the PBS server, "
-        "or say in PBS_EXEC where OpenPBS is"
+        "or set PBS_EXEC to the folder of OpenPBS"
     )
 
 
@@ -176,7 +178,5 @@ def list_jobs_with_cluster(place: PbsInstallation) -> list[str]:
     """Return the ids of running jobs with a cluster. Raises NotFound, and SchedulerUnavailable if ``qselect`` fails."""
     ended = build_runner(None, COMMAND_TIMEOUT_S)((str(place.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():
-        raise SchedulerUnavailable(
-            f"{ended.complaint}: it cannot be told which jobs run with a cluster; see to the server"
-        )
+        raise SchedulerUnavailable(f"{ended.complaint}: the jobs with a cluster are unknown; check the server")
     return ended.out.split()

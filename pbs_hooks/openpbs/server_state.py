@@ -189,8 +189,8 @@ def compute_removal(resources: Sequence[PbsResource], found: ServerState) -> lis
 def _refuse_foreign(has: InstalledHook | None) -> None:
     if has is not None and not has.ours:
         raise Unsafe(
-            f"hook {has.name}: expected one that 'virtcloud pbs install' wrote, got another's; it was left alone. "
-            f"Look at it (qmgr -c 'print hook {has.name}'), and delete it if nobody needs it"
+            f"hook {has.name}: expected one that 'virtcloud pbs install' wrote, got a foreign one; left unchanged. "
+            f"Inspect it (qmgr -c 'print hook {has.name}'), and delete it if it is not needed"
         )
 
 
@@ -201,7 +201,7 @@ def _compare_resource(one: PbsResource, has: PbsResource | None) -> Iterator[Ins
     elif has != one:
         raise Unsafe(
             f"resource {one.name}: expected type={one.type}, flag={one.flags}, got type={has.type}, "
-            f"flag={has.flags or 'none'}, which is not ours; it was left alone. If nothing else uses it, delete it "
+            f"flag={has.flags or 'none'}, which is not ours; left unchanged. If nothing else uses it, delete it "
             f"(qmgr -c 'delete resource {one.name}') and install again"
         )
 

@@ -56,7 +56,7 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
     Raises BadInput for an unknown file name and for a foreign file.
     """
     if path.name not in FILTERS:
-        raise BadInput(f"{path}: expected one of the names {', '.join(FILTERS)}, by which it knows what it is")
+        raise BadInput(f"{path}: expected one of the names {', '.join(FILTERS)}, which select the filter")
     return _compare_files([(path, EVERYONE)], text, owner)
 
 
@@ -71,7 +71,7 @@ def _compare_files(places: Sequence[tuple[Path, int]], text: str, owner: int) ->
     foreign = [str(path) for path, _ in places if _is_foreign(path)]
     if foreign:
         raise BadInput(
-            f"{', '.join(foreign)}: not written by this command, and left alone. Write ours to a folder of their own "
+            f"{', '.join(foreign)}: not written by this command; left unchanged. Write ours to another folder "
             "and call each from yours (docs/how-to/torque.md), or move yours away"
         )
     return [ScriptFile(path, mode, _is_right(path, mode, text, owner)) for path, mode in places]
@@ -104,7 +104,7 @@ def _write_file(file: ScriptFile, text: str, owner: int) -> None:
             os.fchmod(opened.fileno(), file.mode)
         new.replace(file.path)
     except OSError as error:
-        hint = "this takes root" if isinstance(error, PermissionError) else "look at its folder"
+        hint = "run this as root" if isinstance(error, PermissionError) else "check its folder"
         raise BadInput(f"{file.path}: cannot be written: {error.strerror}; {hint}") from error
 
 

@@ -16,7 +16,8 @@ RAN = {"place": "scatter:excl", **SHAPE}
 NODES = "(n1:ncpus=2:mem=8388608kb)+(n2:ncpus=2:mem=8388608kb)"
 ALARM_S = 5.0
 TRIES = 20
-AWAY = "SBF cannot be asked"
+AWAY = ("SBF does not answer", "SBF cannot be asked")
+"""What the hook logs without an answer; the second text is version 0.1's."""
 
 
 @cache
@@ -41,7 +42,9 @@ class ServerHook:
         found = HookEvent(event, job, former, config=config, alarm=ALARM_S, **more)
         for _ in range(TRIES if self.patient else 1):
             outcome = run_hook(self.program or hook(), found, self.python)
-            if outcome.failure is not HookFailure.ALARM and AWAY not in f"{outcome.message} {outcome.log}":
+            if outcome.failure is not HookFailure.ALARM and not any(
+                one in f"{outcome.message} {outcome.log}" for one in AWAY
+            ):
                 break
         return outcome
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import uvicorn
 from fake_machine import FakeMounts
 from fake_machine.reconciler import FakeMachine
+from pydantic import SecretStr
 from sbf_fakes.world import FakeClock, World, three_sites
 
 from batch_scenarios.stage import HostFault
@@ -214,7 +215,7 @@ class FakeWorld:
             }
         )
         stop = StopSignal()
-        with SbfClient(self.serving.url, token=lambda: token) as sbf:
+        with SbfClient(self.serving.url, token=lambda: SecretStr(token)) as sbf:
             timing = ReconcileTiming(0.5, 0.05, 0.2)
             converger = MachineReconciler(Name(host), sbf, self.machines[host], stop, timing)
             thread = threading.Thread(target=converger.run, name=f"agent {host}")
@@ -244,7 +245,7 @@ def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
         serving.start()
         stack.callback(serving.stop)
         token = world.token(Role.OPERATOR, "operator")
-        client = stack.enter_context(SbfClient(serving.url, token=lambda: token))
+        client = stack.enter_context(SbfClient(serving.url, token=lambda: SecretStr(token)))
         made = FakeWorld(world, serving, folder, hosts, client, {host: FakeMachine() for host in hosts})
         for host in hosts:
             made.start_agent(host)

@@ -221,7 +221,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
     with stage.world.in_begin(hosts[1], fault) as happens:
         job = stage.submit(hosts=2)
         happens()
-        stage.waits(job, f"vcluster: one of {', '.join(hosts)} could not begin the job, and its log says why")
+        stage.waits(job, f"vcluster: one of {', '.join(hosts)} could not start the job; its log has the reason")
     ended = stage.ends(job)
     said = stage.batch.output(job).stdout
     assert (ended.exit_status, ended.run_version > 1, said.count("started")) == (0, True, 1)

@@ -78,7 +78,7 @@ def test_status_finds_everything_well(batch: LabPbs) -> None:
     code, told, _ = pbs(batch, "status", "--json")
     found = {one["subject"]: one for one in json.loads(told)}
     assert [one for one in found.values() if not one["good"]] == []
-    assert found["hosts"]["seen"] == "3 of 3 are in SBF with an agent that answers"
+    assert found["hosts"]["seen"] == "3 of 3 are in SBF and have a running agent"
     assert found["copies on hosts"]["seen"] == "the server has sent virtcloud_mom to every host"
     assert found["reconciliation"]["seen"].startswith("looked at ")
     assert code == 0

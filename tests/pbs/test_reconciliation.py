@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from batch_scenarios.scenarios import FOREVER
 from batch_scenarios.stage import HostFault, ScenarioStage
+from pydantic import SecretStr
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import addressing
@@ -30,7 +31,7 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
     client, host = stage.world.client, stage.world.hosts[-1]
     spec = ClusterSpec.model_validate({"owner": "alice", "hosts": [host]})
     token = client.create_token("another", Role.SCHEDULER).token
-    with SbfClient(f"unix://{batch.lab.sbf_socket}", token=lambda: token) as hook:
+    with SbfClient(f"unix://{batch.lab.sbf_socket}", token=lambda: SecretStr(token)) as hook:
         hook.put_cluster(f"999999.{server}", ClusterRequest(spec=spec, attempt=1))
     client.put_cluster(f"999998.{server}", ClusterRequest(spec=spec, attempt=1))
     stage.gone(f"999999.{server}")

@@ -57,7 +57,7 @@ class HostNetworks:
         """
         found = self._find(network)
         if found is None:
-            raise NoSuchNetwork(f"network {network} is not known: sbf requestvlan {network} makes it")
+            raise NoSuchNetwork(f"network {network} is not known: create it with sbf requestvlan {network}")
         wanted = {_member_key(network, host): host for host in hosts}
         there = [Cluster(self.client.sbf, one) for one in (found.root, *found.members) if one.key in {network, *wanted}]
         known = {one.key for one in there}
@@ -83,7 +83,7 @@ class HostNetworks:
         if found.hosts and not force:
             raise Conflict(
                 f"network {network} still has {', '.join(found.hosts)}: remove them first (sbf removehosts), "
-                "or give it up with them (sbf forcereleasevlan)"
+                "or release it with them (sbf forcereleasevlan)"
             )
         self._end([Cluster(self.client.sbf, found.root)])
 
@@ -104,7 +104,7 @@ class HostNetworks:
                 self._end(one for key in new if (one := self._there(key)) is not None)
             if isinstance(error, TimedOut):
                 raise TimedOut(
-                    f"{what} was not set up within {self.timeout:g} s, and what was new is being removed"
+                    f"{what} was not set up within {self.timeout:g} s; new parts are being removed"
                 ) from error
             raise
 

@@ -170,7 +170,7 @@ def _parse_pair(found: "re.Match[str]", place: int) -> _Pair:
     key, equals, value = found.group(1).strip(), found.group(2), found.group(3)
     word = _Pair(key, value.strip("[]") if value.startswith("[") else value, place)
     if key in RESERVED_KEYS:
-        raise RequestError("'%s' is not offered here (character %d)" % (key, place))
+        raise RequestError("'%s' is not supported here (character %d)" % (key, place))
     if key not in REQUEST_KEYS:
         raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(REQUEST_KEYS), key, place))
     if not equals or not word.value:

@@ -151,7 +151,7 @@ def _check_mapping(value: object, at: _FilePosition, keys: Tuple[str, ...]) -> D
         at.wrong("a mapping with %s" % ", ".join(keys), "nothing" if value is None else repr(value))
     for key in value:
         if key in RESERVED_KEYS:
-            raise RequestError("%s: '%s' is not offered here" % (at.file, key))
+            raise RequestError("%s: '%s' is not supported here" % (at.file, key))
         if key not in keys:
             at.wrong("one of %s" % ", ".join(keys), repr(key))
     return value

@@ -34,7 +34,7 @@ def admit_torque_job(
     """
     check_no_array(array)
     if request.spec is not None:
-        raise RequestError("spec: expected the request in one line, got a file: it does not travel with a Torque job")
+        raise RequestError("spec: expected the request in one line, got a file: Torque does not pass it to hosts")
     check_chunks(request, parse_nodes(wanted.get("nodes") or wanted.get("neednodes", "")))
     if longest_s is not None:
         check_walltime(wanted.get("walltime"), longest_s)

@@ -150,11 +150,11 @@ def _find_doubts(seen: Observation) -> Iterator[tuple[DoubtKey, str]]:
         if key not in wanted:
             yield (
                 DoubtKey(DoubtSubject.JOB, key, job.attempt or 0),
-                f"job {key} {job.description}, and there is no cluster of it",
+                f"job {key} {job.description}, and has no cluster",
             )
         elif not job.script_started and wanted[key].state is ClusterState.ACTIVE:
             why = (
-                f"job {key} {job.description}, its cluster is up, and its script does not begin: qrerun -W force {key}"
+                f"job {key} {job.description}, its cluster is up, and its script does not start: qrerun -W force {key}"
             )
             yield DoubtKey(DoubtSubject.START, key, job.attempt or 0), why
 
@@ -164,16 +164,14 @@ def _find_objection(cluster: ClusterView, job: SchedulerJob) -> str | None:
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"
     if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
-        return (
-            f"job {job.key} {job.description} as its attempt {job.attempt}, the cluster is of attempt {cluster.attempt}"
-        )
+        return f"job {job.key} {job.description} as attempt {job.attempt}, its cluster is of attempt {cluster.attempt}"
     return None
 
 
 def _alert_unreadable_jobs(seen: Observation) -> Iterator[Alert]:
     for key, job in seen.jobs.items():
         if job.phase is JobPhase.UNREADABLE:
-            yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.description}; its cluster is left alone")
+            yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.description}; its cluster is left unchanged")
 
 
 EXTEND_BELOW_S = 120

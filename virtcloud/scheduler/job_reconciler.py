@@ -184,7 +184,7 @@ class JobReconciler:
         except (Gone, NotFound) as error:
             self._log.info("cluster_gone_before", cluster=end.key, attempt=end.attempt, error=error)
         except VirtcloudError as error:
-            text = f"cluster {end.key} is to be ended, since {end.why}, and could not be: {error}"
+            text = f"cluster {end.key} must be ended, since {end.why}, and could not be: {error}"
             yield Alert(AlertName.CLUSTER_NOT_ENDED, end.key, text)
         else:
             self._journal.record_action("ended", end.key, end.attempt, end.why, self._clocks.now())

@@ -94,7 +94,7 @@ SERVING_STATES = frozenset({"Active", "Idle", "Scheduling"})
 
 def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
     """Return the phase and the description of a job's state."""
-    return states.get(state, (JobPhase.UNREADABLE, f"its state {state!r} is not one that is known here"))
+    return states.get(state, (JobPhase.UNREADABLE, f"its state {state!r} is unknown"))
 
 
 def build_server(ended: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:

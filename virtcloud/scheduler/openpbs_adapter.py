@@ -72,7 +72,7 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
     """Return a job whose environment makes the output invalid."""
-    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "what qstat says of it is not JSON")
+    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not JSON")
 
 
 def parse_nodes(ended: CommandResult) -> set[str]:
@@ -160,7 +160,7 @@ class OpenPbsScheduler:
         unsaid = [number for number in numbers if job_cluster_key(number, server) not in found]
         if unsaid:
             raise SchedulerUnavailable(
-                f"qstat said nothing of job {unsaid[0]} ({len(unsaid)} in all): it must run as root, or as a manager "
+                f"qstat omitted job {unsaid[0]} ({len(unsaid)} in all): it must run as root, or as a manager "
                 "of the server"
             )
         return found

@@ -11,7 +11,7 @@ from virtcloud.scheduler.decision import Alert, AlertName
 from virtcloud.scheduler.protocols import ClusterApi, Scheduler
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
-REMEDY = "add it to the topology, name it in [scheduler.hosts], or say in 'apart' that it takes no part"
+REMEDY = "add it to the topology, name it in [scheduler.hosts], or list it in 'apart'"
 
 
 def find_unfit_nodes(

@@ -86,8 +86,8 @@ def read_status(path: Path) -> SchedulerStatus:
             path.read_text(), extra="ignore"
         )  # a later version may have more fields
     except FileNotFoundError as error:
-        raise NotFound(f"{path} is not there: no 'virtcloud agent' with [scheduler] has run since the start") from error
+        raise NotFound(f"{path} is missing: no 'virtcloud agent' with [scheduler] has run since the boot") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise BadInput(f"{path}: not a status of this version: {error.errors()[0]['msg']}") from error
+        raise BadInput(f"{path}: not a valid status file: {error.errors()[0]['msg']}") from error

@@ -76,7 +76,7 @@ def parse_job_word(
     wanted = {one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}
     asked = find_request(wanted)
     if asked is None and "net" not in wanted:
-        return JobStatement(runs=False, words=f"{job.description}, and asked for no cluster")
+        return JobStatement(runs=False, words=f"{job.description}, and requested no cluster")
     try:
         net = wanted.get("net") if asked is None else parse_request(asked).net
         return JobStatement(
@@ -96,7 +96,7 @@ def parse_job_word(
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
     """Return a job whose text makes the output invalid."""
-    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "what qstat says of it is not XML")
+    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not XML")
 
 
 def parse_nodes(ended: CommandResult) -> set[str]:

@@ -30,7 +30,7 @@ CANCEL_TIMEOUT_S = 8.0
 """
 PAUSE_S = 0.5
 ABORT_WAIT_S = 0.0
-NOT_BEGUN = "vcluster: one of %s could not begin the job, and its log says why%s"
+NOT_BEGUN = "vcluster: one of %s could not start the job; its log has the reason%s"
 
 
 def handle_preterm(event: MomEvent) -> None:
@@ -52,10 +52,10 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
         if last:
-            event.log_job("the deletion is left to the server and the reconciliation: %s" % error)
+            event.log_job("the server hook or reconciliation will end the cluster: %s" % error)
         return last
     except AgentRefused as error:
-        event.log_job("nothing is cancelled: %s" % error)
+        event.log_job("not cancelled: %s" % error)
     return True
 
 
@@ -77,10 +77,10 @@ def _remove(event: MomEvent, wait: float) -> None:
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:
-        event.log_job("what is left is the server's and the reconciliation's to remove: %s" % error)
+        event.log_job("the server hook or reconciliation will end the cluster: %s" % error)
         return
     if wait and not answer.get("gone", True):
-        event.log_job("not all is gone yet: %s" % "; ".join(answer.get("missing") or []))
+        event.log_job("not removed completely yet: %s" % "; ".join(answer.get("missing") or []))
 
 
 def handle_host_startup(event: MomEvent) -> None:

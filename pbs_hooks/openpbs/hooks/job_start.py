@@ -27,7 +27,7 @@ def wait_for_network(event: MomEvent) -> None:
             waiting.request_state()
     except KeyboardInterrupt:
         # PBS's alarm. A MoM kills the hook at the same moment; other callers may leave time for a message.
-        raise PassingFault("the hook's alarm rang while the network was being made: %s" % waiting.missing) from None
+        raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 
 class _NetworkWait:
@@ -38,7 +38,7 @@ class _NetworkWait:
         self._began = event.clock()
         self._heard = self._began
         self._up = False
-        self.missing = "nothing is known of it yet"
+        self.missing = "its state is unknown"
 
     def is_over(self) -> bool:
         """Return whether the network is up; raise PassingFault when the time is over."""
@@ -52,16 +52,16 @@ class _NetworkWait:
         if answer is None:
             time.sleep(min(PAUSE_S, max(0.0, self._left())))
             return
-        state, reason = answer.get("state"), str(answer.get("reason") or "no reason is given")
+        state, reason = answer.get("state"), str(answer.get("reason") or "no reason given")
         if state == "up":
             self._up = True
             self._event.log_job("the network is up after %d s" % (self._event.clock() - self._began))
         elif state == "cancelled":
             raise UnwantedJob(reason)
         elif state == "waiting":
-            self._note("; ".join(answer.get("missing") or []) or "nothing is said to be missing")
+            self._note("; ".join(answer.get("missing") or []) or "the agent does not say what is missing")
         else:
-            raise PassingFault("the network could not be made: %s" % reason)
+            raise PassingFault("the network could not be set up: %s" % reason)
 
     def _answer(self) -> Optional[Dict[str, Any]]:
         try:
@@ -85,7 +85,7 @@ class _NetworkWait:
         """Log what is missing, if it changed."""
         if missing != self.missing:
             self.missing = missing
-            self._event.log_job("waits for the network: " + missing)
+            self._event.log_job("waiting for the network: " + missing)
 
 
 BEGIN_TIMEOUT_S = 2.0
@@ -166,4 +166,4 @@ def _withdraw(event: MomEvent) -> None:
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)
     except (AgentUnreachable, AgentRefused) as error:
-        event.log_job("%s could not be taken back here: %s" % (event.run.cluster, error))
+        event.log_job("%s could not be withdrawn here: %s" % (event.run.cluster, error))

@@ -49,15 +49,15 @@ def _append_as(user: str, path: str, text: str) -> None:
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise ChildError("%s is no regular file" % path)
+            raise ChildError("%s is not a regular file" % path)
         os.write(number, text.encode())
     finally:
         os.close(number)
 
 
 MomHandler = Callable[[MomEvent], None]
-UNEXPECTED_ERROR = "a fault in the hook on this host"
-MISCONFIGURED = "the hook is not set up right on this host"
+UNEXPECTED_ERROR = "an internal error of the hook on this host"
+MISCONFIGURED = "the hook's settings are invalid on this host"
 
 
 def start_handlers(pbs: Any) -> Dict[int, MomHandler]:
@@ -145,4 +145,4 @@ def _write_to_owner(event: MomEvent, run: HostRun, message: str) -> None:
     try:
         append_line(str(path), run.user, message)
     except ChildError as error:
-        event.log_job("its owner could not be told: %s" % error)
+        event.log_job("the message to its owner could not be written: %s" % error)

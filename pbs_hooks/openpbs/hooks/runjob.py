@@ -86,10 +86,10 @@ def end_attempt(event: ServerHookEvent, number: int) -> None:
     try:
         answer = event.sbf.end(cluster_key(job), number, str(job.euser))
     except SbfUnreachable as error:
-        event.log("%s is left to the reconciliation to end: SBF cannot be asked: %s" % (name, error))
+        event.log("%s will be ended by reconciliation: SBF does not answer: %s" % (name, error))
         return
     if not answer.ok and answer.status not in NOTHING_TO_END:
-        event.alert("%s is left to the reconciliation to end: %s" % (name, answer.detail))
+        event.alert("%s will be ended by reconciliation: %s" % (name, answer.detail))
 
 
 class ClusterOrder(NamedTuple):
@@ -150,7 +150,7 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     kept = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, kept)
     if request.spec is not None and kept is None:
-        raise RequestError("spec: %s was not read when the job came in; submit it again" % request.spec)
+        raise RequestError("spec: %s was not read at submission; submit the job again" % request.spec)
     admit_pbs_job(request, read_job_shape(event.job), event.settings.longest_walltime)
     return request
 

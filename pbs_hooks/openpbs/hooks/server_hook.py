@@ -15,8 +15,8 @@ from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent
 from pbs_hooks.openpbs.hooks.submission import modifyjob, queuejob
 from virtcloud.jobs.request_values import RequestError
 
-UNEXPECTED_ERROR = "vcluster: a fault in the hook; tell the administrators of the batch system"
-MISCONFIGURED = "vcluster: the hook is not set up right; tell the administrators of the batch system"
+UNEXPECTED_ERROR = "vcluster: internal error of the hook; inform the administrators of the batch system"
+MISCONFIGURED = "vcluster: the hook's settings are invalid; inform the administrators of the batch system"
 RETRY_S = 120
 
 

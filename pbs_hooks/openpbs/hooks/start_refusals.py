@@ -56,9 +56,7 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
 
 def refuse_unreachable(why: str, retry_after: int) -> StartRefusal:
     """Return the refusal for an SBF that did not answer."""
-    return StartRefusal(
-        "vcluster: SBF cannot be asked for the network (%s)%s" % (why, RETRY_SUFFIX), retry_after, alert=True
-    )
+    return StartRefusal("vcluster: SBF does not answer (%s)%s" % (why, RETRY_SUFFIX), retry_after, alert=True)
 
 
 def _refuse_unlinked_host(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> StartRefusal:
@@ -113,7 +111,7 @@ def format_not_shared(net: str, user: str) -> str:
 
 
 def _refuse_malformed(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
-    return StartRefusal("vcluster: SBF cannot make such a network: %s" % answer.detail, hold="s", alert=True)
+    return StartRefusal("vcluster: SBF cannot create this network: %s" % answer.detail, hold="s", alert=True)
 
 
 def _refuse_unexpected(answer: SbfAnswer, _asked: RefusalContext, retry_after: int) -> StartRefusal:

@@ -119,7 +119,9 @@ def _check_caller(event: ServerHookEvent, user: str) -> None:
     PBS calls the hook before it checks whether the caller may alter another user's job or be that user from that host.
     """
     if event.requestor != user:
-        raise RequestError("spec: expected %s, whose file it is, got %s" % (user, event.requestor))
+        raise RequestError(
+            "spec: expected a call by %s, the owner of the file, got one by %s" % (user, event.requestor)
+        )
     if not event.from_here:
         raise RequestError(
             "spec: expected a call from the server's host, or flatuid set on the server, got one from %s"
@@ -131,7 +133,7 @@ def _check_user(user: str) -> None:
     try:
         OWNERS.read(user)
     except ValueError:
-        raise RequestError("expected a user whose name SBF can keep, got %r" % user) from None
+        raise RequestError("expected a user name that SBF accepts, got %r" % user) from None
 
 
 def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner) -> None:
@@ -142,10 +144,10 @@ def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner)
     try:
         answer = event.sbf.network(name)
     except SbfUnreachable as error:
-        event.log("network %s is looked up when the job runs: SBF cannot be asked: %s" % (name, error))
+        event.log("network %s is checked when the job starts: SBF does not answer: %s" % (name, error))
         return
     if not answer.ok or not isinstance(answer.document, list):
-        event.log("network %s is looked up when the job runs: %s" % (name, answer.detail))
+        event.log("network %s is checked when the job starts: %s" % (name, answer.detail))
     elif request.net is None:
         _check_free(name, answer.document, whose.key)
     else:

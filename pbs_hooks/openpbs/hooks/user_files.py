@@ -34,7 +34,7 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
             lambda: _run_as_user(user, lambda: _find_unreadable_images(folder, images)), Deadline(READ_TIMEOUT_S)
         )
     except ChildError as error:
-        raise RequestError("images cannot be looked up for %s: %s; try again" % (user, error)) from None
+        raise RequestError("images cannot be checked for %s: %s; try again" % (user, error)) from None
     for name in missing:
         raise RequestError("image '%s' not found; see 'virtcloud image list'" % name)
     for name in closed:
@@ -48,7 +48,7 @@ def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
     except KeyError:
         raise ChildError("the batch system's server does not know the user %s" % name) from None
     if found.pw_uid == 0:
-        raise ChildError("it is not read for root")
+        raise ChildError("files are not read for root")
     become_user(found)
     if (os.getuid(), os.geteuid()) != (found.pw_uid, found.pw_uid):
         raise ChildError("the server cannot read it as %s" % name)
@@ -77,7 +77,7 @@ def _dump_json(document: Any) -> str:
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
         kept += part
         if len(kept) > MAX_JSON_BYTES:
-            raise ChildError("more than %d bytes, written out" % MAX_JSON_BYTES)
+            raise ChildError("more than %d bytes after expansion" % MAX_JSON_BYTES)
     return kept
 
 
@@ -86,7 +86,7 @@ def _read_regular_file(path: str) -> str:
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise ChildError("no regular file")
+            raise ChildError("not a regular file")
         with os.fdopen(number, "rb") as file:
             read = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -96,7 +96,7 @@ def _read_regular_file(path: str) -> str:
     try:
         return read.decode()
     except UnicodeDecodeError:
-        raise ChildError("no text in UTF-8") from None
+        raise ChildError("not UTF-8 text") from None
 
 
 def _parse_yaml(text: str) -> Any:

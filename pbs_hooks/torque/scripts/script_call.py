@@ -80,7 +80,7 @@ class ScriptCall(NamedTuple):
 def check_job_id(call: ScriptCall) -> None:
     """Raise ScriptExit for an invalid job id."""
     if JOB_ID.fullmatch(call.job) is None:
-        raise ScriptExit(EXIT_ABORT, "expected the id of a job as first argument, got %r" % call.job)
+        raise ScriptExit(EXIT_ABORT, "expected a job id as first argument, got %r" % call.job)
 
 
 def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ScriptCall:

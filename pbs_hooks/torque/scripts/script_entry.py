@@ -57,7 +57,9 @@ def main(script: str, arguments: List[str], environment: Mapping[str, str], sett
         return _report_exit(EXIT_REQUEUE, "vcluster: %s" % requeue(error))
     except Exception as error:  # noqa: BLE001 - any unexpected error: Torque should retry, and administrators read the traceback
         syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_ERR, traceback.format_exc())
-        return _report_exit(EXIT_REQUEUE, "vcluster: a fault in %s: %r; it is in the host's log" % (script, error))
+        return _report_exit(
+            EXIT_REQUEUE, "vcluster: internal error in %s: %r; the host's log has details" % (script, error)
+        )
     return EXIT_RUN
 
 

@@ -37,7 +37,7 @@ def filter_submission(
     submission = parse_submission(arguments, script)
     other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
     if other and any(REQUEST_MARK in text for text in (script, *arguments)):
-        raise RequestError("leave out -C and %s: the request travels in a line that begins with #PBS" % PREFIX_VARIABLE)
+        raise RequestError("omit -C and %s: the request is passed in a line that begins with #PBS" % PREFIX_VARIABLE)
     request = find_request(submission.resources)
     if request is None:
         return script
@@ -52,9 +52,9 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
     )
     carrier = resources.get(CARRIER_RESOURCE)
     if carrier is not None and not carrier.startswith(REQUEST_MARK):
-        raise RequestError("%s: expected none, since the request travels in it, got %r" % (CARRIER_RESOURCE, carrier))
+        raise RequestError("%s: expected none, since it carries the request, got %r" % (CARRIER_RESOURCE, carrier))
     if len(request) > MAX_REQUEST_CHARACTERS:
-        text = "expected at most %d characters, which is what travels with a Torque job, got %d"
+        text = "expected at most %d characters, the limit of a Torque job, got %d"
         raise RequestError(text % (MAX_REQUEST_CHARACTERS, len(request)))
 
 

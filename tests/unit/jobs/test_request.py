@@ -83,7 +83,7 @@ def test_a_file_may_say_it_all() -> None:
         ),
         ("image=a:image=b", "vcluster: image: expected the key once, got it twice (character 9)"),
         ("image=a:guests", "vcluster: guests: expected a value, got none (character 9)"),
-        ("image=a:publish=yes", "vcluster: 'publish' is not offered here (character 9)"),
+        ("image=a:publish=yes", "vcluster: 'publish' is not supported here (character 9)"),
         (
             "image=a:colour=red",
             "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got 'colour' (",

@@ -128,7 +128,7 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
             "hosts.1: 2 guests want 5gb, its chunk has 4gb",
         ),
         ({"hosts": [{"guests": [{"image": "a", "mem": "8gb"}]}]}, "hosts.0: guest wants 8gb, its chunk has 4gb"),
-        ({"hosts": [{"guests": [{"image": "a", "publish": "yes"}]}]}, "'publish' is not offered here"),
+        ({"hosts": [{"guests": [{"image": "a", "publish": "yes"}]}]}, "'publish' is not supported here"),
         ({"hosts": [{"guests": [{}]}]}, "hosts.0.guests.0.image: expected the name of an image (see 'virtcloud image"),
     ],
 )

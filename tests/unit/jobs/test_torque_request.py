@@ -72,7 +72,7 @@ def test_a_comma_in_brackets_parts_nothing() -> None:
 
 def test_a_request_file_is_rejected() -> None:
     assert refusal("spec=/home/alice/c.yaml", "nodes=1,walltime=1:00") == (
-        "vcluster: spec: expected the request in one line, got a file: it does not travel with a Torque job"
+        "vcluster: spec: expected the request in one line, got a file: Torque does not pass it to hosts"
     )
 
 

@@ -83,7 +83,7 @@ def test_a_cluster_whose_job_was_not_spoken_of_is_kept() -> None:
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
     one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
     assert after([(0, one), (100, one)]).ends == (
-        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as its attempt 3, the cluster is of attempt 2", "alice"),
+        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, its cluster is of attempt 2", "alice"),
     )
 
 
@@ -112,7 +112,7 @@ def test_the_grace_period_is_longer_without_any_job() -> None:
 def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> None:
     one = seen(left, job(12, description="runs"))
     assert [(alert.name, alert.text) for alert in after([(0, one), (100, one)]).alerts] == [
-        (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and there is no cluster of it")
+        (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and has no cluster")
     ]
 
 
@@ -121,7 +121,7 @@ def test_a_script_that_never_starts_raises_an_alert() -> None:
     one = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
     assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
     (alert,) = after([(0, one), (900, one)]).alerts
-    words = "job 12.pbssrv runs, its cluster is up, and its script does not begin: qrerun -W force 12.pbssrv"
+    words = "job 12.pbssrv runs, its cluster is up, and its script does not start: qrerun -W force 12.pbssrv"
     assert (alert.name, alert.text) == (AlertName.JOB_NOT_BEGUN, words)
 
 
@@ -139,7 +139,7 @@ def test_a_job_that_needs_no_cluster_raises_no_alert(other: SchedulerJob) -> Non
 def test_an_unreadable_job_raises_an_alert_at_once() -> None:
     one = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, description="it is not JSON"))
     assert [(alert.name, alert.text) for alert in after([(0, one)]).alerts] == [
-        (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left alone")
+        (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left unchanged")
     ]
 
 

@@ -59,7 +59,7 @@ def test_the_owner_is_whom_the_job_runs_as() -> None:
     [
         ("Q", VCLUSTER, "is queued"),
         ("C", VCLUSTER, "has finished"),
-        ("R", "<nodect>1</nodect>", "runs, and asked for no cluster"),
+        ("R", "<nodect>1</nodect>", "runs, and requested no cluster"),
         ("R", "<net>No Name</net>", "runs, and cannot have a cluster: expected a cluster key"),
     ],
 )

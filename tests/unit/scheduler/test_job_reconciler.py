@@ -120,7 +120,7 @@ def test_what_sbf_refuses_is_told_and_tried_again(place: Place) -> None:
         (
             AlertName.CLUSTER_NOT_ENDED,
             "2.pbssrv",
-            "cluster 2.pbssrv is to be ended, since job 2.pbssrv is gone, and could not be: SBF does not answer",
+            "cluster 2.pbssrv must be ended, since job 2.pbssrv is gone, and could not be: SBF does not answer",
         )
     ]
     place.sbf.refusing = None

@@ -81,7 +81,7 @@ def test_missing_jobs_are_parsed_beside_the_others() -> None:
 
 def test_an_omitted_job_makes_the_answer_incomplete() -> None:
     commands = FakeCommands({"qselect": (0, "", ""), "qstat -f": (0, NOTHING, "")})
-    with pytest.raises(SchedulerUnavailable, match=r"qstat said nothing of job 7 \(1 in all\): it must run as root"):
+    with pytest.raises(SchedulerUnavailable, match=r"qstat omitted job 7 \(1 in all\): it must run as root"):
         OpenPbsScheduler(commands).jobs(SERVER, {"7"})
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 from real_sbf import running_sbf
 
 from virtcloud.client.sbf import SbfClient
@@ -55,7 +56,7 @@ def sbf(address: str) -> Iterator[SbfClient]:
         client.put_topology(TOPOLOGY)
         client.put_pool("brno", Pool(vlans=VlanSet.parse("100-109")))
         token = client.create_token("pbssrv", "scheduler").token
-        with SbfClient(address, token=lambda: token) as hook:
+        with SbfClient(address, token=lambda: SecretStr(token)) as hook:
             for key in ("1.pbssrv", "2.pbssrv", "2.other"):
                 hook.put_cluster(key, ClusterRequest(spec=SPEC, attempt=1))
         client.put_cluster("99.pbssrv", ClusterRequest(spec=SPEC))
@@ -171,7 +172,7 @@ def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: 
     argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(tmp_path / "agent.toml")]
     with (
         subprocess.Popen(argv, stderr=subprocess.DEVNULL, env=os.environ) as agent,  # noqa: S603
-        SbfClient(address, token=lambda: token) as host,
+        SbfClient(address, token=lambda: SecretStr(token)) as host,
     ):
         try:
             await_cluster(host, "7.torque", SPEC)

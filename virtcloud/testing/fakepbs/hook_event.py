@@ -69,7 +69,7 @@ class HookEvent:
     def __post_init__(self) -> None:
         """Check the kind and its jobs."""
         if self.kind not in PARAMETERS:
-            known = "no event of PBS" if self.kind not in EVENTS else "not an event that can be tried"
+            known = "no event of PBS" if self.kind not in EVENTS else "not a supported event"
             raise ValueError(f"event {self.kind}: {known}; expected one of {', '.join(PARAMETERS)}")
         for name in ("job", "job_o"):
             if name in PARAMETERS[self.kind] and getattr(self, name) is None:

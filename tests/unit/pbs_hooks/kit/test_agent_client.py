@@ -70,8 +70,8 @@ def test_an_answer_that_drips_does_not_stretch_the_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ([], "broke off after 0 bytes"),
-        ([b'{"ok": '], "broke off after 7 bytes"),
+        ([], "ended after 0 bytes"),
+        ([b'{"ok": '], "ended after 7 bytes"),
         ([b"hello\n"], "Expecting value"),
         ([b"[1]\n"], "gave no answer of its kind: [1]"),
     ],

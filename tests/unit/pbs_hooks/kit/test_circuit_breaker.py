@@ -54,7 +54,7 @@ def ask(url: str, pause: float = 60) -> str:
 
 def test_after_a_wait_it_is_not_asked_for_a_while(silent: socket.socket) -> None:
     assert ask(address(silent)) == "it did not answer in time"
-    assert re.fullmatch(r"it did not answer in time and is asked again in \d\d s", ask(address(silent)))
+    assert re.fullmatch(r"it did not answer in time; next call in \d\d s", ask(address(silent)))
     assert calls(silent) == 1
 
 

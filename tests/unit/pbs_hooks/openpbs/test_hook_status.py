@@ -54,7 +54,7 @@ def test_each_host_says_what_is_wrong_with_it() -> None:
     ]
     assert list(hook_status.find_host_faults(["n1", "n2", "n3", "n4", "n5"], {}, elements, NOW)) == [
         ("n2", "SBF has no host n2: jobs with a cluster cannot run there"),
-        ("n3", "its agent has never asked SBF: is 'virtcloud agent' installed and started there?"),
-        ("n4", "its agent has been silent since 2025-12-31 23:56:00 UTC: look at its log there"),
-        ("n5", "its agent says: no space left"),
+        ("n3", "its agent has never called SBF: is 'virtcloud agent' installed and running there?"),
+        ("n4", "its agent is stale: last call 2025-12-31 23:56:00 UTC; read its log there"),
+        ("n5", "its agent reports: no space left"),
     ]

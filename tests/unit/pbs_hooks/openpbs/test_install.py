@@ -255,7 +255,7 @@ def test_jobs_with_a_cluster_are_those_that_qselect_names(place: PbsInstallation
 @pytest.mark.parametrize("script", ["exit 1", "echo 'qselect: cannot connect to server s (errno=111)' >&2; exit 111"])
 def test_a_failed_list_of_jobs_stops_the_removal(place: PbsInstallation, script: str) -> None:
     """Their clusters would be left to nobody."""
-    with pytest.raises(SchedulerUnavailable, match="it cannot be told which jobs run with a cluster"):
+    with pytest.raises(SchedulerUnavailable, match="the jobs with a cluster are unknown"):
         list_jobs_with_cluster(with_script(place, "qselect", script))
 
 

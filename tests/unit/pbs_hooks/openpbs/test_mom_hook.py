@@ -95,7 +95,7 @@ def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -
     """What it leaves with the job the first host may outdo. That one hears of the refusal as an abortion."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
-    text = "vcluster: one of n1%2C n2 could not begin the job%2C and its log says why"
+    text = "vcluster: one of n1%2C n2 could not start the job; its log has the reason"
     assert reason(hook("execjob_abort", tmp_path)) == f"3 {text}{AGAIN}"
 
 
@@ -142,8 +142,8 @@ def test_the_barrier_says_what_is_missing_whenever_that_changes(tmp_path: Path, 
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
     assert said(outcome)[:-1] == [
-        "vcluster: waits for the network: host n2 at brno has not confirmed; guest g2 does not answer at 10.0.0.3",
-        "vcluster: waits for the network: guest g2 does not answer at 10.0.0.3",
+        "vcluster: waiting for the network: host n2 at brno has not confirmed; guest g2 does not answer at 10.0.0.3",
+        "vcluster: waiting for the network: guest g2 does not answer at 10.0.0.3",
     ]
 
 
@@ -162,7 +162,7 @@ def test_patience_ends_with_what_is_missing(tmp_path: Path, agent: FakeAgent) ->
 def test_a_network_that_cannot_be_made_sends_the_job_back(tmp_path: Path, agent: FakeAgent, state: str) -> None:
     agent.say(state, reason="switch sw3 said no, twice")
     outcome = hook("execjob_prologue", tmp_path)
-    assert outcome.message == "vcluster: the network could not be made: switch sw3 said no, twice" + AGAIN
+    assert outcome.message == "vcluster: the network could not be set up: switch sw3 said no, twice" + AGAIN
     assert reason(outcome) == "3 " + outcome.message.replace(",", "%2C")
     assert not outcome.delete
 
@@ -195,7 +195,7 @@ def test_a_run_unknown_to_the_agent_is_requeued(tmp_path: Path, agent: FakeAgent
 def test_the_alarm_still_says_why(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     outcome = hook("execjob_prologue", tmp_path, alarm=2.0)
-    words = "vcluster: the hook's alarm rang while the network was being made: guest g2 does not answer at 10.0.0.3"
+    words = "vcluster: the hook's alarm expired while the network was set up: guest g2 does not answer at 10.0.0.3"
     assert (outcome.accepted, outcome.message) == (False, words + AGAIN)
     assert len(agent.asked("remove")) == 1
 
@@ -328,14 +328,17 @@ def test_a_surprise_holds_the_job_and_leaves_a_traceback(tmp_path: Path, agent: 
     agent.facts = None  # type: ignore[assignment]
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.changed["Hold_Types"]) == (False, True, "s")
-    assert outcome.message == "vcluster: a fault in the hook on this host; the job is held for the administrators"
+    assert (
+        outcome.message
+        == "vcluster: an internal error of the hook on this host; the job is held for the administrators"
+    )
     assert any("Traceback" in text for _, text in outcome.log)
 
 
 def test_wrong_settings_keep_jobs_from_starting_and_are_named(tmp_path: Path) -> None:
     """Each by its name, in the host's log."""
     outcome = hook("execjob_begin", tmp_path, {"sokcet": "/x", "patience": 900})
-    assert outcome.message == "vcluster: the hook is not set up right on this host" + AGAIN
+    assert outcome.message == "vcluster: the hook's settings are invalid on this host" + AGAIN
     assert next(text for _, text in outcome.log).splitlines() == [
         "vcluster: the hook's settings: expected one of socket, patience, removal, hosts, got 'sokcet'",
         "the hook's setting patience: expected seconds from 1 to 570, below the hook's alarm, got 900",

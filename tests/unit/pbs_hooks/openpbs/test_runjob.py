@@ -136,7 +136,7 @@ def test_a_file_is_that_of_the_submission(server_hook: ServerHook, sbf: Scripted
         (problem(429, "too-many-requests", "60 a minute"), "vcluster: 60 a minute" + AGAIN, 5, None),
         (
             problem(503, "database-unavailable", "its database is away"),
-            "vcluster: SBF cannot be asked for the network (its database is away)" + AGAIN,
+            "vcluster: SBF does not answer (its database is away)" + AGAIN,
             120,
             None,
         ),
@@ -258,7 +258,7 @@ def test_an_unfitting_request_holds_the_job_for_its_user(server_hook: ServerHook
     [
         ("image=a", {"place": "free"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
         ("image=a", {"walltime": "200:00:00"}, "vcluster: a walltime is required, at most 168:00:00"),
-        ("spec=/x", {}, "vcluster: spec: /x was not read when the job came in; submit it again"),
+        ("spec=/x", {}, "vcluster: spec: /x was not read at submission; submit the job again"),
     ],
 )
 def test_an_unchecked_request_holds_the_job_for_its_user(
@@ -279,7 +279,7 @@ def test_one_of_an_array_is_left_to_its_host(server_hook: ServerHook, sbf: Scrip
 def test_a_surprise_keeps_the_job_held(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [{"no": "key"}]))
     found = server_hook.start("image=debian12:net=mine")
-    assert found.message == "vcluster: a fault in the hook; tell the administrators of the batch system"
+    assert found.message == "vcluster: internal error of the hook; inform the administrators of the batch system"
     assert found.changed == {"Hold_Types": "s"}
     assert "KeyError" in logged(found)
 
@@ -309,8 +309,8 @@ def test_with_sbf_away_the_end_is_left_to_the_reconciliation(server_hook: Server
     found = server_hook.end()
     assert found.accepted
     assert logged(found) == (
-        "vcluster: cluster 12.pbssrv, attempt 1 is left to the reconciliation to end: "
-        "SBF cannot be asked: Connection refused"
+        "vcluster: cluster 12.pbssrv, attempt 1 will be ended by reconciliation: "
+        "SBF does not answer: Connection refused"
     )
 
 

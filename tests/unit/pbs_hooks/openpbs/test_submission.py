@@ -39,7 +39,7 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
     [
         ("image=a:guests=x", {}, "vcluster: guests: expected a number from 1 to 64, got 'x' (character 9)"),
         ("image=a:name=Mine", {}, "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
-        ("image=a:publish=yes", {}, "vcluster: 'publish' is not offered here (character 9)"),
+        ("image=a:publish=yes", {}, "vcluster: 'publish' is not supported here (character 9)"),
         ("image=a", {"select": ""}, "vcluster: use -l select=N:ncpus=…"),
         ("image=a", {"select": "", "nodes": "2:ppn=1"}, "vcluster: use -l select=N:ncpus=…"),
         ("image=a", {"place": "pack"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
@@ -108,21 +108,21 @@ def test_without_sbf_a_job_is_accepted_on_its_syntax(server_hook: ServerHook) ->
     found = server_hook.submit("image=a:name=mine")
     assert found.accepted
     assert logged(found) == (
-        "vcluster: network mine is looked up when the job runs: SBF cannot be asked: Connection refused"
+        "vcluster: network mine is checked when the job starts: SBF does not answer: Connection refused"
     )
 
 
 def test_settings_that_are_wrong_are_told_to_the_administrators(server_hook: ServerHook) -> None:
     server_hook.settings["colour"] = "red"
     found = server_hook.submit("image=a")
-    assert found.message == "vcluster: the hook is not set up right; tell the administrators of the batch system"
+    assert found.message == "vcluster: the hook's settings are invalid; inform the administrators of the batch system"
     assert "got 'colour'" in logged(found)
 
 
 def test_a_surprise_is_told_to_the_administrators_with_a_traceback(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [{"no": "key"}]))
     found = server_hook.submit("image=a:name=mine")
-    assert found.message == "vcluster: a fault in the hook; tell the administrators of the batch system"
+    assert found.message == "vcluster: internal error of the hook; inform the administrators of the batch system"
     assert "in _check_free" in logged(found)
     assert "KeyError" in logged(found)
 
@@ -184,10 +184,10 @@ def test_a_file_of_another_user_is_not_read(server_hook: ServerHook, home: Path)
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
-        (os.mkfifo, "no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+        (os.mkfifo, "not a regular file"),
         (lambda path: path.write_bytes(b"#" * 70000), "more than 65536 bytes"),
-        (lambda path: path.write_bytes(b"\xff"), "no text in UTF-8"),
+        (lambda path: path.write_bytes(b"\xff"), "not UTF-8 text"),
         (lambda path: path.write_text("a: [1,"), "line 1, column 7: expected the node content, but found"),
         (lambda path: path.write_text("&a [*a]"), "line 1, column 1: found unconstructable recursive node"),
         (lambda path: path.write_text("[" * 5000), "nested too deep"),
@@ -213,7 +213,8 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
     (home / "c.yaml").write_text("{}")
     found = server_hook.submit(f"spec={home}/c.yaml", user="root")
     assert (
-        found.message == f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: it is not read for root"
+        found.message
+        == f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: files are not read for root"
     )
 
 
@@ -234,7 +235,7 @@ def test_a_file_is_not_read_for_another_caller(server_hook: ServerHook, home: Pa
     before = HookJob("12.pbssrv", {"euser": NOBODY, "job_state": "Q"}, {**SHAPE, "vcluster": "image=a"})
     change = HookJob("12.pbssrv", {}, {"vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("modifyjob", change, before, requestor="alice")
-    assert found.message == "vcluster: spec: expected nobody, whose file it is, got alice"
+    assert found.message == "vcluster: spec: expected a call by nobody, the owner of the file, got one by alice"
 
 
 @as_root
@@ -242,7 +243,7 @@ def test_no_file_is_read_for_a_job_from_elsewhere(server_hook: ServerHook, home:
     (home / "c.yaml").write_text("password")
     attributes = {"Job_Owner": "nobody@elsewhere"}
     found = server_hook.submit(f"spec={home}/c.yaml", user="alice", attributes=attributes)
-    assert found.message == "vcluster: spec: expected nobody, whose file it is, got alice"
+    assert found.message == "vcluster: spec: expected a call by nobody, the owner of the file, got one by alice"
 
 
 def test_a_moved_job_keeps_the_content_of_its_file(server_hook: ServerHook) -> None:

@@ -61,7 +61,7 @@ def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None
     bench.settings(socket=NOT_THERE, sbf="http://127.0.0.1:1")
     ran = bench.run("epilogue")
     assert ran.code == 2
-    assert ran.stderr.endswith("its cluster ends with its lease\n")
+    assert ran.stderr.endswith("its cluster will end with its lease\n")
 
 
 def test_a_sister_whose_agent_is_away_says_so(bench: TorqueHost) -> None:
@@ -92,7 +92,7 @@ def test_where_sbf_refuses_to_end_it_that_is_said(bench: TorqueHost) -> None:
     bench.sbf_says = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
     ran = bench.run("epilogue")
     assert ran.code == 2
-    assert "job-starter@n9 has no part in cluster 7.torque; its cluster ends with its lease\n" in ran.stderr
+    assert "job-starter@n9 has no part in cluster 7.torque; its cluster will end with its lease\n" in ran.stderr
 
 
 def test_where_sbf_never_heard_of_it_all_is_well(bench: TorqueHost) -> None:

@@ -124,7 +124,7 @@ def test_a_folder_that_is_there_keeps_its_mode(bench: TorqueHost) -> None:
         ("nodes=2,other=vcluster=image=a", "vcluster: a walltime is required, at most 168:00:00"),
         (
             "nodes=2,walltime=1:0:0,vcluster=image=a:publish=yes",
-            "vcluster: 'publish' is not offered here (character 9)",
+            "vcluster: 'publish' is not supported here (character 9)",
         ),
         ("nodes=2,net=private", "vcluster: a walltime is required, at most 168:00:00"),
     ],

@@ -61,7 +61,7 @@ def test_what_is_no_text_any_more_is_put_right(written: Path, text: str) -> None
 def test_a_foreign_script_stops_the_installation(tmp_path: Path, text: str) -> None:
     theirs = tmp_path / "epilogue"
     theirs.write_text("#!/bin/sh\nlogger done\n")
-    with pytest.raises(BadInput, match="epilogue: not written by this command, and left alone"):
+    with pytest.raises(BadInput, match="epilogue: not written by this command; left unchanged"):
         plan_scripts(tmp_path, text, OWNER)
     assert list(tmp_path.iterdir()) == [theirs]
 

@@ -53,7 +53,7 @@ def test_running_it_twice_is_running_it_once() -> None:
             ("-l", "vcluster=guests=2"),
             "vcluster: image: expected the name of an image, got none; see 'virtcloud image list'",
         ),
-        (("-l", "vcluster=image=a:access=vpn"), "vcluster: 'access' is not offered here (character 9)"),
+        (("-l", "vcluster=image=a:access=vpn"), "vcluster: 'access' is not supported here (character 9)"),
         (("-l", "vcluster=image=a", "-t", "1-4"), "vcluster: job arrays are not supported"),
         (("-l", "vcluster=image=a:ncpus=8"), "vcluster: guest wants ncpus=8, its chunk has ncpus=4"),
         (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
