@@ -36,7 +36,7 @@ TIMING = {"connect_timeout": 1, "read_timeout": 1, "retry_first": 0.05, "retry_m
 class AnsweringGuests:
     """Every guest answers at once."""
 
-    def ask(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
+    def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
         """Give all."""
         return addresses
 

@@ -41,7 +41,7 @@ def test_a_network_that_misses_its_deadline_is_removed(sbf: FakeSbf) -> None:
     sbf.stuck = True
     ran = verb(sbf, "requestvlan", "mine", "--timeout", "1s")
     assert ran.exit_code == 1
-    assert ran.stderr == "sbf: network mine was not set up within 1 s, and what was new is being removed\n"
+    assert ran.stderr == "sbf: network mine was not set up within 1 s; new parts are being removed\n"
     assert states(sbf) == {"mine": "draining"}
 
 
@@ -96,7 +96,7 @@ def test_a_host_that_fails_is_removed_with_the_others(made: FakeSbf) -> None:
 
 def test_hosts_of_an_unknown_network_are_refused(sbf: FakeSbf) -> None:
     ran = verb(sbf, "addhosts", "mine", "h1")
-    assert (ran.exit_code, ran.stderr) == (2, "sbf: network mine is not known: sbf requestvlan mine makes it\n")
+    assert (ran.exit_code, ran.stderr) == (2, "sbf: network mine is not known: create it with sbf requestvlan mine\n")
 
 
 def test_hosts_are_removed_and_the_network_stays(made: FakeSbf) -> None:

@@ -73,7 +73,7 @@ def test_an_answer_that_drips_does_not_stretch_the_time(tmp_path: Path) -> None:
         ([], "ended after 0 bytes"),
         ([b'{"ok": '], "ended after 7 bytes"),
         ([b"hello\n"], "Expecting value"),
-        ([b"[1]\n"], "gave no answer of its kind: [1]"),
+        ([b"[1]\n"], "sent an invalid answer: [1]"),
     ],
 )
 def test_what_is_no_answer_is_as_no_answer(tmp_path: Path, answer: FakeAnswer, told: str) -> None:

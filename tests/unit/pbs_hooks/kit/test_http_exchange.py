@@ -187,7 +187,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         opened.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000)
 
     with listener(long) as port:
-        assert refused(f"http://127.0.0.1:{port}") == "an answer of more than 1000 bytes"
+        assert refused(f"http://127.0.0.1:{port}") == "an answer longer than 1000 bytes"
 
 
 def test_an_sbf_that_cannot_serve_is_away() -> None:

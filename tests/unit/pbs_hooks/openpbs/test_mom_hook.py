@@ -269,7 +269,7 @@ def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
     agent.gone = False
     outcome = hook("execjob_end", tmp_path)
     assert outcome.accepted
-    assert said(outcome) == ["vcluster: not all is gone yet: host n1 still has guest g1"]
+    assert said(outcome) == ["vcluster: not removed completely yet: host n1 still has guest g1"]
 
 
 @pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
@@ -278,7 +278,7 @@ def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) ->
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
     words = (
-        "vcluster: what is left is the server's and the reconciliation's to remove: this host's agent does not answer"
+        "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
     )
     assert said(outcome)[0].startswith(words)
 

@@ -109,7 +109,7 @@ def test_a_file_is_that_of_the_submission(server_hook: ServerHook, sbf: Scripted
         ),
         (
             problem(422, "bad-input", "spec.owner: no"),
-            "vcluster: SBF cannot make such a network: spec.owner: no",
+            "vcluster: SBF cannot create this network: spec.owner: no",
             None,
             "s",
         ),

@@ -93,7 +93,7 @@ def test_scripts_without_an_address_to_ask_are_not_written(tmp_path: Path) -> No
 
 
 def test_a_missing_folder_is_not_reported_as_missing_rights(tmp_path: Path, text: str) -> None:
-    with pytest.raises(BadInput, match="cannot be written: No such file or directory; look at its folder"):
+    with pytest.raises(BadInput, match="cannot be written: No such file or directory; check its folder"):
         write_files(plan_submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
 
 

@@ -59,7 +59,7 @@ def test_running_it_twice_is_running_it_once() -> None:
         (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
         (
             ("-l", "vcluster=image=a,other=fast"),
-            "vcluster: other: expected none, since the request travels in it, got 'fast'",
+            "vcluster: other: expected none, since it carries the request, got 'fast'",
         ),
     ],
 )
@@ -87,14 +87,14 @@ def test_a_walltime_may_have_days() -> None:
 def test_directives_of_another_prefix_carry_no_request(
     arguments: list[str], environment: dict[str, str], script: str
 ) -> None:
-    with pytest.raises(RequestError, match="leave out -C and PBS_DPREFIX: the request travels in a line that begins w"):
+    with pytest.raises(RequestError, match="omit -C and PBS_DPREFIX: the request is passed in a line that begins w"):
         filter_submission(arguments, script, DEFAULTS, environment)
     assert filter_submission(["-C", "#X"], "#X -l nodes=2\n", DEFAULTS, environment) == "#X -l nodes=2\n"
 
 
 def test_a_request_that_is_too_long_to_travel_is_refused() -> None:
     assert refusal("-l", "vcluster=image=a:share=" + "+".join(["bob"] * 400)) == (
-        "vcluster: expected at most 1024 characters, which is what travels with a Torque job, got 1613"
+        "vcluster: expected at most 1024 characters, the limit of a Torque job, got 1613"
     )
 
 
