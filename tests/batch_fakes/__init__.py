@@ -1,1 +1,1 @@
-"""What stands for SBF where a hook is tried."""
+"""Fakes for tests of hooks, scripts and reconciliation: servers of batch systems, SBF, and hosts."""

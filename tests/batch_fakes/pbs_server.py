@@ -1,4 +1,4 @@
-"""A PBS server as qmgr shows it: prints what OpenPBS 23.06 prints, refuses what it refuses."""
+"""A fake PBS server behind qmgr: prints what OpenPBS 23.06 prints, and refuses what it refuses."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ CGROUPS = """Hook pbs_cgroups
 
 @dataclass
 class FakePbsServer:
-    """Keeps hooks and resources; ``changes`` is every line that changed something, in order."""
+    """Stores hooks and resources; ``changes`` contains every line that changed something, in order."""
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)
     files: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class FakePbsServer:
 
 
 def _attribute(key: str, value: str) -> str:
-    """Print events as PBS does, in its own order and folded."""
+    """Return a line; events in PBS's own order and folded."""
     if key == "event" and value:
         first, *more = sorted(value.split(","), reverse=True)
         value = ",\n\t".join([first, *more])

@@ -1,4 +1,4 @@
-"""A scheduler, SBF and a log in memory, as reconciliation sees them."""
+"""A batch system, SBF and a log in memory, for tests of reconciliation."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ SPEC = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
 
 
 def job(number: int, phase: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **facts: object) -> SchedulerJob:
-    """A job that wants a cluster, with an hour of walltime."""
+    """Return a job with a request and an hour of walltime."""
     given = {"walltime_s": 3600, "wants_cluster": True, "description": f"is {phase}", **facts}
     return SchedulerJob(key=job_cluster_key(str(number), SERVER), phase=phase, attempt=attempt, **given)  # type: ignore[arg-type]
 
@@ -29,7 +29,7 @@ def cluster(
     lease_s: float = 7200,
     created_by: str | None = "scheduler@pbssrv",
 ) -> ClusterView:
-    """A cluster that a scheduler made."""
+    """Return a cluster that a batch system requested."""
     return ClusterView(
         key=ClusterKey(key),
         id=f"id-{key}-{attempt}",
@@ -44,10 +44,10 @@ def cluster(
 
 
 class FakeScheduler:
-    """Says what it is told to say; of a job that it does not have: that it is gone."""
+    """Returns its jobs; every other job in ``asked`` is gone."""
 
     def __init__(self, *jobs: SchedulerJob) -> None:
-        """Begin with some jobs."""
+        """Start with some jobs."""
         self.known = {one.key: one for one in jobs}
         self.failing: str | None = None
         self.empty = False
@@ -74,10 +74,10 @@ class FakeScheduler:
 
 
 class FakeClusterApi:
-    """SBF: keeps clusters, and notes what is done to them."""
+    """SBF: stores clusters and records calls."""
 
     def __init__(self, *clusters: ClusterView) -> None:
-        """Begin with some clusters."""
+        """Start with some clusters."""
         self.kept = {one.key: one for one in clusters}
         self.failing: VirtcloudError | None = None
         self.refusing: VirtcloudError | None = None
@@ -122,10 +122,10 @@ class FakeClusterApi:
 
 
 class FakeLog:
-    """Keeps the events."""
+    """Stores events."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without events."""
         self.events: list[str] = []
 
     def info(self, event: str, **fields: object) -> None:
@@ -139,10 +139,10 @@ class FakeLog:
 
 
 class FakeClocks:
-    """Both clocks; ``seconds`` goes on, ``set_by`` is how much the time of day was set."""
+    """Both clocks; ``seconds`` advances them, ``set_by`` is the change of the time of day."""
 
     def __init__(self) -> None:
-        """Begin at noon."""
+        """Start at noon."""
         self.seconds = 1000.0
         self.set_by = 0.0
 
@@ -154,10 +154,10 @@ class FakeClocks:
 
 
 class FakeCommands:
-    """Answers commands by what they begin with, and notes them."""
+    """Answers commands by their longest known prefix, and records them."""
 
     def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
-        """Answer so: exit code, stdout, stderr."""
+        """Take exit code, stdout and stderr by prefix."""
         self.answers = dict(answers)
         self.ran: list[str] = []
 

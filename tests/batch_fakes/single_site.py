@@ -1,4 +1,4 @@
-"""A real SBF with TLS and one site, whose switch nobody can reach, and the server's hook beside it."""
+"""A real SBF with TLS and one site with an unreachable switch, and the server hook."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ TOPOLOGY = Topology.model_validate(
 
 @dataclass
 class SingleSite:
-    """An SBF with one site, whose switch nobody can reach, and the hook beside it."""
+    """The SBF and the hook."""
 
     operator: SbfClient
     hook: ServerHook

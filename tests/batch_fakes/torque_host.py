@@ -1,4 +1,4 @@
-"""A host on which Torque's scripts are tried: a fake agent on a real socket, a fake SBF on a real port, real files."""
+"""A host for Torque's scripts: a fake agent on a real socket, a fake SBF on a real port, real files."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ RESOURCES = f"neednodes=2:ppn=2,nodes=2:ppn=2,other=vcluster={REQUEST},walltime=
 
 
 class SbfCall(NamedTuple):
-    """A call that SBF got."""
+    """A request that SBF received."""
 
     method: str
     path: str
@@ -29,14 +29,14 @@ class SbfCall(NamedTuple):
 
 
 class ScriptResult(NamedTuple):
-    """How a script ended."""
+    """The exit code and the messages of a script."""
 
     code: int
     stderr: str
 
 
 def problem(status: int, slug: str, detail: str) -> tuple[int, Any]:
-    """Write a problem document."""
+    """Return a problem document."""
     return status, {"type": f"urn:virtcloud:problem:{slug}", "detail": detail}
 
 
@@ -56,18 +56,18 @@ def agent_says(request: FakeRequest) -> FakeAnswer:
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
-    """Say that these clusters are known, and whether they are leaving."""
+    """Return the agent's list of clusters, and whether they are leaving."""
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
 def sbf_says(heard: SbfCall) -> tuple[int, Any]:
-    """Answer as an SBF that never heard of the job and gives it all that it wants."""
+    """Answer as an SBF that does not know the job and accepts its cluster."""
     return UNKNOWN if heard.method == "GET" else (201, {"state": "configuring"})
 
 
 @dataclass
 class TorqueHost:
-    """The host; ``sbf_says`` and ``agent_says`` may be replaced before a script runs."""
+    """The host; a test may replace ``sbf_says`` and ``agent_says``."""
 
     folder: Path
     user: str
@@ -79,22 +79,22 @@ class TorqueHost:
 
     @property
     def asked(self) -> list[FakeRequest]:
-        """What the agent was asked."""
+        """The requests that the agent received."""
         return self.agent.asked if self.agent else []
 
     def agent_answer(self, request: FakeRequest) -> FakeAnswer:
-        """Answer as the test has it by now."""
+        """Answer with the current ``agent_says``."""
         return self.agent_says(request)
 
     def settings(self, **keys: object) -> Path:
-        """Write the settings, with these keys besides."""
+        """Write the settings with additional keys."""
         file = self.folder / "torque.json"
         known = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**known, **keys}))
         return file
 
     def run(self, script: str, resources: str = RESOURCES, job: str = "7.Torque", **environment: str) -> ScriptResult:
-        """Run a script for a job, with the arguments and the environment that Torque gives."""
+        """Run a script for a job with Torque's arguments and environment."""
         nodes = self.folder / "nodes"
         nodes.write_text("Brno-h1.example\nBrno-h1.example\nbrno-h2.example\nbrno-h2.example\n")
         common = [job, self.user, "users", "job.sh"]
@@ -109,7 +109,7 @@ class TorqueHost:
 
 @contextmanager
 def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
-    """Let agent and SBF run for the length of a test."""
+    """Run the agent and SBF during a test."""
     bench = TorqueHost(folder, user, capture)
 
     class Handler(BaseHTTPRequestHandler):
@@ -146,7 +146,7 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
 
 
 def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
-    """Let the agent answer a question for the state so, one by one, and then the last one again."""
+    """Let the agent answer requests for the state in this order; the last answer repeats."""
     left = list(states)
     usual = bench.agent_says
 

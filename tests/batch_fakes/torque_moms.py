@@ -1,9 +1,9 @@
 """Runs Torque's scripts in a lab as its MoMs do: in their order, with their arguments, environment and users.
 
-No Torque is here. What it does was read in its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): sisters'
-``prologue.parallel`` end before the first host's ``prologue`` begins, the environment is all but empty, and
-``epilogue.precancel`` is run as the job's user. The server is a double that prints what ``qstat`` does; the agent's own
-code answers for its jobs.
+Torque itself is not installed. Its behaviour is from its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): the
+sisters' ``prologue.parallel`` end before the first host's ``prologue`` starts, the environment is almost empty, and
+``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``; the real agent code
+confirms its jobs.
 """
 
 import json
@@ -32,7 +32,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True)
 class TorqueJob:
-    """A job as Torque runs it on these hosts, its script on the first."""
+    """A job on these hosts, its script on the first."""
 
     id: str
     hosts: tuple[str, ...]
@@ -45,7 +45,7 @@ class TorqueJob:
 
 
 def xml(job: TorqueJob) -> str:
-    """Write a job as ``qstat -x`` does."""
+    """Return a job as ``qstat -x`` prints it."""
     data = ET.Element("Data")
     one = ET.SubElement(data, "Job")
     nodes = "+".join(f"{host}/{number}" for host in job.hosts for number in (0, 1))
@@ -59,7 +59,7 @@ def xml(job: TorqueJob) -> str:
 
 
 class SilentLog:
-    """A log that nobody reads."""
+    """A log without output."""
 
     def info(self, event: str, **fields: object) -> None:
         """Log nothing."""
@@ -76,7 +76,7 @@ class TorqueMoms:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     known: dict[str, TorqueJob] = field(default_factory=dict)
-    """The server's jobs, by number, as they last began."""
+    """The server's jobs by number, as they last started."""
 
     def qstat(self, command: Sequence[str]) -> CommandResult:
         """Answer as the server does."""
@@ -88,7 +88,7 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def furnish(self, client: SbfClient, patience: int = 60) -> None:
-        """Install the scripts on every host, by the command that administrators use."""
+        """Install the scripts on every host with the administrators' command."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -106,7 +106,7 @@ class TorqueMoms:
             )
 
     def set_patience(self, host: str, seconds: int) -> None:
-        """Change how long a host's prologue waits."""
+        """Change the time limit of a host's prologue."""
         self.shell(host, f'sed -i \'s/"patience": [0-9]*/"patience": {seconds}/\' {SETTINGS}')
 
     def shell(self, host: str, text: str) -> str:
@@ -127,31 +127,31 @@ class TorqueMoms:
         return self.lab.run(host, ["env", "-i", *environment, *around.split(), f"{MOM_PRIV}/{name}", *arguments])
 
     def sisters(self, job: TorqueJob) -> list[int]:
-        """Let all other hosts prepare, side by side; gives their exit codes. The first host waits for all of them."""
+        """Run the other hosts' prologue.parallel concurrently; return the exit codes."""
         return [done.returncode for done in self._on_sisters("prologue.parallel", job)]
 
     def start(self, job: TorqueJob) -> Done:
-        """Start a job: gives how the first host's prologue ended."""
+        """Start a job; return the result of the first host's prologue."""
         assert set(self.sisters(job)) <= {0}
         return self.script(job.hosts[0], "prologue", job)
 
     def starting(self, job: TorqueJob) -> "Future[Done]":
-        """Start a job, and do something else meanwhile."""
+        """Start a job in a thread."""
         return self.threads.submit(self.start, job)
 
     def end(self, job: TorqueJob) -> list[int]:
-        """End a job on all its hosts; gives their exit codes."""
+        """End a job on all its hosts; return the exit codes."""
         first = self.threads.submit(self.script, job.hosts[0], "epilogue", job)
         sisters = self._on_sisters("epilogue.parallel", job)
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Delete a job: its first host runs this as the job's user before it kills anything."""
+        """Delete a job: its first host runs the script as the job's user before it kills anything."""
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 
     def facts(self, job: TorqueJob) -> str:
-        """Read what the job reads, as its user."""
+        """Read the job's variables as its user."""
         return self.shell(job.hosts[0], f"setpriv --reuid {UID} --clear-groups cat {FACTS}/{job.id}")
 
     def _on_sisters(self, name: str, job: TorqueJob) -> list[Done]:
@@ -161,7 +161,7 @@ class TorqueMoms:
 
 @contextmanager
 def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
-    """Give these hosts their scripts for the length of a test."""
+    """Install the scripts on these hosts during a test."""
     made, stop = TorqueMoms(lab, hosts), threading.Event()
     made.furnish(client)
     answers = threading.Thread(
@@ -174,7 +174,7 @@ def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
 
 
 def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:
-    """Ask again and again until it is so."""
+    """Wait until the condition holds."""
     for _ in range(600):
         if reached():
             return

@@ -1,1 +1,1 @@
-"""What happens to jobs that ask for a cluster: the same scenarios on a fake batch system and on a real OpenPBS."""
+"""Scenarios of jobs with clusters, for a fake batch system and for a real OpenPBS."""

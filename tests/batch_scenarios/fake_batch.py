@@ -1,4 +1,4 @@
-"""A fake batch system whose hooks are ours, on hosts whose agents are those of a fake world."""
+"""A fake batch system with our hooks, on hosts with the agents of a fake world."""
 
 import json
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ MOM = {"patience": 15, "removal": 3}
 
 
 class HostWithAgent(FakeHost):
-    """A host whose hook finds its own agent: all of them are on one machine here."""
+    """A host whose hook finds its own agent; all agents are on one machine here."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
-        """Give a host of a world."""
+        """Take the world of the host."""
         super().__init__(name)
         self._config = json.dumps({"socket": str(world.socket(name)), **MOM})
         self._begins = world.begins
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
-        """Run a hook with this host's settings, and with what is to happen meanwhile."""
+        """Run a hook with this host's settings and faults."""
         around = self._begins.pop(self.name, nullcontext()) if event.kind == "execjob_begin" else nullcontext()
         with around:
             return super().hook(hook, replace(event, config=self._config))
@@ -37,19 +37,19 @@ class HostWithAgent(FakeHost):
 
 @dataclass
 class FakeMachines:
-    """The batch system's machines, and what else is on them."""
+    """The machines of the batch system, with agents and guests."""
 
     batch: FakeBatch
     world: FakeWorld
 
     def kill_host(self, name: str) -> None:
-        """Let a host die with its agent and its guests."""
+        """Kill a host with its agent and its guests."""
         self.batch.kill_host(name)
         self.world.stop_agent(name)
         self.world.machines[name].carried = ObservedMachine()
 
     def start_host(self, name: str) -> None:
-        """Start it anew."""
+        """Start a host again."""
         self.world.start_agent(name)
         self.batch.start_host(name)
 
@@ -58,13 +58,13 @@ class FakeMachines:
         self.batch.stop_server()
 
     def start_server(self) -> None:
-        """Start it again."""
+        """Start the server again."""
         self.batch.start_server()
 
 
 @contextmanager
 def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
-    """Give a batch system with our hooks for the length of a few tests."""
+    """Run a batch system with our hooks during some tests."""
     token = folder / "pbs.token"
     write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
     settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}

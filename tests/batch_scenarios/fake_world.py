@@ -37,29 +37,29 @@ class AnsweringGuests:
     """Every guest answers at once."""
 
     def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Give all."""
+        """Return all addresses."""
         return addresses
 
 
 class NoJobAccess:
-    """A job's script has no way to its guests."""
+    """No access of a job's script to its guests."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Give a socket where nobody listens."""
+        """Return a socket without a listener."""
         return Path("/nonexistent")
 
     def ensure_none(self, key: str) -> None:
-        """There is none."""
+        """Do nothing."""
 
 
 def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]:
-    """Listen nowhere."""
+    """Return a prober that all guests answer."""
     return nullcontext(AnsweringGuests())
 
 
 @contextmanager
 def listen_silently(path: Path) -> Iterator[None]:
-    """Listen there, and never answer."""
+    """Listen on a socket and never answer."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -69,7 +69,7 @@ def listen_silently(path: Path) -> Iterator[None]:
 
 @dataclass
 class SbfProcess:
-    """SBF as it answers on a port of this machine, in a thread; it may be stopped and started again."""
+    """SBF on a port of this machine, in a thread; it can be stopped and started again."""
 
     world: World
     port: int = 0
@@ -79,11 +79,11 @@ class SbfProcess:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it on its database, where it was before."""
+        """Start it on its database and its former port."""
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         self._service = self.world.restarted()
@@ -95,7 +95,7 @@ class SbfProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop it; calls are refused until it is started again."""
+        """Stop it; calls are refused until the next start."""
         assert self._server is not None
         assert self._thread is not None
         assert self._service is not None
@@ -106,7 +106,7 @@ class SbfProcess:
 
 @dataclass
 class FakeWorld:
-    """What is around a fake batch system: three sites, a host of each of them."""
+    """The world of a fake batch system: three sites, with a host each."""
 
     world: World
     serving: SbfProcess
@@ -117,25 +117,25 @@ class FakeWorld:
     patience: float = 120.0
     outage: float = 3.0
     user: str = field(default_factory=getpass.getuser)
-    """Jobs are this user's, who there is on every machine."""
+    """The owner of the jobs, who exists on every machine."""
     batch: FakeBatch | None = None
     begins: dict[str, AbstractContextManager[None]] = field(default_factory=dict)
-    """What is to happen around the next ``execjob_begin`` of a host."""
+    """Faults around the next ``execjob_begin`` of a host."""
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
-        """Look into every switch and every host."""
+        """Return what switches and hosts still carry."""
         switches = {name: one.carried() for name, one in self.world.switches.found.items()}
         found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
         found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != ObservedMachine()]
         return "; ".join(found)
 
     def cut_off(self, switch: str) -> None:
-        """Let a switch not answer any more."""
+        """Make a switch unreachable."""
         self.world.switches[switch].cut_off = True
 
     def reconnect(self, switch: str) -> None:
-        """Let it answer again."""
+        """Make it reachable again."""
         self.world.switches[switch].cut_off = False
 
     def stop_sbf(self) -> None:
@@ -143,22 +143,22 @@ class FakeWorld:
         self.serving.stop()
 
     def start_sbf(self) -> None:
-        """Start it."""
+        """Start SBF."""
         self.serving.start()
 
     def kill_mom(self, host: str) -> None:
-        """Let only a host's part of the batch system die."""
+        """Kill only the host's part of the batch system."""
         assert self.batch is not None
         self.batch.kill_host(host)
 
     def start_mom(self, host: str) -> None:
-        """Start it anew."""
+        """Start it again."""
         assert self.batch is not None
         self.batch.start_host(host)
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Let it happen around the hook."""
+        """Cause the fault around the hook."""
         over = threading.Event()
         self.begins[host] = self._faulty(host, fault, over)
         try:
@@ -170,7 +170,7 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Let a MoM die after the agent has answered and before anybody hears of it, or an agent before it answers."""
+        """Kill a MoM after the agent's answer and before the hook's report, or the agent before its answer."""
         if fault is HostFault.MOM_DIES:
             yield
             self.kill_mom(host)
@@ -184,21 +184,21 @@ class FakeWorld:
         assert event.wait(self.patience)
 
     def log(self, job: str) -> str:
-        """Nothing is written here that pytest does not show."""
+        """Return "": pytest shows all output."""
         return ""
 
     def socket(self, host: str) -> Path:
-        """Give a host's agent's socket."""
+        """Return the job socket of a host's agent."""
         return self.folder / f"{host}.sock"
 
     def start_agent(self, host: str) -> None:
-        """Start a host's agent on what the host carries."""
+        """Start a host's agent; the host keeps its configuration."""
         stack = ExitStack()
         self._agents[host] = stack
         stack.enter_context(self._agent(host))
 
     def stop_agent(self, host: str) -> None:
-        """Stop it; the host carries what it did."""
+        """Stop the agent; the host keeps its configuration."""
         self._agents.pop(host).close()
 
     @contextmanager
@@ -236,7 +236,7 @@ class FakeWorld:
 
 @contextmanager
 def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
-    """Give such a world for the length of a few tests."""
+    """Run such a world during some tests."""
     clock = FakeClock(stands=False)
     world = World(f"sqlite:///{folder / 'sbf.db'}", timing=TIMING, clock=clock)
     world.furnish(topology=three_sites())

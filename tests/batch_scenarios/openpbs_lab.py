@@ -1,9 +1,4 @@
-"""The lab with a real OpenPBS that tests run in.
-
-An OpenPBS in a lab as the scenarios see a batch system, and its machines.
-
-A lab as the scenarios see what is around a batch system.
-"""
+"""An OpenPBS in a lab, its machines and its world, as the scenarios use them."""
 
 import json
 import time
@@ -31,7 +26,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 TIMING = {"connect_timeout": 2, "read_timeout": 4, "retry_first": 0.2, "retry_most": 1, "drain_deadline": 20}
 SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 30}, "mom": {"patience": 25}}
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Short, so that a test of a fault takes seconds."""
+"""Short times, so that tests of faults take seconds."""
 
 
 SPOOL = scripts.HOME
@@ -39,13 +34,13 @@ SPOOL = scripts.HOME
 
 @dataclass
 class RealBatch:
-    """The batch system; a host is one of the lab's nodes."""
+    """The batch system; a host is a node of the lab."""
 
     pbs: LabPbs
     hosts: Sequence[str]
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job as the user would, with the script on standard input."""
+        """Submit a job as the user, with the script on standard input."""
         asked = {"select": wanted.select, "place": wanted.place, "walltime": wanted.walltime, **wanted.resources}
         words = [word for key, value in asked.items() if value is not None for word in ("-l", f"{key}={value}")]
         return self._ask(as_user(wanted.user, ["qsub", *words, *(["-h"] if wanted.held else [])]), wanted.script)
@@ -64,7 +59,7 @@ class RealBatch:
         self._ask([self._program("qrerun"), job])
 
     def status(self, job: str) -> JobStatus:
-        """Look at a job, also at one that has ended."""
+        """Return the status of a job, even after its end."""
         said = json.loads(self._ask([self._program("qstat"), "-x", "-f", "-F", "json", job]))["Jobs"][job]
         places = [one.split("/")[0] for one in said.get("exec_host", "").split("+") if one]
         return JobStatus(
@@ -80,7 +75,7 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Give what the script wrote: so far where it runs; once it has ended, as its user finds it at home."""
+        """Return the output of the script: from the host while it runs, afterwards from the user's home."""
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]
@@ -93,7 +88,7 @@ class RealBatch:
         )
 
     def kill_host(self, name: str) -> None:
-        """Let a host die: its MoM with every process of its jobs, its agent, its guests, and its cables."""
+        """Kill a host: its MoM with all processes of jobs, its agent, its guests, and its cables."""
         self.pbs.lab.service(name, "agent").kill()
         self.kill_mom(name)
         self._shell(name, "for pid in $(pgrep -u alice,bob); do kill -9 $pid; done; true")
@@ -103,32 +98,32 @@ class RealBatch:
         self._shell(name, "for port in mgmt0 eth0; do ip link set $port down; done")
 
     def start_host(self, name: str) -> None:
-        """Start a host anew."""
+        """Start a host again."""
         self._shell(name, "for port in mgmt0 eth0; do ip link set $port up; done")
         self.pbs.lab.service(name, "agent").start()
         self.start_mom(name)
 
     def kill_mom(self, name: str) -> None:
-        """Let only a host's MoM die, as a crash would; processes of jobs stay."""
+        """Kill only a host's MoM; processes of jobs stay."""
         self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
 
     def start_mom(self, name: str) -> None:
-        """Start it, unless it runs; what jobs it finds it ends, as a host does that was started anew."""
+        """Start the MoM unless it runs; it ends the jobs that it finds."""
         self._shell(
             name,
             f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {scripts.start_mom(str(self.pbs.place.exec))}",
         )
 
     def stop_server(self) -> None:
-        """Kill the server as a crash would."""
+        """Kill the server, as in a crash."""
         self._shell(addressing.STATION, f"kill -9 $(cat {SPOOL}/server_priv/server.lock)")
 
     def start_server(self) -> None:
-        """Start it again."""
+        """Start the server again."""
         self.pbs.start_server(self.pbs.version())
 
     def log(self, job: str) -> str:
-        """Give what PBS wrote about a job, for a test that failed."""
+        """Return what PBS logged about a job, for a failed test."""
         nodes = [addressing.STATION, *self.hosts]
         told = {one: self._run(one, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for one in nodes}
         return "\n".join(f"--- {node}\n{text}" for node, text in told.items())
@@ -155,7 +150,7 @@ class RealBatch:
 
 
 def _moment(text: str | None) -> float | None:
-    """Read a time as qstat prints it."""
+    """Parse a time in qstat's format."""
     return None if text is None else time.mktime(time.strptime(text))
 
 
@@ -170,7 +165,7 @@ FAULTS = {
 
 @dataclass
 class RealWorld:
-    """A lab's SBF, switches and hosts."""
+    """The SBF, switches and hosts of a lab."""
 
     lab: Lab
     batch: RealBatch
@@ -185,11 +180,11 @@ class RealWorld:
         return self.before.differs(take_snapshot(self.lab, self.lab.topology))
 
     def cut_off(self, switch: str) -> None:
-        """Take a switch's management interface down: SBF's session hangs, as it would with a dead switch."""
+        """Disable a switch's management interface: SBF's session hangs, as with a dead switch."""
         self.lab.run(switch, ["ip", "link", "set", "mgmt0", "down"], check=True)
 
     def reconnect(self, switch: str) -> None:
-        """Take it up."""
+        """Enable it."""
         self.lab.run(switch, ["ip", "link", "set", "mgmt0", "up"], check=True)
 
     def stop_sbf(self) -> None:
@@ -210,7 +205,7 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Stop the agent, so that the hook waits for its answer, and go on when there is a hook that waits."""
+        """Stop the agent, so that the hook waits for it, and cause the fault while the hook waits."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:
@@ -225,5 +220,5 @@ class RealWorld:
         self.lab.run(host, ["sh", "-c", script], timeout_s=self.patience, check=True)
 
     def log(self, job: str) -> str:
-        """Give what PBS and the agents wrote about a job."""
+        """Return what PBS and the agents logged about a job."""
         return self.batch.log(job)

@@ -1,4 +1,4 @@
-"""What happens to the job, to its cluster, and what its user reads. Each leaves nothing behind."""
+"""The scenarios: what happens to a job and its cluster, and what the user reads. Each leaves nothing behind."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A job on three hosts begins when its cluster is up, knows its guests, and nothing is left when it has ended."""
+    """A job on three hosts starts when its cluster is up, gets its variables, and leaves nothing."""
     job = stage.submit(hosts=3)
     ended = stage.ends(job)
     said = stage.batch.output(job).stdout.splitlines()
@@ -25,7 +25,7 @@ def good_path(stage: ScenarioStage) -> None:
 
 
 def job_without_a_cluster(stage: ScenarioStage) -> None:
-    """A job that asks for no cluster runs as it always did, also while SBF is down."""
+    """A job without a request runs as before, even without SBF."""
     stage.world.stop_sbf()
     try:
         job = stage.batch.submit(BatchSubmission("echo plain; env | grep -c ^VCLUSTER_\n"))
@@ -36,13 +36,13 @@ def job_without_a_cluster(stage: ScenarioStage) -> None:
 
 
 def wrong_request(stage: ScenarioStage) -> None:
-    """A request that cannot be understood is refused at once, with the place of the fault."""
+    """An invalid request is rejected at once, with the position of the fault."""
     with pytest.raises(BatchRefused, match="vcluster: guests: expected a number from 1 to 64, got 'many'"):
         stage.submit(request="guests=many")
 
 
 def no_vlan_free(stage: ScenarioStage) -> None:
-    """A job for which no number is free waits, says why, and runs when one is."""
+    """A job waits while no VLAN is free, names the reason, and then runs."""
     client, sites = stage.world.client, [one.name for one in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
     for site in sites:
@@ -59,7 +59,7 @@ def no_vlan_free(stage: ScenarioStage) -> None:
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
-    """A job is accepted on its syntax alone, waits for SBF, says so, and then runs."""
+    """Without SBF a job is accepted on its syntax, waits with the reason, and then runs."""
     stage.world.stop_sbf()
     try:
         job = stage.submit()
@@ -71,7 +71,7 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
 
 
 def switch_fails(stage: ScenarioStage) -> None:
-    """A switch does not answer: the script does not begin, the user reads which, and the job runs when it is back."""
+    """While a switch does not answer, the job waits with the switch's name; then it runs."""
     job = stage.submit(hosts=3)
     asked = stage.asked(job)
     stage.ends(job)
@@ -88,7 +88,7 @@ def switch_fails(stage: ScenarioStage) -> None:
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
-    """A job that is deleted while its cluster is being set up never begins its script."""
+    """A job deleted during the set-up never starts its script."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -104,7 +104,7 @@ def qdel_during_set_up(stage: ScenarioStage) -> None:
 
 
 def qdel_when_up(stage: ScenarioStage) -> None:
-    """A job that is deleted at the moment when its cluster is up ends, and is not run again."""
+    """A job deleted when its cluster is up ends and does not run again."""
     job = stage.submit(hosts=2, script=FOREVER)
     stage.active(job)
     stage.batch.delete(job)
@@ -113,7 +113,7 @@ def qdel_when_up(stage: ScenarioStage) -> None:
 
 
 def qdel_while_running(stage: ScenarioStage) -> None:
-    """A job that is deleted while its script runs loses its cluster."""
+    """A job deleted while its script runs loses its cluster."""
     job = stage.begun(hosts=2)
     stage.batch.delete(job)
     stage.ends(job)
@@ -121,14 +121,14 @@ def qdel_while_running(stage: ScenarioStage) -> None:
 
 
 def qdel_by_force(stage: ScenarioStage) -> None:
-    """A job that an administrator deletes by force loses its cluster, too."""
+    """A job deleted by force loses its cluster."""
     job = stage.begun(hosts=2)
     stage.batch.delete(job, force=True)
     stage.gone(job)
 
 
 def rerun(stage: ScenarioStage) -> None:
-    """A job that is run again gets its cluster anew, as another attempt, and the former one is gone."""
+    """A rerun job gets a new cluster as another attempt; the former one is removed."""
     job = stage.begun(hosts=2, request="name=again")
     first = stage.active(job)
     stage.batch.rerun(job)
@@ -140,7 +140,7 @@ def rerun(stage: ScenarioStage) -> None:
 
 
 def server_restarts(stage: ScenarioStage) -> None:
-    """PBS's server dies while a job runs: job and cluster go on, and are removed at the end as ever."""
+    """Jobs and clusters survive a crash of PBS's server."""
     job = stage.submit(hosts=2, script=f"echo started; sleep {stage.world.outage}\n")
     before = stage.active(job)
     stage.machines.stop_server()
@@ -153,7 +153,7 @@ def server_restarts(stage: ScenarioStage) -> None:
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
-    """SBF dies while a job runs: the job does not feel it; its cluster is removed when SBF is back."""
+    """A job does not notice a crash of SBF; its cluster is removed after SBF's restart."""
     job = stage.begun(hosts=2)
     stage.world.stop_sbf()
     try:
@@ -165,7 +165,7 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
-    """A host's MoM dies while its cluster is being set up: the script does not begin, nothing is left in the end."""
+    """If a MoM dies during the set-up, the script does not start, and nothing is left."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -183,17 +183,17 @@ def mom_dies_during_set_up(stage: ScenarioStage) -> None:
 
 
 def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """It dies while its hook tells the agent of the run, of which the server then hears no more."""
+    """The first host's MoM dies while its hook calls the agent."""
     _mom_dies_in_begin(stage, stage.world.hosts[0])
 
 
 def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """The first host hears of it, and takes the start back on the others."""
+    """Another host's MoM dies; the first host aborts the start."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The job runs on other hosts, once, with a cluster; the lost run leaves nothing, though its MoM stays dead."""
+    """The job runs once on other hosts with a cluster; the lost run leaves nothing."""
     with stage.world.in_begin(host, HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=2)
         happens()
@@ -206,17 +206,17 @@ def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
 
 
 def agent_dies_in_begin(stage: ScenarioStage) -> None:
-    """A host whose agent dies while the hook asks it refuses the job."""
+    """A host whose agent dies during the request rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_DIES)
 
 
 def agent_hangs_in_begin(stage: ScenarioStage) -> None:
-    """So does one whose agent does not answer in time, though it hears of the run later."""
+    """A host whose agent does not answer in time rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_HANGS)
 
 
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
-    """The user reads which hosts were tried, no script begins there, and the job runs when the agent answers again."""
+    """The user reads the hosts' names, no script starts there, and the job runs when the agent answers again."""
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as happens:
         job = stage.submit(hosts=2)
@@ -229,7 +229,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """A job's first host dies: the job runs no more, its cluster goes, and the host's part when it is back."""
+    """If the first host dies, the job ends and its cluster is removed, on that host after its restart."""
     job = stage.begun(hosts=2)
     host = stage.batch.status(job).hosts[0]
     stage.machines.kill_host(host)
@@ -242,7 +242,7 @@ def host_dies(stage: ScenarioStage) -> None:
 
 
 def over_quota(stage: ScenarioStage) -> None:
-    """A user who has as many clusters as allowed waits for the next one, and reads the limit."""
+    """A job over the quota waits and names the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit(script=FOREVER)
@@ -257,7 +257,7 @@ def over_quota(stage: ScenarioStage) -> None:
 
 
 def same_name(stage: ScenarioStage) -> None:
-    """A second job of the same name is refused, and told which job has it."""
+    """A second job with the same name is rejected with the first job's id."""
     first = stage.submit(request="name=mine", script=FOREVER)
     stage.active(first)
     with pytest.raises(BatchRefused, match=f"vcluster: 'mine' is already running as job {first}"):
@@ -267,7 +267,7 @@ def same_name(stage: ScenarioStage) -> None:
 
 
 def join(stage: ScenarioStage) -> None:
-    """A job joins another's network, with its number, and goes without disturbing it."""
+    """A job joins a network with its VLAN ID, and leaves without disturbing it."""
     first = stage.submit(request="name=shared", script=FOREVER)
     root = stage.active(first)
     second = stage.submit(request="net=shared", script=FOREVER)
@@ -291,7 +291,7 @@ def join_not_allowed(stage: ScenarioStage) -> None:
 
 
 def _some_switch(stage: ScenarioStage) -> str:
-    """Give the switch of the first host: a job on all hosts needs it."""
+    """Return the switch of the first host, which a job on all hosts needs."""
     topology = stage.world.client.topology()
     site = next(one for one in topology.sites if stage.world.hosts[0] in [host.name for host in one.hosts])
     return str(site.switches[0].name)

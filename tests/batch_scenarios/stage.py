@@ -1,7 +1,4 @@
-"""A scenario's stage: a batch system, the world around it, and what both must look like.
-
-What is around a batch system in a scenario: SBF, switches, hosts.
-"""
+"""The stage of a scenario: a batch system, its world (SBF, switches, hosts), and checks of both."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +16,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState as JobState
 
 
 class HostFault(StrEnum):
-    """What may happen to a host while its hook begins a job."""
+    """Faults of a host while its hook starts a job."""
 
     MOM_DIES = "MoM dies"
     AGENT_DIES = "agent dies"
@@ -27,43 +24,43 @@ class HostFault(StrEnum):
 
 
 class BatchWorld(Protocol):
-    """SBF, and what it configures."""
+    """SBF and what it configures."""
 
     client: SbfClient
-    """Speaks to SBF as an operator."""
+    """A client with an operator's rights."""
     hosts: Sequence[str]
-    """Those of the batch system."""
+    """The hosts of the batch system."""
     patience: float
-    """Seconds that anything may take here, at most."""
+    """The time limit of every wait, in seconds."""
     outage: float
-    """Seconds that a job must run to see the batch system's server die and come back."""
+    """The seconds that a job must run to outlast a restart of the batch system's server."""
 
     def left(self) -> str:
-        """Say what switches and hosts carry that they did not before; empty when nothing does."""
+        """Return what switches and hosts carry in addition to the start; "" for nothing."""
 
     def cut_off(self, switch: str) -> None:
-        """Let a switch not answer SBF any more."""
+        """Make a switch unreachable for SBF."""
 
     def reconnect(self, switch: str) -> None:
-        """Let it answer again."""
+        """Make it reachable again."""
 
     def stop_sbf(self) -> None:
-        """Let SBF die."""
+        """Kill SBF."""
 
     def start_sbf(self) -> None:
-        """Start it anew, on what it had written."""
+        """Start SBF on its database."""
 
     def kill_mom(self, host: str) -> None:
-        """Let only a host's part of the batch system die."""
+        """Kill only a host's part of the batch system."""
 
     def start_mom(self, host: str) -> None:
-        """Start it anew."""
+        """Start it again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
-        """Let a fault happen while the host's next job begins there; gives what waits for it. Mended at the end."""
+        """Cause a fault when the host's next job starts; yield a function that waits for it. Repaired at the end."""
 
     def log(self, job: str) -> str:
-        """Give what is known of a job, for a test that failed."""
+        """Return what is known about a job, for a failed test."""
 
 
 REQUEST = "image=busybox"
@@ -78,7 +75,7 @@ WAITING = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 @dataclass
 class ScenarioStage:
-    """Both, with the words in which scenarios are told."""
+    """The batch system and its world, with the steps of scenarios."""
 
     batch: Batch
     machines: Machines
@@ -87,14 +84,14 @@ class ScenarioStage:
     jobs: list[str] = field(default_factory=list)
 
     def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
-        """Submit a job that wants so many hosts; ``request`` is added to the request for a cluster."""
+        """Submit a job on ``hosts`` hosts; ``request`` is added to the request for a cluster."""
         asked = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
         job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
         self.jobs.append(job)
         return job
 
     def begun(self, hosts: int = 1, request: str = "") -> str:
-        """Submit a job that runs until it is ended, and wait until its script has begun."""
+        """Submit a job that runs until it is ended, and wait until its script has started."""
         job = self.submit(hosts, request, script=FOREVER)
         self.until(lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job))
         return job
@@ -105,25 +102,25 @@ class ScenarioStage:
             self.batch.delete(job, force=True)
 
     def runs(self, job: str) -> JobStatus:
-        """Wait until the batch system calls a job running; it is not said that its script has begun."""
+        """Wait until the batch system reports a job as running; its script may not have started."""
         return self.job(job, lambda one: one.state is JobState.RUNNING, "run")
 
     def runs_no_more(self, job: str) -> JobStatus:
-        """Wait until it does so no longer."""
+        """Wait until a job runs no more."""
         return self.job(job, lambda one: one.state is not JobState.RUNNING, "run no more")
 
     def ends(self, job: str) -> JobStatus:
-        """Wait until a job has ended; gives it."""
+        """Wait until a job has ended; return it."""
         return self.job(job, lambda one: one.state is JobState.FINISHED, "end")
 
     def waits(self, job: str, words: str) -> JobStatus:
-        """Wait until a job is in its queue and its comment has these words."""
+        """Wait until a job is queued with a comment that contains ``words``."""
         return self.job(
             job, lambda one: one.state in WAITING and words in (one.comment or ""), f"wait and say {words!r}"
         )
 
     def job(self, job: str, reached: Callable[[JobStatus], bool], what: str) -> JobStatus:
-        """Wait until a job is so."""
+        """Wait until a job fulfils a condition."""
         seen = [self.batch.status(job)]
 
         def look() -> bool:
@@ -134,7 +131,7 @@ class ScenarioStage:
         return seen[-1]
 
     def cluster(self, job: str) -> ClusterView | None:
-        """Give a job's cluster, nothing when there never was one."""
+        """Return a job's cluster, or None."""
         try:
             return self.world.client.cluster(job.lower())
         except NotFound:
@@ -145,22 +142,22 @@ class ScenarioStage:
         return self._cluster(job, lambda one: one.state is ClusterState.ACTIVE, "active")
 
     def asked(self, job: str) -> ClusterView:
-        """Wait until a job's cluster was asked for."""
+        """Wait until a job's cluster was requested."""
         return self._cluster(job, lambda _: True, "there")
 
     def gone(self, job: str) -> None:
-        """Wait until nothing is left of a job's cluster."""
+        """Wait until a job's cluster is released."""
         self.until(
             lambda: (found := self.cluster(job)) is None or found.state in ENDED_STATES,
             f"the cluster of {job} to be gone",
         )
 
     def nothing_left(self) -> None:
-        """Wait until no switch and no host carries anything that was not there at the beginning."""
+        """Wait until switches and hosts carry nothing in addition to the start."""
         self.until(lambda: not self.world.left(), "nothing to be left", self.world.left)
 
     def until(self, reached: Callable[[], bool], what: str, seen: Callable[[], object] = lambda: "") -> None:
-        """Wait until it is so."""
+        """Wait until the condition holds."""
         deadline = time.monotonic() + self.world.patience
         while not reached():
             assert time.monotonic() < deadline, f"expected {what} within {self.world.patience:.0f} s, got {seen()}"

@@ -1,1 +1,1 @@
-"""What others may test with: stand-ins that keep the promises of the real thing. Nothing of the product imports it."""
+"""Test doubles for other projects: a fake PBS for tests of hooks. The product does not import this package."""

@@ -5,6 +5,7 @@ What is expected was seen with OpenPBS 23.06: a probe as a hook of a real server
 
 import pytest
 
+from virtcloud.testing import fakepbs
 from virtcloud.testing.fakepbs import (
     HookDidNotRunError,
     HookEvent,
@@ -298,3 +299,8 @@ def test_an_interpreter_that_is_not_there_is_named() -> None:
     """It is the caller's fault, and not an outcome of the hook."""
     with pytest.raises(HookDidNotRunError, match="no-such-python"):
         run_hook("", HookEvent("queuejob", job=JOB), "no-such-python")
+
+
+def test_former_names_still_work_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="is now called HookEvent"):
+        assert fakepbs.Event is HookEvent

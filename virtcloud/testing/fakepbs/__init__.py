@@ -3,6 +3,8 @@
 Written from the documentation, the behaviour and recorded input files of OpenPBS 23.06; contains no code of PBS.
 """
 
+import warnings
+
 from virtcloud.testing.fakepbs.batch_system import (
     Batch,
     BatchJobState,
@@ -44,3 +46,28 @@ __all__ = [
     "recorded_event",
     "run_hook",
 ]
+
+_FORMER_NAMES = {
+    "Event": HookEvent,
+    "Failure": HookFailure,
+    "Hook": HookDefinition,
+    "Host": FakeHost,
+    "Job": HookJob,
+    "Outcome": HookOutcome,
+    "Output": JobOutput,
+    "Refused": BatchRefused,
+    "Seen": HookCall,
+    "ServerAway": ServerStopped,
+    "State": BatchJobState,
+    "Submission": BatchSubmission,
+    "Vnode": HookVnode,
+}
+
+
+def __getattr__(name: str) -> type:
+    """Return a class by its name in version 0.1, with a DeprecationWarning."""
+    if name not in _FORMER_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = _FORMER_NAMES[name]
+    warnings.warn(f"{__name__}.{name} is now called {found.__name__}", DeprecationWarning, stacklevel=2)
+    return found

@@ -277,9 +277,7 @@ def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) ->
     """It neither hangs nor fails."""
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
-    words = (
-        "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
-    )
+    words = "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
     assert said(outcome)[0].startswith(words)
 
 
