@@ -1,4 +1,4 @@
-"""A switch that has one session for everybody, and several replicas of the service that want it."""
+"""A switch that allows one session, and several replicas of the service that need it."""
 
 import time
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
-    """Two workers on one database, each with sessions of its own with the one device."""
+    """Two workers on one database, each with its own sessions with the one device."""
 
     def driver(_login: DeviceLogin) -> SwitchDriver:
         return driver_for(device, *map(PortName, PORTS), read_timeout=1)
@@ -68,17 +68,17 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
 
 def freed(device: Emulated) -> bool:
-    """Wait until the device has seen that a session was ended, which takes it a moment."""
+    """Wait until the device has detected the end of a session."""
     deadline = time.monotonic() + 10
     while device.in_use() and time.monotonic() < deadline:
         time.sleep(0.01)
     return not device.in_use()
 
 
-def test_replicas_take_turns_on_a_session_that_nobody_keeps(
+def test_replicas_take_turns_on_the_only_session(
     world: World, device: Emulated, replicas: tuple[Worker, Worker]
 ) -> None:
-    """So does whoever reads the switch because somebody asks."""
+    """On-demand reads take turns too."""
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))
@@ -90,8 +90,8 @@ def test_replicas_take_turns_on_a_session_that_nobody_keeps(
     assert device.carrying()["ethernet1/1/1"] == {100, 101, 102, 103}
 
 
-def test_a_kept_session_keeps_other_replicas_off_such_a_switch(world: World, replicas: tuple[Worker, Worker]) -> None:
-    """Therefore a switch must allow one session per replica, or be described as having too few."""
+def test_a_kept_session_locks_other_replicas_out(world: World, replicas: tuple[Worker, Worker]) -> None:
+    """A switch must therefore allow one session per replica, or its description must limit the sessions."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
     assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

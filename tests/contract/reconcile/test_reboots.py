@@ -1,6 +1,6 @@
 """A switch that restarts from an old startup configuration puts no port into another cluster's VLAN (DESIGN.md §7.2).
 
-The whole service on an emulated switch of each platform, which is spoken to as a real one.
+The whole service, with the real driver, on an emulated switch of each platform.
 """
 
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def alice_ends(world: OneSwitch) -> tuple[str, str]:
-    """Give alice VLAN 112, then end her cluster on the host; return the ports."""
+    """Create alice's cluster with VLAN 112, delete it on the host, and return the ports."""
     world.put("alice", ALICE)
     world.settle()
     assert world.view("alice").state is ClusterState.ACTIVE
@@ -89,7 +89,7 @@ def alice_ends(world: OneSwitch) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("platform", SAVING_APART)
-def test_a_port_that_a_reboot_brings_back_is_in_nobody_elses_vlan(platform: str, make: Make) -> None:
+def test_a_rebooted_port_is_in_no_other_clusters_vlan(platform: str, make: Make) -> None:
     world = make(platform)
     alices, bobs = alice_ends(world)
     world.switch.fail_save("busy" if "busy" in world.switch.save_failures else "no space", times=9)
@@ -113,7 +113,7 @@ def test_a_port_that_a_reboot_brings_back_is_in_nobody_elses_vlan(platform: str,
 
 
 @pytest.mark.parametrize("how", ["cut", "cut written", "hang", "hang written"])
-def test_a_broken_off_save_frees_nothing_until_it_was_repeated(how: str, make: Make) -> None:
+def test_a_cut_save_frees_no_vlan_until_repeated(how: str, make: Make) -> None:
     world = make("cisco_ios")
     alice_ends(world)
     world.switch.fail_save(how)
@@ -126,8 +126,8 @@ def test_a_broken_off_save_frees_nothing_until_it_was_repeated(how: str, make: M
     assert (str(world.site("brno").free), world.switch.unsaved) == ("112", False)
 
 
-def test_a_switch_that_restarts_within_its_save_frees_nothing(make: Make) -> None:
-    """It is logged in to again, and what it saves then is its old configuration."""
+def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
+    """The driver logs in again, and the switch saves its old configuration."""
     world = make("cisco_ios")
     alices, _ = alice_ends(world)
     save = world.switch.store

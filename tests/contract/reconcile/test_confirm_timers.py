@@ -1,4 +1,4 @@
-"""A cluster on a switch with a confirm timer: active when the switch keeps it, not while it might take it back."""
+"""A cluster on a switch with a confirm timer is active once the commit is confirmed, and not before."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,7 +44,7 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTime
         sessions.end("brno-sw1")
 
 
-def test_a_cluster_is_active_when_the_switch_keeps_it(world: World, junos: ConfirmTimerSwitch) -> None:
+def test_a_confirmed_commit_makes_a_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:
     world.put("c1", spec("brno-h1", "praha-h1"))
     world.settle()
     assert world.view("c1").state is ClusterState.ACTIVE
@@ -52,8 +52,8 @@ def test_a_cluster_is_active_when_the_switch_keeps_it(world: World, junos: Confi
     assert (junos.unconfirmed, junos.saves) == (None, 1)
 
 
-def test_a_cluster_is_not_active_while_the_switch_may_take_it_back(world: World, junos: ConfirmTimerSwitch) -> None:
-    """The worker dies before it confirms; the next one finds everything as it is wanted, and believes none of it."""
+def test_an_unconfirmed_commit_makes_no_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:
+    """The worker dies before it confirms; the next one reads the wanted state, which the switch may still revert."""
     world.put("c1", spec("brno-h1", "praha-h1"))
     junos.fail("cut", "^commit-configuration$")
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED

@@ -1,4 +1,4 @@
-"""Of a refused line every cluster that it is about reads the switch's words, and no other cluster does."""
+"""Every cluster that a refused line concerns gets the switch's message, and no other cluster does."""
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
@@ -27,7 +27,7 @@ def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> SwitchBench:
     return make_bench(request.param)
 
 
-def test_a_refused_line_names_the_vlan_that_it_is_about(bench: SwitchBench) -> None:
+def test_a_refused_line_names_the_vlan_it_concerns(bench: SwitchBench) -> None:
     bench.converge("100", "120")
     platform = bench.switch.platform
     bench.switch.fail("refuse", ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow, "112"), times=9)
@@ -37,7 +37,7 @@ def test_a_refused_line_names_the_vlan_that_it_is_about(bench: SwitchBench) -> N
     assert "112" in caught.value.about[112]
 
 
-def test_a_port_that_is_refused_names_the_vlans_that_move_on_it(make_bench: MakeBench) -> None:
+def test_a_refused_port_names_the_vlans_moving_on_it(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.converge("100", "120")
     bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
@@ -46,7 +46,7 @@ def test_a_port_that_is_refused_names_the_vlans_that_move_on_it(make_bench: Make
     assert set(caught.value.about) == {112}
 
 
-def test_a_port_that_stays_open_is_said_with_the_devices_words(make_bench: MakeBench) -> None:
+def test_a_port_that_stays_open_quotes_the_device(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
     with pytest.raises(Refused, match=r"told 'interface .*1/0/1', it said .*Invalid input.*wanted an empty list"):
@@ -54,8 +54,8 @@ def test_a_port_that_stays_open_is_said_with_the_devices_words(make_bench: MakeB
 
 
 @pytest.mark.parametrize("platform", ["cisco_ios", "cisco_nxos", "arista_eos"])
-def test_a_vlan_whose_name_is_taken_gets_another_name(platform: str, make_bench: MakeBench) -> None:
-    """Names are unique on these platforms: a VLAN without SBF's name would be somebody's."""
+def test_a_vlan_with_a_taken_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
+    """Names are unique on these platforms; a VLAN without SBF's name would be foreign."""
     bench = make_bench(platform)
     bench.switch.running.vlans[50] = "vc-112"
     bench.switch.forbid("^name vc-112$")

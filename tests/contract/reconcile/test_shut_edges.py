@@ -1,4 +1,4 @@
-"""A circuit whose port somebody shut down on a provider edge carries nothing, and does not count as confirmed."""
+"""A circuit on a shut port of a provider edge carries no frames, and is not confirmed."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def test_a_shut_port_of_an_edge_carries_no_circuit(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
-def test_another_port_that_is_shut_takes_no_circuit_down(platform: str) -> None:
+def test_another_shut_port_does_not_affect_a_circuit(platform: str) -> None:
     bench = bench_of(platform)
     bench.device.running.ports[bench.ports[1]].down = True
     assert bench.read().down == ()
@@ -56,13 +56,13 @@ def in_the_unit(bench: EdgeBench) -> None:
     ("platform", "shut"),
     [("cisco_iosxe", in_the_service_instance), ("cisco_iosxr", in_the_subinterface), ("juniper_junos", in_the_unit)],
 )
-def test_a_circuit_that_was_shut_down_itself_carries_nothing(platform: str, shut: Callable[[EdgeBench], None]) -> None:
+def test_a_circuit_that_is_itself_shut_is_down(platform: str, shut: Callable[[EdgeBench], None]) -> None:
     bench = bench_of(platform)
     shut(bench)
     assert bench.read().down == (bench.circuit(112),)
 
 
-def test_a_circuit_that_nobody_wants_any_more_may_be_shut() -> None:
+def test_an_unwanted_circuit_may_be_shut() -> None:
     bench = bench_of("cisco_iosxe")
     bench.device.running.ports[bench.ports[0]].down = True
     reading = read_edge(PE, EdgeWanted(), EdgeObserved(down=bench.read().down))
@@ -71,8 +71,8 @@ def test_a_circuit_that_nobody_wants_any_more_may_be_shut() -> None:
 
 
 @pytest.mark.parametrize("platform", READY)
-def test_a_member_of_an_aggregate_takes_no_circuit_on_an_edge(platform: str) -> None:
-    """Its own list says nothing: what it carries is configured on the aggregate."""
+def test_a_member_of_an_aggregate_accepts_no_circuit(platform: str) -> None:
+    """Its own list has no effect: its VLANs are configured on the aggregate."""
     bench = open_direct_bench(platform, "evpn")
     bench.device.running.ports[bench.ports[0]].lines.append("channel-group 1 mode active")
     before = bench.device.running_config()

@@ -1,4 +1,4 @@
-"""A managed port that was shut down does not carry its cluster, and is not enabled behind its administrator's back."""
+"""A managed port that others shut down does not carry its cluster, and SBF does not enable it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ SHOWS_SHUT = (
     "hp_comware",
     "arista_eapi",
 )
-"""Platforms whose answers to the driver's questions show which ports are shut down."""
+"""Platforms whose answers show which ports are shut down."""
 Attach = Callable[..., EmulatedSwitch]
 
 
@@ -35,13 +35,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def attach(world: World) -> Iterator[Attach]:
-    """What puts an emulated switch into Brno."""
+    """The function that puts an emulated switch into Brno."""
     with ExitStack() as stack:
         yield lambda platform, **more: stack.enter_context(attach_switch(world, platform, **more))
 
 
 def look(world: World) -> None:
-    """Let workers look at Brno's switch as they do at the drift interval."""
+    """Let workers read Brno's switch as at the drift interval."""
     world.clock.advance(3600)
     world.converge("brno-sw1")
     world.sweep()
@@ -70,7 +70,7 @@ def test_a_shut_port_degrades_its_cluster_and_stays_shut(
     assert (world.view("c1").state, world.element("brno-sw1").trouble) == (ClusterState.ACTIVE, None)
 
 
-def test_an_access_port_that_was_shut_before_sbf_came_is_not_enabled(world: World, attach: Attach) -> None:
+def test_an_access_port_shut_before_sbf_is_not_enabled(world: World, attach: Attach) -> None:
     switch = attach("cisco_ios", access=True)
     switch.running.ports[switch.port_names[0]].down = True
     world.put("c1", spec("brno-h1"))
@@ -79,7 +79,7 @@ def test_an_access_port_that_was_shut_before_sbf_came_is_not_enabled(world: Worl
     assert "found it shut down: enable it on the switch" in world.element("brno-sw1").trouble
 
 
-def test_an_access_port_goes_from_cluster_to_cluster_though_sbf_shuts_it(world: World, attach: Attach) -> None:
+def test_an_access_port_shut_by_sbf_changes_clusters(world: World, attach: Attach) -> None:
     switch = attach("cisco_ios", access=True)
     name = switch.port_names[0]
     for key in ("c1", "c2"):
@@ -91,7 +91,7 @@ def test_an_access_port_goes_from_cluster_to_cluster_though_sbf_shuts_it(world: 
         assert switch.running.ports[name].down
 
 
-def test_a_worker_killed_between_shutting_and_enabling_is_made_good(world: World, attach: Attach) -> None:
+def test_a_port_shut_by_a_killed_worker_is_enabled(world: World, attach: Attach) -> None:
     switch = attach("cisco_ios", access=True)
     switch.fail("cut", "^no shutdown$")
     world.put("c1", spec("brno-h1"))
