@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from job_socket_agent import Agent, FakeBridges, FakeEar, agent, settings_in
+from pydantic import SecretStr
 from sbf_fakes.http_calls import app_of
 from sbf_fakes.world import World, make_world, spec
 
@@ -77,7 +78,7 @@ def live(world: World, settings: AgentSettings) -> Iterator[Callable[..., Agent]
 
         def start(url: str = url) -> Agent:
             life.close()
-            sbf = life.enter_context(SbfClient(url, 3, token=lambda: token))
+            sbf = life.enter_context(SbfClient(url, 3, token=lambda: SecretStr(token)))
             return life.enter_context(agent(settings, sbf, bridges))
 
         yield start

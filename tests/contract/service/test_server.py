@@ -21,7 +21,7 @@ from sbf_fakes.world import spec, three_sites
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.server import _listen_tcp, open_sockets
-from sbf_service.settings import ServiceSettings
+from sbf_service.settings import ListenAddress, ServiceSettings
 
 SBF = [sys.executable, "-m", "sbf_service"]
 
@@ -177,7 +177,7 @@ def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.Mo
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(str(settings.socket))
         asked.append(address)
-        return _listen_tcp("127.0.0.1:0")
+        return _listen_tcp(ListenAddress("127.0.0.1:0"))
 
     monkeypatch.setattr("sbf_service.server._listen_tcp", listen_tcp)
     for one in open_sockets(cast("SbfService", SimpleNamespace(settings=settings))):
@@ -192,7 +192,7 @@ def test_openapi_prints_the_document_without_a_database() -> None:
 
 
 def test_the_listening_socket_names_its_protocol_tcp() -> None:
-    with _listen_tcp("127.0.0.1:0") as opened:
+    with _listen_tcp(ListenAddress("127.0.0.1:0")) as opened:
         assert opened.proto == socket.IPPROTO_TCP
 
 

@@ -88,7 +88,7 @@ def test_a_transport_made_at_provider_edges_is_refused_at_a_switch() -> None:
     made = topology(EVPN).model_dump(mode="json")
     made["sites"][0]["attachments"][0]["port"] = "brno-sw1:free"
     with pytest.raises(
-        ValidationError, match=r"site brno: expected a port of one of its edges, got brno-sw1:free: since"
+        ValidationError, match=r"site brno: expected a port of one of its edges, got brno-sw1:free: because"
     ):
         Topology.model_validate(made)
 
