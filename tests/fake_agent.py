@@ -1,7 +1,4 @@
-"""An agent's socket that says what a test tells it to, for hooks and scripts: the socket is real.
-
-An agent that hooks can be tried with: its socket is real, and what it says of clusters is the test's.
-"""
+"""A fake agent for tests of hooks and scripts: its socket is real, its answers are set by the test."""
 
 import json
 import socket
@@ -15,12 +12,12 @@ from typing import Any
 
 FakeRequest = dict[str, Any]
 FakeAnswer = dict[str, Any] | Iterable[bytes]
-"""A document, or these very pieces, and then the connection is closed."""
+"""An answer as a document, or as raw pieces after which the connection is closed."""
 
 
 @dataclass
 class FakeAgentSocket:
-    """Answers as ``answer`` says; keeps what it was asked, in order."""
+    """Answers requests by ``answer``, and records them in order."""
 
     path: Path
     answer: Callable[[FakeRequest], FakeAnswer]
@@ -40,14 +37,14 @@ class FakeAgentSocket:
             request = json.loads(lines.readline())
             self.asked.append(request)
             answer = self.answer(request)
-            with suppress(BrokenPipeError):  # who asked may have waited long enough
+            with suppress(BrokenPipeError):  # the caller may have left
                 for piece in [json.dumps(answer).encode() + b"\n"] if isinstance(answer, dict) else answer:
                     talk.sendall(piece)
 
 
 @contextmanager
 def agent_socket(path: Path, answer: Callable[[FakeRequest], FakeAnswer]) -> Iterator[FakeAgentSocket]:
-    """Listen at ``path`` for the length of a test."""
+    """Listen at ``path`` within the block."""
     fake = FakeAgentSocket(path, answer)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -64,7 +61,7 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 
 @dataclass
 class FakeAgent:
-    """Says ``state`` of every attempt until it is cancelled or removed; ``refuses`` are slugs, by what is asked."""
+    """Answers ``state`` for every attempt until it is cancelled or removed; ``refuses`` are error slugs by request."""
 
     socket: FakeAgentSocket
     state: str = "up"
@@ -76,22 +73,22 @@ class FakeAgent:
     runs: dict[tuple[str, int], str] = field(default_factory=dict)
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     in_turn: list[tuple[str, list[str]]] = field(default_factory=list)
-    """Answers to ``state`` that come first, one each: a state and what is missing."""
+    """The first answers to ``state``: a state and the missing elements, each."""
     _told: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
     def asked(self, do: str | None = None) -> list[FakeRequest]:
-        """Give what it was asked, in order."""
+        """Return the requests, in order."""
         return [one for one in self.socket.asked if do in (None, one["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:
-        """Say this from now on; who waits hears it at once."""
+        """Set the state; waiting callers get it at once."""
         with self._news:
             self.state, self.missing, self.reason = state, list(missing), reason
             self._news.notify_all()
 
     def answer(self, request: FakeRequest) -> dict[str, Any]:
-        """Answer as an agent does."""
+        """Return the answer to a request."""
         slug = self.refuses.get(request["do"])
         if slug is not None:
             return {"ok": False, "error": slug, "detail": f"cluster {request.get('cluster')}: {slug}"}
@@ -148,7 +145,7 @@ def _run(request: FakeRequest) -> tuple[str, int]:
 
 
 def away_at_first(agent: FakeAgent) -> None:
-    """Break off the first call, as an agent does that is just being started anew."""
+    """Close the first connection without answer, like an agent that is restarting."""
 
     def once(_request: FakeRequest) -> list[bytes]:
         agent.socket.answer = agent.answer
@@ -159,7 +156,7 @@ def away_at_first(agent: FakeAgent) -> None:
 
 @contextmanager
 def fake_agent(path: Path) -> Iterator[FakeAgent]:
-    """Listen at ``path`` for the length of a test."""
+    """Listen at ``path`` within the block."""
     with agent_socket(path, lambda _: {}) as socket:
         agent = FakeAgent(socket)
         socket.answer = agent.answer

@@ -1,4 +1,4 @@
-"""Two clusters on a host in a namespace of the real kernel: a bridge each, and a guest that is a namespace too."""
+"""Two clusters on a host in a namespace of the real kernel: a bridge each, with a guest that is a namespace too."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ exec busybox nc -ll -p 7 -e "$@"
 
 @dataclass
 class Host:
-    """The host, seen from its own namespace; ``ways`` are an agent's."""
+    """The host, seen from its own namespace; ``ways`` are an agent's relays."""
 
     root: Path
     kernel: NetlinkKernel
@@ -39,11 +39,11 @@ class Host:
     guests: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def restart(self) -> None:
-        """Be another agent, which knows nothing of the former."""
-        self.ways = make_ways(self.root)
+        """Replace the agent by one without knowledge of the former."""
+        self.ways = make_relays(self.root)
 
     def bridge(self, vlan: int, cluster: str) -> KernelInterface:
-        """Make a cluster's bridge, as the converger does."""
+        """Create a cluster's bridge, as the reconciler does."""
         index = self.kernel.add_bridge(names.bridge_name(vlan))
         self.kernel.change(index, alias=names.ownership_alias(cluster))
         self.kernel.disable_host_ip(index, names.bridge_name(vlan))
@@ -51,7 +51,7 @@ class Host:
         return self.named(names.bridge_name(vlan))
 
     def guest(self, name: str, bridge: KernelInterface, *addresses: str, says: str = "cat") -> subprocess.Popen[str]:
-        """Start a guest that runs ``says`` for whoever comes to its port 7."""
+        """Start a guest that runs ``says`` for each connection to its port 7."""
         argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *says.split("|")]
         made = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
         self.opened.enter_context(made)
@@ -73,11 +73,11 @@ class Host:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
 
     def named(self, name: str) -> KernelInterface:
-        """Give the interface of that name."""
+        """Return the interface of that name."""
         return next(one for one in self.kernel.list_interfaces() if one.name == name)
 
     def says(self, opening: JobAccess, line: str, said: bytes = b"hello") -> bytes:
-        """Send something to where a line leads, end our side, and give all that comes back."""
+        """Send text through a relay, close our side, and return the answer."""
         with request_connection(str(self.ways.socket_path(opening.key)), line) as link:
             link.settimeout(10)
             link.sendall(said)
@@ -85,34 +85,34 @@ class Host:
             return b"".join(iter(lambda: link.recv(100), b""))
 
 
-class QuickEar(AddressProbe):
-    """An ear that does not listen long: here nothing is lost or slow."""
+class QuickProbe(AddressProbe):
+    """A prober with short waits: here no frame is lost or slow."""
 
-    def ask(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Give those that somebody was heard to have."""
-        return super().ask(addresses, min(seconds, 0.1))
+    def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        """Return the addresses that answered."""
+        return super().probe(addresses, min(seconds, 0.1))
 
 
-def make_ways(root: Path) -> JobRelays:
-    """Make an agent's part."""
-    return JobRelays(lambda: closing(NetlinkKernel()), root, QuickEar)
+def make_relays(root: Path) -> JobRelays:
+    """Create an agent's relays."""
+    return JobRelays(lambda: closing(NetlinkKernel()), root, QuickProbe)
 
 
 @contextmanager
 def host(root: Path) -> Iterator[Host]:
-    """Be the host; the calling thread is in a namespace of its own."""
+    """Create the host; the calling thread is in a namespace of its own."""
     with closing(NetlinkKernel()) as kernel, ExitStack() as opened:
-        yield Host(root, kernel, opened, make_ways(root))
+        yield Host(root, kernel, opened, make_relays(root))
 
 
 def opening(key: str, vlan: int, **guests: list[str]) -> JobAccess:
-    """Write what a job's place is made of."""
+    """Return the description of a job's access."""
     made = [{"name": name, "host": "h1", "image": "x", "addresses": given} for name, given in guests.items()]
     return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": made})
 
 
 def is_alive(process: int) -> bool:
-    """Say whether a process runs, and is not just waiting to be forgotten."""
+    """Return whether a process runs and is no zombie."""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -120,7 +120,7 @@ def is_alive(process: int) -> bool:
 
 
 def as_user(uid: int, work: Callable[[], str]) -> str:
-    """Do something as another user, in another process."""
+    """Call a function as another user, in another process."""
     readable, writable = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""A host's agent without its converger: its real socket, asked as a hook asks; guests answer when a test says so."""
+"""A host's agent without reconciler: its real job socket, and guests that answer when a test sets so."""
 
 import json
 import socket
@@ -25,19 +25,19 @@ Said = dict[str, Any]
 
 @dataclass
 class FakeBridges:
-    """Bridges of a host, by name, with the addresses that answer there; as an ear it hears those at once."""
+    """Bridges of a host, by name, with the addresses that answer there at once."""
 
     there: dict[str, set[str]] = field(default_factory=dict)
 
-    def listen(self, bridge: str) -> "FakeEar":
+    def listen(self, bridge: str) -> "FakeProber":
         if bridge not in self.there:
             raise Refused(f"cannot ask on bridge {bridge} of this machine: No such device")
-        return FakeEar(self.there[bridge])
+        return FakeProber(self.there[bridge])
 
 
 @dataclass
-class FakeEar:
-    """Hears who is there; waits for nobody."""
+class FakeProber:
+    """A prober that returns at once."""
 
     up: set[str]
 
@@ -53,7 +53,7 @@ class FakeEar:
 
 @dataclass
 class Agent:
-    """A running one, and what a hook sees of it."""
+    """A running agent, as a hook uses it."""
 
     settings: AgentSettings
     bridges: FakeBridges
@@ -61,7 +61,7 @@ class Agent:
     volumes: FakeMounts = field(default_factory=FakeMounts)
 
     def say(self, line: bytes) -> Said:
-        """Send a line as it is, and give the answer."""
+        """Send a line unchanged; return the answer."""
         with socket.socket(socket.AF_UNIX) as talk:
             talk.settimeout(60)
             talk.connect(str(self.settings.socket))
@@ -71,38 +71,38 @@ class Agent:
                 return said
 
     def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Said:  # noqa: ANN401
-        """Ask as a hook does."""
+        """Send a request; return the answer."""
         asked = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
         return self.say(json.dumps(asked).encode() + b"\n")
 
     def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Said:
-        """Announce a run, as the host where its script runs unless said otherwise."""
+        """Announce a run, by default as the host of its script."""
         return self.ask("up", cluster, attempt, head=head, **({"user": "root"} if head else {}))
 
 
-class FakeWay:
-    """A way that is a word."""
+class FakeRelays:
+    """Relays that exist only by name."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Make it."""
+        """Create a relay."""
         return Path(f"/way-of/{opening.key}/{uid}")
 
     def ensure_none(self, key: str) -> None:
-        """Remove it."""
+        """Remove a relay."""
 
 
 def settings_in(folder: Path, **changes: object) -> AgentSettings:
-    """Make the settings of an agent that keeps all it has in ``folder``."""
+    """Return settings of an agent that stores all files in ``folder``."""
     places = {"state": folder / "state", "jobs": folder / "jobs", "socket": folder / "a.sock"}
     return AgentSettings.model_validate({"element": "brno-h1", "sbf": "unix:///x", **places, **changes})
 
 
 @contextmanager
 def agent(settings: AgentSettings, sbf: JobClusterApi, bridges: FakeBridges | None = None) -> Iterator[Agent]:
-    """Let an agent run for the length of a test, or for the length of one of its lives."""
+    """Run an agent within the block."""
     made = Agent(settings, bridges or FakeBridges())
     woken: Callable[[], None] = lambda: made.woken.append("once")  # noqa: E731
     with serve_job_socket(
-        Name("brno-h1"), settings, sbf, woken, JobSocketAdapters(FakeWay(), made.bridges.listen, made.volumes)
+        Name("brno-h1"), settings, sbf, woken, JobSocketAdapters(FakeRelays(), made.bridges.listen, made.volumes)
     ):
         yield made

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from job_socket_agent import Agent, FakeBridges, FakeEar, agent, settings_in
+from job_socket_agent import Agent, FakeBridges, FakeProber, agent, settings_in
 from pydantic import SecretStr
 from sbf_fakes.http_calls import app_of
 from sbf_fakes.world import World, make_world, spec
@@ -201,11 +201,11 @@ def test_a_run_cancelled_during_the_probes_is_not_up(
 ) -> None:
     active(world, host)
 
-    def deleted_meanwhile(ear: FakeEar, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
+    def deleted_meanwhile(ear: FakeProber, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
         assert host.ask("cancel", JOB, reason="qdel")["ok"]
         return addresses
 
-    monkeypatch.setattr(FakeEar, "probe", deleted_meanwhile)
+    monkeypatch.setattr(FakeProber, "probe", deleted_meanwhile)
     assert host.ask("state", JOB)["state"] == "cancelled"
     assert not host.settings.jobs.exists()
 

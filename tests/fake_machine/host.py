@@ -1,11 +1,4 @@
-"""Interfaces in memory.
-
-Records of uplinks in memory.
-
-Domains in memory.
-
-File systems that are folders.
-"""
+"""In-memory interfaces, records of uplinks, domains and mounts."""
 
 import shutil
 from dataclasses import replace
@@ -22,10 +15,10 @@ HUSHED = HostIpSettings(settings={"ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6"
 
 
 class FakeKernel:
-    """Interfaces in memory; it notes every name that was deleted."""
+    """Interfaces in memory, and the names of deleted ones."""
 
     def __init__(self) -> None:
-        """Begin with an uplink, eth0."""
+        """Start with an uplink, eth0."""
         self.by_index: dict[int, KernelInterface] = {}
         self.deleted: list[str] = []
         self.changes = 0
@@ -34,22 +27,22 @@ class FakeKernel:
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - a link's fields
-        """Put an interface there, as somebody else would, and give its index."""
+        """Add a foreign interface; return its index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
 
     def named(self, name: str) -> KernelInterface:
-        """Give the interface of that name."""
+        """Return the interface of that name."""
         return next(link for link in self.by_index.values() if link.name == name)
 
     @property
     def names(self) -> set[str]:
-        """Give all names."""
+        """Return all names."""
         return {link.name for link in self.by_index.values()}
 
     def list_interfaces(self) -> list[KernelInterface]:
-        """Give all interfaces."""
+        """Return all interfaces."""
         return list(self.by_index.values())
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
@@ -66,7 +59,7 @@ class FakeKernel:
         self.by_index[index] = replace(self.by_index[index], **values)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Give the sysctls that are set."""
+        """Return the sysctls that are set."""
         return self.filtering
 
     def disable_packet_filter(self, index: int) -> None:
@@ -74,23 +67,23 @@ class FakeKernel:
         self.by_index[index] = replace(self.by_index[index], packet_filtered=False)
 
     def disable_host_ip(self, index: int, name: str) -> None:
-        """Keep the host off it."""
+        """Disable the host's IP stack there."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=True)
         self.voices[index] = HUSHED
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Give how the host speaks there."""
+        """Return the host's IP settings there."""
         return self.voices.get(self.named(name).index, FRESH) if name else FRESH
 
     def restore_host_ip(self, index: int, name: str, voice: HostIpSettings) -> None:
-        """Let the host on it again."""
+        """Restore the host's IP settings there."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=voice == HUSHED)
         self.voices[index] = voice
 
     def delete(self, index: int) -> None:
-        """Delete it; its ports are free then."""
+        """Delete an interface and detach its ports."""
         gone = self.by_index.pop(index, None)
         if gone:
             self.deleted.append(gone.name)
@@ -103,31 +96,31 @@ class FakeUplinkRecords:
     """Records in memory."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without records."""
         self.by_name: dict[str, UplinkRecord] = {}
 
     def all(self) -> list[UplinkRecord]:
-        """Give all."""
+        """Return all records."""
         return list(self.by_name.values())
 
     def record(self, found: UplinkRecord) -> None:
-        """Keep one."""
+        """Store a record."""
         self.by_name[found.uplink] = found
 
     def forget(self, uplink: str) -> None:
-        """Remove one."""
+        """Remove a record."""
         self.by_name.pop(uplink, None)
 
 
 class FakeHypervisor:
     """Domains in memory.
 
-    Those in ``stubborn`` do not end when asked, those in ``immortal`` cannot be destroyed; ``fault`` is raised by every
-    call.
+    Domains in ``stubborn`` ignore requests to shut down, those in ``immortal`` cannot be destroyed. Every call raises
+    ``fault``, if set.
     """
 
     def __init__(self) -> None:
-        """Begin with no domain."""
+        """Start without domains."""
         self.by_name: dict[str, GuestDomain] = {}
         self.started: list[str] = []
         self.destroyed: list[str] = []
@@ -141,17 +134,17 @@ class FakeHypervisor:
             raise self.fault
 
     def list_domains(self) -> list[GuestDomain]:
-        """Give every domain."""
+        """Return all domains."""
         self._answer()
         return list(self.by_name.values())
 
     def find_domain(self, name: str) -> GuestDomain | None:
-        """Give one."""
+        """Return one domain, or None."""
         self._answer()
         return self.by_name.get(name)
 
     def start(self, xml: str) -> None:
-        """Start one."""
+        """Start a domain."""
         self._answer()
         root = ET.fromstring(xml)  # noqa: S314 - our own
         name, owner = root.findtext("name"), root.find(f"metadata/{{{NAMESPACE}}}guest")
@@ -161,13 +154,13 @@ class FakeHypervisor:
         self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
 
     def shut_down(self, name: str) -> None:
-        """Ask it to end."""
+        """Ask a domain to shut down."""
         self._answer()
         if name not in self.stubborn:
             self.by_name.pop(name, None)
 
     def destroy(self, name: str) -> None:
-        """End it."""
+        """Stop a domain."""
         self._answer()
         if name in self.immortal:
             raise Refused("Device or resource busy")
@@ -175,29 +168,29 @@ class FakeHypervisor:
             self.destroyed.append(name)
 
     def has_kvm(self) -> bool:
-        """Say whether KVM is listed."""
+        """Return whether KVM is listed."""
         self._answer()
         return self.kvm
 
 
 class FakeMounts:
-    """Folders that are taken for file systems of their own; there is no limit."""
+    """Folders that count as mounted file systems, without limits."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without mounts."""
         self.places: set[Path] = set()
 
     def mounted(self, place: Path) -> bool:
-        """Say whether it was mounted."""
+        """Return whether a folder is mounted."""
         return place in self.places
 
     def mount(self, place: Path, size: int, files: int) -> None:
-        """Note it."""
+        """Record a mount."""
         assert not list(place.iterdir())
         self.places.add(place)
 
     def unmount(self, place: Path) -> None:
-        """Empty it."""
+        """Empty the folder."""
         self.places.remove(place)
         shutil.rmtree(place)
         place.mkdir()

@@ -1,4 +1,4 @@
-"""SBF and a machine in memory, as the loop sees them."""
+"""SBF and a machine in memory, for tests of the reconciler."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,10 +19,10 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
 class FakeElementApi:
-    """Keeps a wanted document and notes what it is told."""
+    """SBF's wanted document, and the reports it received."""
 
     def __init__(self) -> None:
-        """Begin with nothing wanted."""
+        """Start with an empty wanted state."""
         self.document = WantedDocument(element="h1", revision=0, confirmed_revision=0, wanted=HostWanted())
         self.told: list[tuple[str, int]] = []
         self.messages: list[str] = []
@@ -32,7 +32,7 @@ class FakeElementApi:
         self.failing: VirtcloudError | None = None
 
     def want(self, *segments: Segment) -> None:
-        """Want these from now on, with the next revision."""
+        """Set the wanted segments, with the next revision."""
         update = {"revision": self.document.revision + 1, "wanted": HostWanted(segments=segments)}
         self.document = self.document.model_copy(update=update)
 
@@ -45,7 +45,7 @@ class FakeElementApi:
         return self.document
 
     def confirm(self, element: str, revision: int) -> None:
-        """Take it."""
+        """Record the confirmation."""
         self._tell("confirmed", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision})
 
@@ -57,14 +57,14 @@ class FakeElementApi:
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Take it."""
+        """Record the report."""
         self._tell("trouble", element, revision)
         self.messages.append(message)
         self.about.append(dict(clusters or {}))
         self.refused.append(dict(refused or {}))
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Take it, and set the confirmed revision back."""
+        """Record the report, and reset the confirmed revision."""
         self._tell("drifted", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision - 1})
 
@@ -76,21 +76,21 @@ class FakeElementApi:
 
 
 class FakeMachine:
-    """Carries what steps make of it. ``refuses`` are clusters whose steps fail; ``forgets`` makes steps do nothing."""
+    """A machine that carries what steps set. Steps of clusters in ``refuses`` fail; ``forgets`` makes steps ineffective."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.carried = ObservedMachine()
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
         self.forgets = False
 
     def read(self) -> ObservedMachine:
-        """Give it."""
+        """Return the observed state."""
         return self.carried
 
     def apply(self, step: Step) -> None:
-        """Do it."""
+        """Apply a step."""
         if step.cluster in self.refuses:
             raise Refused("the kernel said no")
         self.steps.append(step)

@@ -1,4 +1,4 @@
-"""What the agent's tests share: fakes, wanted documents, and a real kernel in a network namespace of its own."""
+"""Fixtures of the agent's tests: fakes, wanted documents, and namespaces of the real kernel."""
 
 import ctypes
 import os
@@ -61,7 +61,7 @@ def segment(guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
 
 @pytest.fixture
 def in_namespace() -> Callable[[Callable[[], T]], T]:
-    """Give what runs a function in a fresh network namespace of the real kernel, in a thread of its own."""
+    """Return a function that runs another one in a new network namespace of the real kernel, in its own thread."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: the real kernel's bridges need root")
 
@@ -75,13 +75,15 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot make a network namespace")
-    for path in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):  # where br_netfilter is loaded, each is set
+    for path in Path("/proc/sys/net/bridge").glob(
+        "bridge-nf-call-*"
+    ):  # with br_netfilter loaded, a new namespace has each of them set
         path.write_text("0")
 
 
 @pytest.fixture
 def with_mounts() -> Callable[[Callable[[], T]], T]:
-    """Give what runs a function where it may mount file systems, which are gone afterwards, in a thread of its own."""
+    """Return a function that runs another one in a new mount namespace, in its own thread."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
 

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from job_socket_agent import FakeBridges, FakeEar
+from job_socket_agent import FakeBridges, FakeProber
 
 from virtcloud.agent.job_socket.job_records import JobRecord
 from virtcloud.agent.job_socket.start_barrier import BarrierResult, BarrierState, StartBarrier, waiting_for
@@ -49,7 +49,7 @@ class Host:
     opened: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
-    def listen(self, bridge: str) -> FakeEar:
+    def listen(self, bridge: str) -> FakeProber:
         self.opened.append(bridge)
         return self.bridges.listen(bridge)
 
