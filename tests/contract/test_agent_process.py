@@ -43,7 +43,7 @@ def config(tmp_path: Path, path: Path) -> Path:
 
 @pytest.fixture
 def start(config: Path) -> Iterator[Start]:
-    """Give what starts that agent, and waits until it listens."""
+    """Return a function that starts the agent and waits until it listens."""
     started = []
 
     def begin() -> subprocess.Popen[bytes]:

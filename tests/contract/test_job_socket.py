@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @contextmanager
 def serving(world: World) -> Iterator[str]:
-    """Let SBF answer on TCP; nobody works in it but who a test says."""
+    """Run SBF on TCP, without reconcilers."""
     server = uvicorn.Server(uvicorn.Config(app_of(world.service), port=0, lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -69,7 +69,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 
 @pytest.fixture
 def live(world: World, settings: AgentSettings) -> Iterator[Callable[..., Agent]]:
-    """Give what starts an agent of brno-h1; who is started again takes the place of the former one."""
+    """Return a function that starts an agent of brno-h1, replacing a former one."""
     with ExitStack() as all_lives:
         url = all_lives.enter_context(serving(world))
         token = world.token(Role.AGENT, "brno-h1")
@@ -139,7 +139,7 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
 
 
 def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
-    """Let a run of the job have a cluster whose guests are up."""
+    """Create a run's cluster, with guests that answer."""
     world.put(JOB, SPEC, attempt=attempt)
     host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
@@ -308,7 +308,7 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
 
 
 def former(world: World, host: Agent) -> None:
-    """Let a job of another user have had this number, and have ended, as attempt 3."""
+    """Create and end a job of another user with this number, attempt 3."""
     world.put(JOB, spec("brno-h1", owner="bob"), attempt=3)
     host.ask("up", JOB, 3, user="bob")
     world.delete(JOB)

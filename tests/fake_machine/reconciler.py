@@ -76,7 +76,7 @@ class FakeElementApi:
 
 
 class FakeMachine:
-    """A machine that carries what steps set. Steps of clusters in ``refuses`` fail; ``forgets`` makes steps ineffective."""
+    """A machine changed by steps. Steps of clusters in ``refuses`` fail; with ``forgets`` steps have no effect."""
 
     def __init__(self) -> None:
         """Start empty."""

@@ -47,7 +47,7 @@ class Hook:
     key: str
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Ask the agent there."""
+        """Send a request to the agent there."""
         return ask(self.lab, HEAD, {"do": do, "cluster": self.key, "attempt": 1, **more})[0]
 
     def up(self) -> None:

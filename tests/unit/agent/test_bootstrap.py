@@ -79,7 +79,7 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
 
 
 def _until(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
-    """Read events until all that are wanted have been told."""
+    """Read log lines until all wanted events occurred; return the first line of each."""
     assert lines is not None
     told: dict[str, str] = {}
     while not wanted <= set(told):

@@ -17,7 +17,7 @@ Make = Callable[..., Segment]
 
 
 def carried(*segments: Segment) -> ObservedMachine:
-    """What a machine carries that carries these."""
+    """Return the observed machine with these segments and guests."""
     return ObservedMachine(
         tuple(ObservedSegment(one.id, one.vlan, one.port) for one in segments),
         tuple(ObservedGuest(one.id, guest.name, digest(one, guest)) for one in segments for guest in one.guests),

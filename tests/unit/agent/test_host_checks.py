@@ -1,4 +1,4 @@
-"""``virtcloud doctor --host``: each finding is true of the machine, and none of them is a traceback."""
+"""``virtcloud doctor --host``: each result describes the machine, and no check raises."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The converger, with a service and a machine in memory that behave as the real ones do."""
+"""The reconciler, with an SBF and a machine in memory that behave like the real ones."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def slept() -> list[float]:
 
 
 class Bell(threading.Event):
-    """Is never waited for; notes how long it would have been."""
+    """An event that never waits, and records the timeouts."""
 
     def __init__(self, slept: list[float]) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_who_is_woken_looks_at_once_after_trouble(
 def test_who_is_woken_once_waits_the_next_time(
     converger: MachineReconciler, service: FakeElementApi, slept: list[float]
 ) -> None:
-    """A bell that was heard is silent again; it ended one pause, not all."""
+    """One call of `wake` ends one pause."""
     service.failing = ServiceUnreachable("gone")
     converger.wake()
     converger.reconcile_once()
@@ -225,7 +225,7 @@ def test_three_refusals_in_a_row_are_reported(
 
 
 def with_members(segment: Segment, guest: Callable[..., GuestWanted], *members: str) -> Segment:
-    """Add a guest of each of these members to a network's segment."""
+    """Add a guest of each member to a network's segment."""
     guests = tuple(guest(f"of-{one}", cluster=one) for one in members)
     keys = {one: f"key-{one}" for one in members}
     return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})
@@ -397,7 +397,7 @@ def test_an_internal_error_of_one_cluster_blocks_no_other(
 def test_progress_is_reported_after_each_completed_piece_of_work(
     service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
-    """A step that hangs reports nothing, and starves systemd's watchdog."""
+    """A hung step reports no progress."""
     reported: list[int] = []
     seen: list[int] = []
     apply = machine.apply

@@ -1,4 +1,4 @@
-"""Long-lived threads are watched, and systemd's watchdog is fed by completed work only."""
+"""Threads are supervised, and only completed work notifies systemd's watchdog."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from virtcloud.agent.supervision import ReportProgress, StopRequested, StopSigna
 
 
 class Clock:
-    """Time that a test sets."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -126,7 +126,7 @@ def test_a_service_manager_that_is_gone_ends_nothing(tmp_path: Path, caplog: pyt
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Put the signal handlers back that were there."""
+    """Restore the former signal handlers."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():

@@ -1,4 +1,4 @@
-"""The agent's own rules: whose guests this machine runs, and which images."""
+"""The machine's admission rules: whose guests it runs, and which images."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ BATCH_ONLY = AdmissionRules(AdmissionRule(users=()))
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """A folder that everybody may read, with one image, readable by all."""
+    """A folder readable by all, with one image readable by all."""
     folder = tmp_path / "images"
     (folder / "busybox/rootfs").mkdir(parents=True)
     (folder / "busybox/image.yaml").write_text("kind: lxc\n")

@@ -1,4 +1,4 @@
-"""A hypervisor that does not answer: the network converges without it, and nothing is confirmed that was not read."""
+"""A hypervisor that does not answer: the network is reconciled without it, and no unread state is confirmed."""
 
 import os
 import shutil
@@ -160,7 +160,7 @@ def test_a_malformed_image_is_refused_after_three_attempts(
 
 @contextmanager
 def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run a real libvirtd of the test driver's host, on a socket of its own; yield its address and its process."""
+    """Run libvirtd with the test driver on a socket of its own; yield its address and process."""
     program = shutil.which("libvirtd", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("NOT TESTED: a hung libvirtd needs libvirtd")

@@ -30,7 +30,7 @@ def opening(user: str = ME, key: str = "12.pbs") -> JobAccess:
 
 
 class Way:
-    """A way that is a word."""
+    """Relays that exist only by name."""
 
     def __init__(self) -> None:
         self.uids: list[int] = []
@@ -87,7 +87,7 @@ def test_ssh_config_names_guests_and_stores_host_keys(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_user_can_run_the_python_that_ssh_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent's own is in a folder that is root's alone: another one is chosen."""
+    """The agent's own Python is in a folder of root: another one is chosen."""
     own = tmp_path / "python3"
     own.symlink_to("/usr/bin/python3")
     tmp_path.chmod(0o700)
@@ -158,7 +158,7 @@ def test_what_an_earlier_versions_agent_left_is_in_nobodys_way(tmp_path: Path) -
 
 
 def test_symbolic_links_of_a_user_are_not_followed(tmp_path: Path) -> None:
-    """The folder is the user's: it may change its mode, and put there what it likes."""
+    """The user owns the folder, and may change its mode and content."""
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "shadow").write_text("root")

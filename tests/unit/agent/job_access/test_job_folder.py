@@ -1,4 +1,4 @@
-"""A job's folder on the real kernel: bounded whatever its user does, and removed whatever its user built."""
+"""A job's folder on the real kernel: always bounded, and always removable."""
 
 import os
 import pwd
@@ -114,7 +114,7 @@ def test_a_folder_that_changes_while_it_is_removed_is_removed(folders: JobFolder
 
 
 def test_a_deep_tree_of_an_earlier_versions_folder_is_removed(folders: JobFolders, with_mounts: Run) -> None:
-    """It was a plain folder, without a limit: deeper than Python's own removal goes."""
+    """Earlier versions made a plain folder, which may be deeper than shutil.rmtree can remove."""
 
     def work() -> object:
         place = folders.path("12.pbs")

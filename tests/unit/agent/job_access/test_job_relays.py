@@ -1,4 +1,4 @@
-"""The way from a job's script to its guests, on the real kernel: who gets where, and what stays of it."""
+"""Relays on the real kernel: which addresses they reach for whom, and what remains after their removal."""
 
 import os
 import socket
@@ -25,14 +25,14 @@ JOB = opening("12.pbs", 100, g1=["10.0.0.1/24", "fd00::1/64"])
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Give a folder with a short path, which all may pass."""
+    """Return a folder with a short path, which all users may enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
         yield Path(folder)
 
 
 def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
-    """What is sent comes back whole after our side was ended: each way ends for itself."""
+    """The complete answer arrives after our side was closed: each direction closes separately."""
 
     def work() -> object:
         with host(root) as here:
@@ -46,7 +46,7 @@ def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Pa
 
 
 def test_nobody_else_may_ask(in_namespace: Run, root: Path) -> None:
-    """The socket's mode keeps others out, and the relay looks at who asks where somebody changed the mode."""
+    """The socket's mode excludes other users, and the relay checks the user ID as well."""
 
     def work() -> object:
         with host(root) as here:
@@ -85,7 +85,7 @@ def test_what_is_not_of_the_cluster_is_refused_by_name(in_namespace: Run, root: 
 
 
 def test_a_guest_gets_nowhere_through_the_port(in_namespace: Run, root: Path) -> None:
-    """Not to the host's services, not to its networks with the port as a router; the port's address has no service."""
+    """Neither the host's services, nor its networks through the port, nor the port's own address."""
 
     def work() -> object:
         with host(root) as here:
@@ -102,7 +102,7 @@ def test_a_guest_gets_nowhere_through_the_port(in_namespace: Run, root: Path) ->
 
 
 def _serve_on_all_addresses(here: Host) -> None:
-    """Let the host have a network of its own, forward, and serve on port 7: that a way out would be seen."""
+    """Give the host another network, forwarding, and a service on port 7, so that a path to them would be noticed."""
     index = here.kernel.add_bridge("lan0")
     here.kernel._socket.addr("add", index=index, address="198.51.100.1", prefixlen=24)
     here.kernel._socket.link("set", index=index, state="up")
@@ -205,7 +205,7 @@ def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path)
 
 
 def test_removing_the_segment_ends_the_relay(in_namespace: Run, root: Path) -> None:
-    """So it is removed although the agent that made it was killed and its job is forgotten."""
+    """It is removed even if its agent was killed and the job has no record."""
 
     def work() -> object:
         with host(root) as here:
@@ -270,7 +270,7 @@ def test_a_relay_without_specification_ends(in_namespace: Run, root: Path) -> No
 
 
 def test_an_address_that_somebody_has_is_passed_over(in_namespace: Run, root: Path) -> None:
-    """Of six addresses one is the guest's, and four are taken by whoever came in from outside the job."""
+    """Of six addresses, one is the guest's and four are used by other hosts."""
 
     def work() -> object:
         with host(root) as here:

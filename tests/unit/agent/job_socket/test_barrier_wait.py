@@ -24,7 +24,7 @@ def view(version: int, **changes: Any) -> ClusterView:  # noqa: ANN401
 
 @dataclass
 class FakeSbf:
-    """Answers in order; notes how long it was given for each."""
+    """Returns answers in order; records the wait of each call."""
 
     answers: list[ClusterView | VirtcloudError]
     waits: list[float] = field(default_factory=list)
@@ -42,7 +42,7 @@ class FakeSbf:
 
 @dataclass
 class Host:
-    """Where it is looked from: its bridges, what it opened, and how long it paused."""
+    """The host: its bridges, the opened probers, and the pauses."""
 
     sbf: FakeSbf
     bridges: FakeBridges = field(default_factory=lambda: FakeBridges({"br100": {"10.0.0.1"}}))

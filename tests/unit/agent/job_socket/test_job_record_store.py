@@ -28,7 +28,7 @@ def test_a_job_with_a_long_key_is_stored(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_not_believed_either(tmp_path: Path) -> None:
-    """Else an agent that is killed would have told somebody what it then does not know."""
+    """Otherwise a killed agent would have answered something that it no longer knows."""
     ledger = JobRecordStore(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
     with pytest.raises(Refused, match=r"cannot store the record of cluster 12\.pbs: No such file or directory"):
@@ -65,7 +65,7 @@ def test_that_a_run_is_gone_is_known_for_a_week(tmp_path: Path) -> None:
 
 
 def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
-    """Each end of a run lets go of what has been gone for a week."""
+    """Each removal also removes records that are a week old."""
     ledger = JobRecordStore(tmp_path)
     put(ledger, GONE)
     os.utime(tmp_path / "11.pbs.json", (0, 0))

@@ -1,4 +1,4 @@
-"""What each request makes of what is known, written out as a table."""
+"""The effect of each request on each record, as a table."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from virtcloud.model.values import ClusterKey
 
 KEY = ClusterKey("12.pbs")
 Outcome = tuple[int, str] | str
-"""The attempt and phase that come of it, or the slug of the error."""
+"""The resulting attempt and phase, or the slug of the error."""
 
 
 def job(attempt: int, phase: RecordPhase = RecordPhase.ASKED, user: str = "alice") -> JobRecord:
@@ -104,7 +104,7 @@ def test_late_calls_are_told_what_came_since() -> None:
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 @pytest.mark.parametrize("phase", sorted(RecordPhase))
 def test_only_an_announcement_takes_the_place_of_another_users_job(phase: RecordPhase, attempt: int) -> None:
-    """A batch system that was set up anew gives its numbers again; what its hosts remember of the old ones is late."""
+    """A batch system that was set up again reuses its numbers, and requests about former jobs come late."""
     seen = {verb: outcome(verb, job(2, phase, "bob"), attempt) for verb in ("up", "state", "cancel", "remove")}
     assert seen == {"up": (attempt, "asked"), "state": "gone", "cancel": "gone", "remove": "gone"}
 

@@ -15,7 +15,7 @@ KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
 
 @dataclass
 class FakePort:
-    """Notes what is opened and closed."""
+    """Records what is opened and closed."""
 
     did: list[str] = field(default_factory=list)
     refuses: bool = False
@@ -75,7 +75,7 @@ def test_failed_access_is_not_recorded_as_open(places: ScriptAccess, port: FakeP
 
 
 def test_a_cancelled_run_gets_no_access(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
-    """Another thread may have cancelled or removed it while guests were asked."""
+    """Another thread may have cancelled or ended the run during the probes."""
     for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
         known(ledger, run(phase=phase))
         places.provide_environment(run(), view(), BRNO)

@@ -1,4 +1,4 @@
-"""What a user reads while a job waits, for each state of a cluster."""
+"""The barrier's messages for each state of a cluster."""
 
 from ipaddress import ip_address
 from typing import Any

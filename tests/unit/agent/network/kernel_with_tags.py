@@ -16,7 +16,7 @@ Run = Callable[[Callable[[], object]], object]
 
 @contextmanager
 def netlink() -> Iterator[NetlinkKernel]:
-    """Give the kernel of a namespace that holds a cable: uplink0 and uplink1."""
+    """Return the kernel of a namespace with a veth pair: uplink0 and uplink1."""
     opened = NetlinkKernel()
     try:
         opened._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")

@@ -1,4 +1,4 @@
-"""The ear on a real bridge, in a network namespace of its own, with the kernel's own stack as the guest."""
+"""The address probe on a real bridge, with the IP stack of another namespace as the guest."""
 
 import socket
 import subprocess
@@ -22,7 +22,7 @@ ANNOUNCED = bytes.fromhex(f"{REQUEST} 020000000002 0a000002 000000000000 0a00000
 
 
 class Clock:
-    """Goes on by a hundredth of a second each time that it is read."""
+    """A clock that advances by 10 ms at each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,7 +38,7 @@ def ip(*words: str) -> str:
 
 @contextmanager
 def guest() -> Iterator[Callable[..., str]]:
-    """A network namespace whose eth0 is on our br100, on which the host is hushed; gives ``ip`` inside it."""
+    """A network namespace whose eth0 is on br100, without the host's IP stack there; yields ``ip`` inside it."""
     kernel = NetlinkKernel()
     kernel.disable_host_ip(kernel.add_bridge("br100"), "br100")
     kernel.close()
@@ -66,7 +66,7 @@ def guest() -> Iterator[Callable[..., str]]:
 
 @contextmanager
 def wire() -> Iterator[socket.socket]:
-    """The other end of a port of br100, on which a test plays the guest."""
+    """The other end of a port of br100, on which a test acts as the guest."""
     for words in ("br100 type bridge", "guest type veth peer eth0"):
         ip("link", "add", *words.split())
     for words in ("guest up master br100", "eth0 up", "br100 up"):
@@ -101,7 +101,7 @@ def test_only_present_addresses_answer(in_namespace: Run) -> None:
 
 
 def test_a_probe_does_not_disturb_duplicate_address_detection(in_namespace: Run) -> None:
-    """Duplicate address detection (RFC 4862) goes on while it is asked for, all the time."""
+    """Duplicate address detection (RFC 4862) runs during all probes."""
 
     def work() -> object:
         with guest() as within, AddressProbe("br100") as ear:
@@ -126,7 +126,7 @@ def test_the_probing_host_stays_without_address(in_namespace: Run) -> None:
 
 
 def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
-    """Our probe would look like another's claim to it (RFC 5227 §2.1.1)."""
+    """Our probe would look like the claim of another host (RFC 5227 §2.1.1)."""
     clock = Clock()
 
     def work() -> object:

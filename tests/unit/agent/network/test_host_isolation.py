@@ -1,4 +1,4 @@
-"""What a guest on a bridge gets from the host itself: frames are sent and captured on the real kernel."""
+"""Frames that a guest on a bridge gets from the host, sent and captured on the real kernel."""
 
 import socket
 import struct
@@ -12,7 +12,7 @@ from virtcloud.agent.network.kernel import NetlinkKernel
 Run = Callable[[Callable[[], object]], object]
 
 HOST = IPv4Address("192.0.2.1")
-"""An address of the host's, on another interface than the bridge."""
+"""An address of the host on another interface."""
 GUEST, NOBODY = IPv4Address("192.0.2.9"), IPv4Address(0)
 GUEST_6, EVERY_NODE = IPv6Address("fe80::9"), IPv6Address("ff02::1")
 GUEST_MAC, EVERYBODY = b"\x02\x00\x00\x00\x00\x09", b"\xff" * 6
@@ -20,16 +20,16 @@ EVERY_NODE_MAC = b"\x33\x33\x00\x00\x00\x01"
 ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
 ICMPV6, ECHO_REQUEST, NEIGHBOUR = 58, 128, range(133, 138)
 HEARD_WITHIN_S, QUIET_FOR_S = 10.0, 3.0
-"""An interface asks within a second whether its address is taken (RFC 4862), and for the guest at once (RFC 4861)."""
+"""Longest time until duplicate address detection sends its first frame (RFC 4862)."""
 
 
 def test_a_guest_reaches_no_host_through_a_hushed_bridge(in_namespace: Run) -> None:
-    """Neither by itself, nor when the guest asks for the host's address, or asks every node to answer (RFC 4443)."""
+    """Neither unasked, nor as an answer to requests for the host's address or to all nodes (RFC 4443)."""
     assert in_namespace(lambda: heard(hushed=True, until=set(), seconds=QUIET_FOR_S)) == set()
 
 
 def test_a_guest_would_reach_the_host_through_another_bridge(in_namespace: Run) -> None:
-    """What the former test looks for is there to be heard."""
+    """A control: without isolation, the frames of the former test appear."""
     every = {"an ARP reply", "a datagram that the host took", "neighbour discovery"}
     found = in_namespace(lambda: heard(hushed=False, until=every, seconds=HEARD_WITHIN_S))
     assert isinstance(found, set)
@@ -37,7 +37,7 @@ def test_a_guest_would_reach_the_host_through_another_bridge(in_namespace: Run) 
 
 
 def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
-    """Put a guest on a bridge, let it ask again and again; return what comes, once it is all that is waited for."""
+    """Attach a guest that sends requests repeatedly; return the received frames, once all awaited ones arrived."""
     found: set[str] = set()
     with closing(NetlinkKernel()) as kernel:
         bridge = bridged(kernel, hushed=hushed)
@@ -77,7 +77,7 @@ def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
 
 
 def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
-    """Receive for some time; name each frame that is not the guest's own."""
+    """Receive for some time; return a name for each frame that the guest did not send."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         guest.settimeout(left)
@@ -109,7 +109,7 @@ def named(frame: bytes) -> str:
 
 
 def arp_request(sender: IPv4Address) -> bytes:
-    """Ask for the host's address; a probe has no sender's address (RFC 5227)."""
+    """Send ARP requests for the host's address; a probe has no sender address (RFC 5227)."""
     asked = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
     return EVERYBODY + GUEST_MAC + struct.pack("!H", ARP) + asked
 

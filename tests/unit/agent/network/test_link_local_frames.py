@@ -57,5 +57,5 @@ def test_of_link_local_addresses_only_spanning_trees_is_forwarded(in_namespace: 
 
 
 def test_frames_to_ciscos_protocols_are_forwarded(in_namespace: Run) -> None:
-    """A limit: they are ordinary multicast to a bridge."""
+    """A known limit: for a bridge they are ordinary multicast."""
     assert in_namespace(lambda: forwarded([CISCO])) == [CISCO]

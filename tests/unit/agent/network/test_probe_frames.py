@@ -1,4 +1,4 @@
-"""Frames byte by byte, as the standards write them; the checksums were computed by another program than ours."""
+"""Frames byte by byte, as in the standards; another program computed the checksums."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
