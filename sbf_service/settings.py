@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.document import Document, explain_validation_error, list_validation_errors
+from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
 from virtcloud.model.values import Name, PatternText
 
@@ -230,8 +230,4 @@ def read_settings(path: Path) -> ServiceSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadDocument(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
-        lines = (
-            f"{path}: {'.'.join(map(str, one['loc']))}: {explain_validation_error(one)}"
-            for one in list_validation_errors(error)
-        )
-        raise BadDocument("\n".join(lines)) from error
+        raise BadDocument(format_validation_errors(error, f"{path}: ")) from error

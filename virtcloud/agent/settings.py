@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule
-from virtcloud.model.document import Document, explain_validation_error, list_validation_errors
+from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument, BadInput
 from virtcloud.model.values import Name
@@ -115,11 +114,4 @@ def read_settings(path: Path) -> AgentSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadDocument(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
-        raise BadDocument(
-            "\n".join(f"{path}: {_key(one)}: {explain_validation_error(one)}" for one in list_validation_errors(error))
-        ) from error
-
-
-def _key(fault: ErrorDetails) -> str:
-    path = fault["loc"] or getattr(fault.get("ctx", {}).get("error"), "path", ())
-    return ".".join(str(part) for part in path)
+        raise BadDocument(format_validation_errors(error, f"{path}: ")) from error

@@ -9,7 +9,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from virtcloud.model.cluster import ClusterSpec, Guest
-from virtcloud.model.document import explain_validation_error, list_validation_errors, read_document
+from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Name
 from virtcloud.model.views import ClusterView, SiteView
@@ -97,12 +97,7 @@ def validate_spec(**keys: object) -> ClusterSpec:
     try:
         return ClusterSpec.model_validate({key: value for key, value in keys.items() if value is not None})
     except ValidationError as error:
-        raise BadInput(
-            "\n".join(
-                f"{'.'.join(map(str, one['loc'])) or 'spec'}: {explain_validation_error(one)}"
-                for one in list_validation_errors(error)
-            )
-        ) from error
+        raise BadInput(format_validation_errors(error, root="spec")) from error
 
 
 def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:

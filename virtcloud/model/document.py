@@ -138,11 +138,17 @@ def explain_validation_error(detail: ErrorDetails) -> str:
     return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
 
 
-def format_validation_errors(error: ValidationError) -> str:
-    """Return every error on a line of its own, after the key that it concerns."""
-    return "\n".join(_format_validation_error(one) for one in list_validation_errors(error))
+def format_validation_errors(error: ValidationError, prefix: str = "", root: str = "") -> str:
+    """Return each error on a line of its own: ``prefix``, the key (``root`` without a key), and the explanation."""
+    return "\n".join(prefix + _format_validation_error(one, root) for one in list_validation_errors(error))
 
 
-def _format_validation_error(one: ErrorDetails) -> str:
-    where = ".".join(map(str, one["loc"]))
+def error_path(detail: ErrorDetails) -> str:
+    """Return the key that an error concerns, with dots; "" for the document as a whole."""
+    path = (*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ()))
+    return ".".join(str(part) for part in path)
+
+
+def _format_validation_error(one: ErrorDetails, root: str) -> str:
+    where = error_path(one) or root
     return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
