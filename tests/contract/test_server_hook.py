@@ -1,4 +1,4 @@
-"""The server's hook and a real SBF mean the same by every call: over TLS, spoken by a Python without packages."""
+"""The server hook and a real SBF agree on every call, over TLS and without packages."""
 
 from collections.abc import Iterator
 
@@ -83,7 +83,10 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 
 
 def test_two_that_join_at_once_are_told_apart(site: SingleSite) -> None:
-    """The second asks with addresses that the first has by now: SBF says so by name, and the hook chooses again."""
+    """The second request contains addresses that are in use by now.
+
+    SBF names the problem, and the hook chooses again.
+    """
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})
     with pytest.raises(GuestTaken):

@@ -1,4 +1,4 @@
-"""Torque's scripts in the lab, as its MoMs run them: real agents, guests, switches and SBF, and no Torque."""
+"""Torque's scripts in the lab, run as MoMs do, with real agents, guests, switches and SBF."""
 
 import time
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def gone(client: SbfClient, wanted: TorqueJob) -> bool:
 
 
 def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    """The whole life of a job over two sites: nothing is left, and each step may be repeated."""
+    """A job over two sites leaves nothing, and each step can be repeated."""
     mine, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(mine)
     assert (started.returncode, started.stderr) == (0, "")
@@ -66,7 +66,7 @@ def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab,
 
 
 def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, client: SbfClient) -> None:
-    """Torque kills a prologue at its time limit, maybe without an epilogue, and runs the job elsewhere."""
+    """Torque kills a prologue at its time limit, perhaps without an epilogue, and runs the job elsewhere."""
     first = job(2, "brno-h1", "brno-h2")
     torque.sisters(first)
     killed = torque.threads.submit(torque.script, "brno-h1", "prologue", first)
@@ -145,7 +145,6 @@ def test_a_job_joins_a_running_network_with_the_old_resource(torque: TorqueMoms,
 
 
 def test_an_old_scheduler_creates_a_network_for_a_job(lab: Lab, client: SbfClient) -> None:
-    """The old verbs on real switches: a number before any host, hosts that come and go, and nothing left."""
     before = take_snapshot(lab, lab.topology)
 
     def sbf(*words: str) -> tuple[int, str]:

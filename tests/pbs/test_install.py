@@ -1,4 +1,4 @@
-"""``virtcloud pbs`` on a real server: what it changes there, and what it leaves alone."""
+"""``virtcloud pbs`` on a real server: what it changes, and what it leaves unchanged."""
 
 import json
 import time
@@ -20,7 +20,7 @@ OTHERS = ("create hook theirs", "set hook theirs event = queuejob", "create reso
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """A server that has hooks and resources of other people; gives how they look."""
+    """Create foreign hooks and resources; return their state."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _theirs(batch)
@@ -41,12 +41,10 @@ def pbs(batch: LabPbs, *words: str) -> tuple[int, str, str]:
 
 
 def test_installing_again_changes_nothing(batch: LabPbs) -> None:
-    """What PBS prints of our hooks is what we wanted."""
     assert pbs(batch, "install") == (0, "nothing to do: the hooks are installed and up to date\n", "")
 
 
 def test_differences_are_shown_and_repaired_foreign_hooks_unchanged(batch: LabPbs, others: str) -> None:
-    """An administrator had changed an attribute and the settings."""
     batch.root("qmgr", "-c", "set hook virtcloud_mom alarm = 30")
     _, shown, _ = pbs(batch, "install", "--sbf", "http://other.example:8800", "--dry-run")
     assert shown.splitlines() == [
@@ -62,19 +60,16 @@ def test_differences_are_shown_and_repaired_foreign_hooks_unchanged(batch: LabPb
 
 
 def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
-    """A second start says that there is one, and touches nothing."""
     with pytest.raises(LabImpossible, match="OpenPBS was started in this lab already"):
         batch.start(HOSTS)
 
 
 def test_what_is_no_host_of_the_lab_gets_no_mom(batch: LabPbs) -> None:
-    """Told before anything is started."""
     with pytest.raises(LabImpossible, match="host brno-sw1 is not known; this lab has: brno-h1, "):
         batch.start([HOSTS[0], "brno-sw1"])
 
 
 def test_status_finds_everything_well(batch: LabPbs) -> None:
-    """The server's hooks, SBF by the hooks' token, each host's copy and its agent."""
     code, told, _ = pbs(batch, "status", "--json")
     found = {one["subject"]: one for one in json.loads(told)}
     assert [one for one in found.values() if not one["good"]] == []
@@ -85,7 +80,6 @@ def test_status_finds_everything_well(batch: LabPbs) -> None:
 
 
 def test_status_names_what_is_wrong(batch: LabPbs) -> None:
-    """A hook that was switched off, and a token that SBF does not know."""
     batch.root("qmgr", "-c", "set hook virtcloud_server enabled = false")
     try:
         code, told, _ = pbs(batch, "status")
@@ -96,26 +90,23 @@ def test_status_names_what_is_wrong(batch: LabPbs) -> None:
 
 
 def test_a_user_who_is_no_manager_is_refused(batch: LabPbs) -> None:
-    """Hooks may only be changed by root on the server's host."""
     said = batch.user("alice", [str(batch.place.program("qmgr")), "-c", "list hook"])
     assert "unauthorized" in said.stdout + said.stderr
 
 
 def test_a_server_that_is_not_there_is_said(batch: LabPbs) -> None:
-    """And nothing is changed."""
     code, _, said = pbs_with(batch, {"PBS_SERVER": "brno-h1"}, "install")
     assert code != 0
     assert "PBS server: expected it to answer qmgr, got: Connection refused" in said
 
 
 def pbs_with(batch: LabPbs, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
-    """Run it with other variables."""
+    """Run ``virtcloud pbs`` with other variables."""
     done = batch.try_virtcloud("pbs", *words, environment=environment)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
-    """And stays as it is; everything is put back afterwards."""
     code, removed, said = pbs(batch, "uninstall")
     assert (code, said) == (0, "")
     assert removed.splitlines() == [
@@ -135,7 +126,7 @@ def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
 
 
 def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> None:
-    """It would lose who removes its cluster."""
+    """Nothing would remove its cluster."""
     jobs = RealBatch(batch, HOSTS)
     job = jobs.submit(BatchSubmission("sleep 600\n", resources={"vcluster": "image=busybox"}))
     _reach(jobs, job, BatchJobState.RUNNING)
@@ -154,7 +145,6 @@ def _reach(jobs: RealBatch, job: str, state: BatchJobState) -> None:
 
 
 def test_hosts_get_the_hooks(batch: LabPbs) -> None:
-    """A copy of the MoM's hook lies on every host, the server's on none."""
     for host in HOSTS:
         found = batch.lab.run(host, ["ls", f"{scripts.HOME}/mom_priv/hooks"]).stdout.split()
         assert [one for one in found if one.startswith("virtcloud")] == [

@@ -1,4 +1,4 @@
-"""A queue that gives its jobs a request, which no hook sees at their submission."""
+"""Queues that set a request, which no hook sees at submission."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ QUEUE = "clusters"
 
 @pytest.fixture
 def queue(batch: LabPbs) -> Iterator[str]:
-    """Give such a queue."""
+    """Create such a queue."""
     batch.root("qmgr", "-c", f"create queue {QUEUE} queue_type=execution,enabled=true,started=true")
     batch.root("qmgr", "-c", f"set queue {QUEUE} resources_default.vcluster = image=busybox")
     yield QUEUE
@@ -21,20 +21,19 @@ def queue(batch: LabPbs) -> Iterator[str]:
 
 
 def submit(batch: LabPbs, queue: str, *more: str) -> str:
-    """Submit a job there, with no word of a cluster."""
+    """Submit a job to the queue without a request."""
     shape = ["-l", "select=1:ncpus=1", "-l", "walltime=0:05:00", "-q", queue, *more]
     return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
 
 
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
-    """It would offer a part of an array that is refused in runjob for ever, and start nothing else."""
+    """If runjob rejected it, the scheduler would offer it forever and start nothing else."""
     array = submit(batch, queue, "-J", "1-2")
     assert stage.ends(stage.submit()).exit_status == 0
     stage.until(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")
 
 
 def test_a_job_with_shared_hosts_is_held_until_altered(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
-    """A queue's place is as unseen as its request."""
     job = submit(batch, queue)
     stage.jobs.append(job)
     stage.waits(job, "vcluster: needs one exclusive host per chunk (place=scatter:excl)")

@@ -1,4 +1,4 @@
-"""Reconciliation beside a real server, where hooks had no chance."""
+"""Reconciliation with a real server, where hooks were not called."""
 
 from datetime import timedelta
 
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 
 def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
-    """Give what was done, to which cluster."""
+    """Return the actions and their clusters."""
     text = pbs.lab.run(addressing.STATION, ["cat", f"{scripts.SPOOL}/scheduler.json"], check=True).stdout
     return [(one.what, str(one.cluster)) for one in SchedulerStatus.model_validate_json(text).report.deeds]
 
 
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server has never heard of job 999999; the cluster 999998 was made by hand."""
+    """The server does not know job 999999; the cluster 999998 was created by hand."""
     job = stage.submit(script=FOREVER)
     stage.active(job)
     server = job.partition(".")[2]
@@ -45,7 +45,6 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
 
 
 def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage, batch: LabPbs) -> None:
-    """No hook and no agent was left to say so."""
     job = stage.submit(script=FOREVER)
     stage.active(job)
     (host,) = stage.runs(job).hosts
@@ -68,7 +67,7 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server has no obituary of it, and does not offer the job to the hook again."""
+    """The server runs no jobobit and does not offer the job to the hook again."""
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=3)
         happens()
@@ -80,7 +79,6 @@ def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabP
 
 
 def test_a_walltime_extended_during_an_outage_extends_the_lease(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server's hook could not; the job's cluster lasts for the new walltime all the same."""
     job = stage.submit(script=FOREVER)
     before = stage.active(job).lease_ends
     stage.world.stop_sbf()

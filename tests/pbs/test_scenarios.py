@@ -11,5 +11,4 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.__name__)
 def test_scenario(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
-    """Each says its claim itself."""
     scenario(stage)

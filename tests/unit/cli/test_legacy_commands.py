@@ -66,7 +66,6 @@ OTHERS = (409, "other-spec", "the key has another spec")
 
 
 def test_a_host_added_by_another_call_is_not_removed(made: FakeSbf) -> None:
-    """Two concurrent calls request different leases: the failed call must not remove the host of the other."""
     verb(made, "addhosts", "mine", "h1")
     made.networks["mine"] = ["mine"]
     made.refused["mine_h1"] = OTHERS

@@ -1,4 +1,4 @@
-"""From a job's request and hosts to the cluster that SBF is asked for."""
+"""The cluster spec of a job from its request and hosts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a PBS job must be like to have a cluster, and what its user reads otherwise."""
+"""The conditions for a PBS job with a cluster, and the messages to its user."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The line in which a job asks for a cluster: what it means, and what a user reads who got it wrong."""
+"""The request line of a job: its meaning, and the messages for invalid requests."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The file of a request: what it says, and what a user reads who got it wrong."""
+"""The request file: its meaning, and the messages for invalid files."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""What a Torque job must be like to have a cluster, and how Torque's words are read.
-
-How a request travels with a Torque job: the submit filter puts it where Torque shows it to the job's hosts.
-"""
+"""The conditions for a Torque job with a cluster, and the copy of its request in ``other``."""
 
 import pytest
 from hypothesis import given

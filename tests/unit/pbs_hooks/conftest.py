@@ -1,4 +1,4 @@
-"""What the tests of hooks share: an SBF that says what it is told, and the server's hook beside it."""
+"""A scripted SBF and the server hook."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A hook is one file for an old Python with nothing but its standard library."""
+"""A hook is one file that needs only an old Python's standard library."""
 
 import ast
 import subprocess
@@ -47,7 +47,6 @@ def test_it_has_the_licence_of_what_is_not_ours() -> None:
 
 
 def test_modules_load_on_demand_and_show_their_lines() -> None:
-    """Run with no library of ours in reach, as in PBS."""
     last = (
         "import sys, traceback\n"
         "assert not [one for one in sys.modules if one.startswith('_virtcloud_')]\n"
@@ -64,7 +63,6 @@ def test_modules_load_on_demand_and_show_their_lines() -> None:
 
 
 def test_modules_load_after_pbs_cleared_the_hooks_names() -> None:
-    """PBS does so after every run of a hook; found on a real server."""
     program = bundle_program("pbs_hooks.openpbs.hooks.user_files", "load(SOURCES, LOADER, ENTRY)\n")
     later = (
         "import sys\n"

@@ -1,4 +1,4 @@
-"""The hooks' part must be read by an old Python that a scheduler brings along, and bring nothing that is not there."""
+"""Modules of hooks have the syntax of Python 3.6 and import only the standard library and each other."""
 
 import ast
 import sys

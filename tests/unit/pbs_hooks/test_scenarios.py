@@ -1,4 +1,4 @@
-"""The scenarios on a fake batch system, with a real SBF and real agents; ``make test-pbs`` plays them on a real one."""
+"""The scenarios on a fake batch system with a real SBF and real agents; ``make test-pbs`` uses a real OpenPBS."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,21 +15,21 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorld]:
-    """What is around the batch system."""
+    """Run the world of the batch system."""
     with fake_world(tmp_path_factory.mktemp("world"), HOSTS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def whole(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
-    """A batch system in it."""
+    """Run a batch system in the world."""
     with fake_batch(world, tmp_path_factory.mktemp("batch")) as batch:
         yield ScenarioStage(batch, FakeMachines(batch, world), world, user=world.user)
 
 
 @pytest.fixture
 def stage(whole: ScenarioStage) -> Iterator[ScenarioStage]:
-    """A stage on which nothing is; afterwards nothing may be on it again."""
+    """Yield an empty stage; it must be empty again afterwards."""
     whole.jobs.clear()
     yield whole
     for job in whole.jobs:
@@ -40,5 +40,4 @@ def stage(whole: ScenarioStage) -> Iterator[ScenarioStage]:
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.__name__)
 def test_scenario(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
-    """Each says its claim itself."""
     scenario(stage)

@@ -1,4 +1,4 @@
-"""Deciding which clusters are ended, with no I/O."""
+"""Decisions about clusters, leases and alerts, without I/O."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -31,7 +31,7 @@ def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -
 
 
 def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
-    """Decide at each look, with the memory of the one before."""
+    """Decide at each observation with the memory of the previous one."""
     memory: DoubtMemory = {}
     verdict = Decision()
     for now, one in looks:
@@ -117,7 +117,7 @@ def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> 
 
 
 def test_a_script_that_never_starts_raises_an_alert() -> None:
-    """The first host's MoM was started anew while the cluster was being made: PBS never starts the script."""
+    """The first host's MoM was restarted during the set-up: PBS never starts the script."""
     one = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
     assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
     (alert,) = after([(0, one), (900, one)]).alerts

@@ -1,4 +1,4 @@
-"""Answering for jobs that hosts begin, from what Torque's server says."""
+"""Confirmation of starting jobs from the output of Torque's server."""
 
 import threading
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Look after look, with a scheduler and an SBF in memory."""
+"""Rounds of reconciliation with a batch system and an SBF in memory."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,10 +17,10 @@ from virtcloud.scheduler.status import ReconciliationReport
 
 
 class Place:
-    """Jobs 1 (running) and 2 (gone) with a cluster each, and a cluster of nobody's job."""
+    """Jobs 1 (running) and 2 (gone) with a cluster each, and a cluster without a job."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start the reconciler."""
         self.scheduler = FakeScheduler(job(1))
         self.sbf = FakeClusterApi(cluster("1.pbssrv"), cluster("2.pbssrv"), cluster("demo"), cluster("2.other"))
         self.clock = FakeClocks()
@@ -182,7 +182,6 @@ def test_a_cluster_that_is_ended_is_not_ended_again(place: Place) -> None:
 
 
 def test_a_missing_topology_does_not_stop_reconciliation(place: Place) -> None:
-    """Whether nodes are known is a second question: without an answer to it the first one is still good."""
 
     def refuse() -> Topology:
         raise Forbidden("scheduler@pbssrv may not see the topology")

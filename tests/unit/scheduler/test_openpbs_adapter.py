@@ -1,4 +1,4 @@
-"""What OpenPBS 23.06 printed, read. Names of hosts and users are made neutral."""
+"""Parsing of recorded output of OpenPBS 23.06, with neutral host and user names."""
 
 import json
 

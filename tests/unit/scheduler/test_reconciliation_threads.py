@@ -1,4 +1,4 @@
-"""The agent with the scheduler's role, as a process, beside a real SBF; only the batch system's commands are fakes."""
+"""The agent as a process beside a real SBF; only the batch system's commands are fakes."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> SchedulerStatus:
-    """Wait for a status that is as it is wanted."""
+    """Wait for a status that fulfils the condition."""
     found: list[SchedulerStatus] = []
 
     def reached() -> bool:
@@ -114,9 +114,9 @@ def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> Scheduler
 
 
 def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
-    """It ends what has no job, extends the lease of what has, names a strange node, waits out an absence, and stops.
+    """Clusters without jobs end, leases are extended, unknown nodes raise alerts, an outage passes, the agent stops.
 
-    What another server's job has, and what somebody asked for under a job's key, it leaves alone.
+    Clusters of other servers' jobs and those that a person requested stay.
     """
     until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
     told = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report
@@ -147,7 +147,7 @@ def test_a_missing_or_foreign_status_file_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no 'virtcloud agent' with \[scheduler\] has run since the boot"):
         read_status(tmp_path / "s.json")
     (tmp_path / "s.json").write_text("{}")
-    with pytest.raises(BadInput, match="not a status of this version"):
+    with pytest.raises(BadInput, match="not a valid status file"):
         read_status(tmp_path / "s.json")
 
 
@@ -162,7 +162,6 @@ esac
 
 
 def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: SbfClient, tmp_path: Path) -> None:
-    """The host's call waits for the answer; for another owner's network there is none."""
     for name, script in {"qstat": TORQUE_QSTAT, "pbsnodes": "#!/bin/sh\necho '<Data></Data>'\n"}.items():
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
@@ -184,7 +183,7 @@ def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: 
 
 
 def await_cluster(host: SbfClient, key: str, spec: ClusterSpec, attempt: int = 1) -> None:
-    """Ask for a cluster as a prologue does, until the batch server has answered for its job."""
+    """Request a cluster as a prologue does, until the job is confirmed."""
 
     def made() -> bool:
         try:

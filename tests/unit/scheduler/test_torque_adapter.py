@@ -1,4 +1,4 @@
-"""What Torque prints, according to its documentation, read."""
+"""Parsing of Torque's output according to its documentation."""
 
 import pytest
 from batch_fakes.scheduler import SERVER, FakeCommands
@@ -71,7 +71,7 @@ def test_a_request_that_only_travels_is_one_too() -> None:
 
 
 def test_control_characters_in_one_users_environment_blind_nobody() -> None:
-    """Torque writes users' text into its XML as it is, but for ``<>&"'``; such characters are none of XML's."""
+    """Torque writes users' text into its XML unescaped except for ``<>&"'``."""
     prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
     listed = (
         f"<Data>{JOB.format(number=7, state='R').replace('</Job>', prompt)}{JOB.format(number=8, state='R')}</Data>"
@@ -80,7 +80,7 @@ def test_control_characters_in_one_users_environment_blind_nobody() -> None:
 
 
 def test_a_foreign_job_with_our_number_is_ignored() -> None:
-    """A queue may route jobs here from elsewhere; one that has finished would end another's cluster."""
+    """A queue may route jobs here from another server."""
     found = look(
         {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
     )
@@ -89,6 +89,6 @@ def test_a_foreign_job_with_our_number_is_ignored() -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
 def test_job_ids_without_the_server_name_are_an_error(suffix: str) -> None:
-    """As of a server with ``display_job_server_suffix`` or ``job_suffix_alias``: their clusters would not be seen."""
+    """A server with ``display_job_server_suffix`` or ``job_suffix_alias`` prints such ids."""
     with pytest.raises(SchedulerUnavailable, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
         look({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))

@@ -1,4 +1,4 @@
-"""Every host of the fake batch system sees the events that the real one was recorded with, in that order."""
+"""The fake batch system runs the events in the recorded order on every host."""
 
 import json
 import time
@@ -39,7 +39,7 @@ if e.type == pbs.EXECJOB_END:
 
 @contextmanager
 def batch(folder: Path, **what: object) -> Iterator[FakeBatch]:
-    """Two or three hosts whose hooks refuse at ``at`` in the first ``runs`` runs."""
+    """Run two or three hosts whose hooks reject at ``at`` in the first ``runs`` runs."""
     hook = HookDefinition(HOOK, config=json.dumps(what))
     with FakeBatch([FakeHost(name) for name in ("n1", "n2", "n3")], folder, server_hook=hook, mom_hook=hook) as made:
         yield made
@@ -63,7 +63,7 @@ def started(status: JobStatus) -> bool:
 
 
 def wrote(made: FakeBatch, job: str) -> None:
-    """Wait until the job's script is running, as its first word shows."""
+    """Wait for the first output of the job's script."""
     for _ in range(1200):
         if made.output(job).stdout:
             return
@@ -72,7 +72,7 @@ def wrote(made: FakeBatch, job: str) -> None:
 
 
 def recorded(scene: str) -> dict[str, list[str]]:
-    """Give the events of each host of a recorded scene, in order."""
+    """Return the events of each host of a recorded scene, in order."""
     found: dict[str, list[str]] = {}
     for file in sorted((RECORDINGS / scene).glob("*.in")):
         _, host, event = file.stem.split("-", 2)
@@ -98,7 +98,6 @@ def seen(made: FakeBatch) -> dict[str, list[str]]:
     ],
 )
 def test_from_start_to_end(scene: str, chunks: int, what: dict[str, object], tmp_path: Path) -> None:
-    """However often a host refuses on the way."""
     with batch(tmp_path, **what) as made:
         job = made.submit(BatchSubmission(select=f"{chunks}:ncpus=1", resources={"vcluster": "image=a"}))
         until(made, job, finished)
@@ -116,7 +115,7 @@ def test_deleted_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_deleted_by_force_while_it_runs(tmp_path: Path) -> None:
-    """As recorded in ``qdel-force``: the server is done at once, the hosts only end."""
+    """As recorded in ``qdel-force``: the hosts run only the end event."""
     with batch(tmp_path) as made:
         job = made.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
         wrote(made, job)
@@ -127,7 +126,7 @@ def test_deleted_by_force_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_run_again_while_it_runs(tmp_path: Path) -> None:
-    """As recorded in ``qrerun``: only the sisters are told beforehand."""
+    """As recorded in ``qrerun``: only the sisters run preterm."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
     with batch(tmp_path) as made:
         job = made.submit(BatchSubmission(script, select="2:ncpus=1"))
@@ -139,7 +138,6 @@ def test_run_again_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_every_host_ends_a_job_at_the_same_time(tmp_path: Path) -> None:
-    """As a real one was seen to, whose hooks took their time."""
     with FakeBatch([FakeHost(name) for name in ("n1", "n2", "n3")], tmp_path, mom_hook=HookDefinition(MEET)) as made:
         until(made, made.submit(BatchSubmission(select="3:ncpus=1")), finished)
         outcomes = {one.host: one.outcome.message for one in made.seen if one.event == "execjob_end"}

@@ -1,4 +1,4 @@
-"""What the fake batch system does as a real OpenPBS was seen to do, where one would guess otherwise."""
+"""Unexpected behaviour of a real OpenPBS that the fake batch system reproduces."""
 
 import threading
 import time
@@ -60,7 +60,7 @@ def in_state(made: FakeBatch, job: str, *states: BatchJobState) -> Callable[[], 
 
 
 def deleted_while_it_waits(made: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
-    """Delete a job whose prologue waits, let that end, and give what became of the job."""
+    """Delete a job whose prologue waits; return the job's final status."""
     job = made.submit(BatchSubmission(script))
     until((folder / "waits").exists)
     made.delete(job)
@@ -75,7 +75,6 @@ def finished(made: FakeBatch, job: str) -> bool:
 
 
 def test_a_script_within_the_kill_delay_is_killed(tmp_path: Path) -> None:
-    """The MoM kills whatever runs at that time, and all ends as ever."""
     with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=3)) as made:
         job = deleted_while_it_waits(made, tmp_path, "echo ran; exec sleep 600").id
         until(lambda: finished(made, job))
@@ -84,7 +83,6 @@ def test_a_script_within_the_kill_delay_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_script_after_the_kill_delay_runs_on(tmp_path: Path) -> None:
-    """As if nothing had happened."""
     with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=0.1)) as made:
         job = made.submit(BatchSubmission("echo ran; exit 3"))
         until((tmp_path / "waits").exists)
@@ -97,21 +95,18 @@ def test_a_script_after_the_kill_delay_runs_on(tmp_path: Path) -> None:
 
 
 def test_a_deleted_job_whose_prologue_rejects_runs_again(tmp_path: Path) -> None:
-    """The deletion is lost."""
     with one_host(tmp_path, WAITS % "e.reject('no')") as made:
         status = deleted_while_it_waits(made, tmp_path)
         assert status.run_version == 2
 
 
 def test_a_deleted_job_whose_prologue_asks_for_deletion_ends(tmp_path: Path) -> None:
-    """So a hook lets a deletion be one."""
     with one_host(tmp_path, WAITS % "job.delete(); e.reject('no')") as made:
         status = deleted_while_it_waits(made, tmp_path)
         assert (status.state, status.run_version, status.exit_status) == (BatchJobState.FINISHED, 1, -17)
 
 
 def test_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
-    """The hosts end the job; what waits goes on, and launch still runs, but no script."""
     with one_host(tmp_path, WAITS % "e.accept()") as made:
         job = made.submit(BatchSubmission("echo ran"))
         until((tmp_path / "waits").exists)
@@ -124,7 +119,6 @@ def test_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
 
 
 def test_what_a_mom_sets_reaches_the_server_only_in_part(tmp_path: Path) -> None:
-    """Times, holds and variables do; a comment does not."""
     hook = (
         "import pbs, time\ne = pbs.event()\n"
         "if e.type == pbs.EXECJOB_BEGIN:\n"
@@ -142,7 +136,7 @@ def test_what_a_mom_sets_reaches_the_server_only_in_part(tmp_path: Path) -> None
 
 
 class DiesInBegin(FakeHost):
-    """A host that dies while its hook begins a job; the hook itself ends well."""
+    """A host that dies while its hook starts a job."""
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
         outcome = super().hook(hook, event)
@@ -155,7 +149,7 @@ PASSES = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
 def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
-    """Run a job on two hosts, and on others when one of them has died; gives what was seen."""
+    """Run a job on two hosts, and again after one of them died; return the hook calls."""
     hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=PASSES, server_hook=PASSES) as made:
         job = made.submit(BatchSubmission("echo ran", select="2:ncpus=1"))
@@ -165,13 +159,12 @@ def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[s
 
 
 def test_a_first_host_that_dies_in_begin_was_never_there(tmp_path: Path) -> None:
-    """The server was sending it the job: it queues it again at once, and no hook hears of it."""
+    """The server was sending the job; it queues the job again at once and calls no hook."""
     seen = begun_again(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
     assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
 
 
 def test_a_sister_dying_in_begin_counts_as_rejecting(tmp_path: Path) -> None:
-    """The first host takes the start back, and the server has an obituary."""
     seen = begun_again(FakeHost("n1"), DiesInBegin("n2"), tmp_path)
     assert [(host, event) for host, event, run in seen if run == 1 and event != "runjob"] == [
         ("n1", "execjob_begin"),
@@ -183,7 +176,6 @@ def test_a_sister_dying_in_begin_counts_as_rejecting(tmp_path: Path) -> None:
 
 
 def test_variables_of_another_host_than_the_first_are_lost(tmp_path: Path) -> None:
-    """The first host's own come after them."""
     sets = HookDefinition(
         "import pbs\ne = pbs.event()\n"
         "if e.type == pbs.EXECJOB_BEGIN:\n    e.job.Variable_List[pbs.get_local_nodename()] = 'was here'\n"
@@ -195,7 +187,6 @@ def test_variables_of_another_host_than_the_first_are_lost(tmp_path: Path) -> No
 
 
 def test_a_job_waits_for_its_time(tmp_path: Path) -> None:
-    """A ``runjob`` hook that rejects with a time is asked again then, and no run is counted."""
     hook = (
         "import pbs, time\ne = pbs.event()\n"
         "if e.type == pbs.RUNJOB and 'ASKED' not in e.job.Variable_List:\n"
@@ -211,7 +202,6 @@ def test_a_job_waits_for_its_time(tmp_path: Path) -> None:
 
 
 def test_too_many_failed_starts_hold_a_job(tmp_path: Path) -> None:
-    """So that it does not start for ever."""
     hook = "import pbs\nif pbs.event().type == pbs.EXECJOB_BEGIN:\n    pbs.event().reject('no')\n"
     with one_host(tmp_path, hook, pace=Pace(failed_starts=2)) as made:
         job = made.submit(BatchSubmission())
@@ -221,7 +211,6 @@ def test_too_many_failed_starts_hold_a_job(tmp_path: Path) -> None:
 
 
 def test_the_first_host_dies_and_the_job_runs_again(tmp_path: Path) -> None:
-    """No hook runs on a dead host; the server hears nothing, gives it up, and says so with ``jobobit``."""
     hosts = [FakeHost("n1"), FakeHost("n2")]
     hook = HookDefinition("import pbs")
     with FakeBatch(hosts, tmp_path, mom_hook=hook, server_hook=hook, pace=Pace(node_fail_requeue=0.1)) as made:
@@ -237,7 +226,6 @@ def test_the_first_host_dies_and_the_job_runs_again(tmp_path: Path) -> None:
 
 
 def test_a_host_that_comes_back_says_so(tmp_path: Path) -> None:
-    """With its startup hook, and no job of before."""
     with one_host(tmp_path, "import pbs; assert True") as made:
         made.kill_host("n1")
         made.start_host("n1")
@@ -245,7 +233,6 @@ def test_a_host_that_comes_back_says_so(tmp_path: Path) -> None:
 
 
 def test_hosts_go_on_while_the_server_is_away(tmp_path: Path) -> None:
-    """A job that ends meanwhile is heard of when the server is back."""
     with one_host(tmp_path) as made:
         job = made.submit(BatchSubmission(f"echo up; sleep 0.3; echo done > {tmp_path}/done"))
         until(lambda: bool(made.output(job).stdout))
@@ -258,7 +245,6 @@ def test_hosts_go_on_while_the_server_is_away(tmp_path: Path) -> None:
 
 
 def test_periodic_hooks_see_the_jobs_of_their_host(tmp_path: Path) -> None:
-    """And of no other."""
     hook = "import pbs\ne = pbs.event()\nif e.type == pbs.EXECHOST_PERIODIC:\n    pbs.logmsg(5, ' '.join(e.job_list))\n"
     with FakeBatch([FakeHost("n1"), FakeHost("n2")], tmp_path, mom_hook=HookDefinition(hook)) as made:
         job = made.submit(BatchSubmission("echo up; sleep 30"))
@@ -269,7 +255,6 @@ def test_periodic_hooks_see_the_jobs_of_their_host(tmp_path: Path) -> None:
 
 
 def test_a_refused_submission_says_why(tmp_path: Path) -> None:
-    """With the hook's words; with PBS's own when the hook failed."""
     refuses = "import pbs; pbs.event().reject('vcluster: no')"
     with one_host(tmp_path, server=refuses) as made, pytest.raises(BatchRefused, match=r"^vcluster: no$"):
         made.submit(BatchSubmission())
@@ -279,7 +264,6 @@ def test_a_refused_submission_says_why(tmp_path: Path) -> None:
 
 
 def test_an_alteration_shows_the_hook_only_what_changes(tmp_path: Path) -> None:
-    """Beside the job as it is; a resource taken away is the empty text."""
     hook = (
         "import pbs\ne = pbs.event()\n"
         "if e.type == pbs.MODIFYJOB:\n"
@@ -294,6 +278,5 @@ def test_an_alteration_shows_the_hook_only_what_changes(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    """A job nobody submitted cannot be deleted."""
     with one_host(tmp_path) as made, pytest.raises(NoSuchJob, match=r"^Unknown Job Id 9\.pbssrv$"):
         made.delete("9.pbssrv")

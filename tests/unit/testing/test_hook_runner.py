@@ -1,7 +1,4 @@
-"""One run of a hook on one event: what it is given, what it may set, how it ends.
-
-What is expected was seen with OpenPBS 23.06: a probe as a hook of a real server and a real MoM.
-"""
+"""One run of a hook on one event, as observed with a probe hook on OpenPBS 23.06."""
 
 import pytest
 
@@ -38,7 +35,7 @@ def attempt(do):
 
 
 def said(hook: str, kind: str = "queuejob", **more: object) -> list[str]:
-    """Give what a hook logged."""
+    """Return what a hook logged."""
     outcome = run_hook(SAY + hook, HookEvent(kind, **({"job": JOB} | more)))  # type: ignore[arg-type]
     assert outcome.failure is None, outcome.traceback
     return [text for _, text in outcome.log]
@@ -49,7 +46,7 @@ def ended(hook: str, **more: object) -> HookOutcome:
 
 
 def test_interpreter_is_bare() -> None:
-    """No site-packages, no asserts; the hook's name is that of the builtins, as in PBS."""
+    """No site-packages, no asserts; ``__name__`` is that of the builtins, as in PBS."""
     hook = (
         "import sys; assert False; say(sys.flags.isolated); say(sys.flags.no_site)\n"
         "say(__name__); say('__file__' in globals())\n"
@@ -58,35 +55,30 @@ def test_interpreter_is_bare() -> None:
 
 
 def test_a_hook_finds_nothing_of_virtcloud() -> None:
-    """What is not in the standard library is not there."""
     assert said("attempt(lambda: __import__('virtcloud'))") == ["ModuleNotFoundError: No module named 'virtcloud'"]
 
 
 def test_a_hook_that_says_nothing_accepts() -> None:
-    """Falling off the end is an accept."""
     assert ended("").accepted
 
 
 def test_reject_has_its_words() -> None:
-    """What reject() is given is what the user reads."""
     outcome = ended("e.reject('vcluster: no')")
     assert (outcome.accepted, outcome.message, outcome.failure) == (False, "vcluster: no", None)
 
 
 def test_reject_raises_system_exit() -> None:
-    """A hook that swallows SystemExit goes on after its own reject, and stays rejected."""
+    """A hook that catches SystemExit continues after its rejection, and stays rejected."""
     outcome = ended("try:\n    e.reject('no')\nexcept SystemExit:\n    say('went on')\n")
     assert (outcome.accepted, outcome.log) == (False, ((5, "went on"),))
 
 
 def test_nothing_is_set_after_accept() -> None:
-    """As in PBS: the event is decided."""
     hook = "try:\n    e.accept()\nexcept SystemExit:\n    attempt(lambda: setattr(e.job, 'comment', 'x'))\n"
     assert said(hook)[0].startswith("AssertionError: Not permitted to modify attributes (name=comment)")
 
 
 def test_an_exception_rejects_without_a_word() -> None:
-    """PBS tells the user nothing of it; here the traceback is kept."""
     outcome = ended("1/0")
     assert (outcome.accepted, outcome.message, outcome.failure) == (False, None, HookFailure.EXCEPTION)
     assert outcome.traceback is not None
@@ -94,20 +86,17 @@ def test_an_exception_rejects_without_a_word() -> None:
 
 
 def test_alarm_comes_as_keyboard_interrupt() -> None:
-    """``except Exception`` misses it; who catches it can still say why."""
     assert ended("time.sleep(9)", alarm=0.2).failure is HookFailure.ALARM
     outcome = ended("try:\n    time.sleep(9)\nexcept KeyboardInterrupt:\n    e.reject('too slow')\n", alarm=0.2)
     assert (outcome.failure, outcome.message) == (None, "too slow")
 
 
 def test_a_hook_that_outlives_its_alarm_is_killed() -> None:
-    """A second after it, here; a real MoM may be quicker."""
     loop = "while True:\n    try:\n        time.sleep(9)\n    except KeyboardInterrupt: pass\n"
     assert ended(loop, alarm=0.1).failure is HookFailure.KILLED
 
 
 def test_values_have_types_of_pbs() -> None:
-    """A time is a number of seconds that prints as it was given; sizes add and compare; None is what is not set."""
     hook = (
         "r = e.job.Resource_List\n"
         "say(r['walltime'] + 1); say(r['walltime'])\n"
@@ -145,7 +134,6 @@ def test_values_have_types_of_pbs() -> None:
     ],
 )
 def test_types_refuse(value: str, refusal: str) -> None:
-    """With PBS's exceptions and words."""
     assert said(f"attempt(lambda: {value})") == [refusal]
 
 
@@ -178,7 +166,6 @@ def test_types_refuse(value: str, refusal: str) -> None:
     ],
 )
 def test_what_may_be_set(kind: str, name: str, value: str, answer: str) -> None:
-    """It depends on the event."""
     (heard,) = said(f"attempt(lambda: setattr(e.job, {name!r}, {value}))", kind)
     assert heard.startswith(answer)
 
@@ -199,13 +186,11 @@ def test_what_may_be_set(kind: str, name: str, value: str, answer: str) -> None:
     ],
 )
 def test_what_may_be_set_of_resources(kind: str, name: str, value: str, answer: str) -> None:
-    """A server knows its resources; a MoM takes any."""
     (heard,) = said(f"attempt(lambda: e.job.Resource_List.__setitem__({name!r}, {value}))", kind)
     assert heard.startswith(answer)
 
 
 def test_changes_are_told_as_pbs_writes_them() -> None:
-    """Attributes, resources and variables, by name."""
     hook = (
         "e.job.Hold_Types = pbs.hold_types('u') + pbs.hold_types('s')\n"
         "e.job.Resource_List['place'] = pbs.place('scatter:excl')\n"
@@ -215,14 +200,12 @@ def test_changes_are_told_as_pbs_writes_them() -> None:
 
 
 def test_variables_of_pbs_cannot_be_set_for_a_job() -> None:
-    """They are PBS's own."""
     assert said("attempt(lambda: e.job.Variable_List.__setitem__('PBS_O_WORKDIR', '/'))") == [
         "BadAttributeValueError: env variable 'PBS_O_WORKDIR' is readonly"
     ]
 
 
 def test_the_job_before_a_change_is_read_only() -> None:
-    """``job_o`` is for comparing."""
     hook = "say(e.job_o.id); attempt(lambda: setattr(e.job_o, 'comment', 'x'))"
     assert said(hook, "modifyjob", job_o=JOB) == [
         "12.pbssrv",
@@ -231,12 +214,11 @@ def test_the_job_before_a_change_is_read_only() -> None:
 
 
 def test_parameters_depend_on_the_event() -> None:
-    """What an event has not, it says by name."""
     assert said("attempt(lambda: e.env)", "execjob_begin") == ['EventIncompatibleError: "env" not found in self._param']
 
 
 def test_a_launch_can_change_program_and_environment() -> None:
-    """A lone backslash is doubled, as PBS does; nothing else of the text is touched."""
+    """A single backslash is doubled, as in PBS."""
     hook = "e.progname = '/bin/true'\ne.argv.append('x')\ne.env['A'] = '1,2 \\\\d'\ne.env['PBS_JOBID'] = 'y'\n"
     outcome = run_hook(SAY + hook, HookEvent("execjob_launch", job=JOB, env={"PBS_JOBID": "12.pbssrv"}))
     assert (outcome.progname, outcome.argv) == ("/bin/true", ("-sh", "x"))
@@ -244,13 +226,11 @@ def test_a_launch_can_change_program_and_environment() -> None:
 
 
 def test_only_a_mom_hook_can_request_a_rerun() -> None:
-    """``rerun()`` and ``delete()`` are for hooks of MoMs."""
     assert run_hook("import pbs; pbs.event().job.rerun()", HookEvent("execjob_launch", job=JOB)).rerun
     assert said("attempt(e.job.rerun)") == ["NotImplementedError: rerun(): only for mom hooks"]
 
 
 def test_periodic_has_the_jobs_of_the_host() -> None:
-    """By identifier, without a job of its own."""
     assert said(
         "say(sorted(e.job_list)); say(e.job_list['12.pbssrv'].run_version)", "exechost_periodic", job_list=(JOB,)
     ) == [
@@ -260,18 +240,15 @@ def test_periodic_has_the_jobs_of_the_host() -> None:
 
 
 def test_configuration_is_a_file() -> None:
-    """Its name is ``pbs.hook_config_filename``; without one that is None."""
     assert said("say(open(pbs.hook_config_filename).read())", config='{"a": 1}') == ['{"a": 1}']
     assert said("say(pbs.hook_config_filename)") == ["None"]
 
 
 def test_what_is_said_of_a_job_is_kept_apart() -> None:
-    """``logjobmsg`` names the job."""
     assert ended("pbs.logjobmsg(e.job.id, 'waits')").job_log == (("12.pbssrv", "waits"),)
 
 
 def test_server_knows_its_jobs_and_vnodes() -> None:
-    """Read-only, and None for what it does not know."""
     hook = (
         "s = pbs.server(); say(s.name); say(s.job('12.pbssrv').euser); say(s.job('9.x')); say(len(list(s.jobs())))\n"
         "say(s.vnode('n1').resources_available['mem']); attempt(lambda: setattr(s.job('12.pbssrv'), 'comment', 'x'))\n"
@@ -288,7 +265,6 @@ def test_server_knows_its_jobs_and_vnodes() -> None:
 
 
 def test_events_that_are_none_are_refused() -> None:
-    """With the names of those that are."""
     with pytest.raises(ValueError, match=r"^event execjob_start: no event of PBS; expected one of queuejob, "):
         HookEvent("execjob_start", job=JOB)
     with pytest.raises(ValueError, match=r"^event queuejob: expected a job, got none$"):
@@ -296,7 +272,6 @@ def test_events_that_are_none_are_refused() -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_named() -> None:
-    """It is the caller's fault, and not an outcome of the hook."""
     with pytest.raises(HookDidNotRunError, match="no-such-python"):
         run_hook("", HookEvent("queuejob", job=JOB), "no-such-python")
 

@@ -1,4 +1,4 @@
-"""A hook of the fake PBS reads what a real one was given: every input file recorded on OpenPBS 23.06."""
+"""Hooks in the fake PBS read every input file recorded on OpenPBS 23.06."""
 
 import json
 import re
@@ -42,7 +42,7 @@ OWN_TYPES = {"job_state", "Rerunable", "array", "queue_type"}
 
 
 def lines(file: Path) -> str:
-    """Give the job's lines: at the server they are beside the input file, unless the job is being altered."""
+    """Return the job's lines, which a server hook has in the data file."""
     data = file.with_suffix(".data")
     own = file.read_text()
     if "pbs.event().job" in own or not data.exists():
@@ -51,7 +51,7 @@ def lines(file: Path) -> str:
 
 
 def plain(file: Path) -> dict[str, str]:
-    """Give the plain attributes of the job, straight from the file."""
+    """Return the plain attributes of the job from the file."""
     found = re.findall(r"^pbs\.event\(\)\.job\.([A-Za-z]\w*)=(.*)$", lines(file), re.MULTILINE)
     return {name: text for name, text in found if name not in OWN_TYPES | {"Variable_List"}}
 
@@ -63,7 +63,7 @@ def of_list(file: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_hooks_read_what_was_recorded(scene: str) -> None:
-    """Attributes, resources, host, who asked; one interpreter for each kind of event of a scene."""
+    """One interpreter runs for each kind of event of a scene."""
     files = {file.stem.partition("-")[2]: file for file in FILES if file.parent.name == scene}
     for file in files.values():
         facts = plain(file)
@@ -77,12 +77,10 @@ def test_hooks_read_what_was_recorded(scene: str) -> None:
 
 
 def test_every_recorded_event_can_be_tried() -> None:
-    """None is of a kind or shape that is not known here."""
     assert {recorded_event(file).kind for file in FILES} >= {"queuejob", "execjob_abort", "exechost_startup"}
 
 
 def test_a_first_host_and_a_sister() -> None:
-    """``in_ms_mom()`` and the job's files are as they were there."""
     scene = RECORDINGS / "three-hosts-vcluster"
     first = recorded_event(next(scene.glob("*-n1-execjob_prologue.in")))
     sister = recorded_event(next(scene.glob("*-n2-execjob_prologue.in")))
@@ -99,7 +97,6 @@ def test_a_launch_has_its_program_and_environment() -> None:
 
 
 def test_what_a_hook_does_to_a_recorded_job_is_told() -> None:
-    """An input file from a site is enough to try a hook on."""
     event = recorded_event(next((RECORDINGS / "reject-runjob").glob("*-runjob.in")))
     hook = "import pbs; pbs.event().job.Hold_Types = pbs.hold_types('u'); pbs.event().reject('no')"
     outcome = run_hook(hook, event)

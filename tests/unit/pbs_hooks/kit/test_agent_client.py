@@ -1,4 +1,4 @@
-"""How hooks and scripts ask the agent: one line there, one line back, and never longer than they may wait."""
+"""Requests of hooks and scripts to the agent: one line each way, within the time limit."""
 
 import threading
 from collections.abc import Iterator

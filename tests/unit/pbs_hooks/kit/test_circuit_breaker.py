@@ -1,4 +1,4 @@
-"""SBF that is down costs the batch system one wait a minute, also when PBS starts its interpreter anew."""
+"""An SBF that does not answer costs the batch system one timeout per minute."""
 
 import re
 import socket
@@ -25,7 +25,7 @@ def _untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """Something that takes calls and says nothing."""
+    """Accept connections and never answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
@@ -36,7 +36,7 @@ def address(server: socket.socket) -> str:
 
 
 def calls(server: socket.socket) -> int:
-    """Give how many have called."""
+    """Return the number of connections."""
     count = 0
     with suppress(BlockingIOError):
         while True:
@@ -46,7 +46,7 @@ def calls(server: socket.socket) -> int:
 
 
 def ask(url: str, pause: float = 60) -> str:
-    """Ask as one event does; gives the words."""
+    """Call SBF as one event does; return the error."""
     with pytest.raises(SbfUnreachable) as caught:
         HookSbfClient(SbfAddress(url), Deadline(ALLOWED), ALLOWED, pause).network("x")
     return str(caught.value)
@@ -74,7 +74,7 @@ def test_the_calls_of_one_event_wait_once_together(silent: socket.socket) -> Non
 
 
 def test_what_cost_nothing_stops_nothing() -> None:
-    """An SBF that restarts refuses at once: the next job may be the one that finds it there again."""
+    """An SBF that restarts refuses connections at once; the next job may find it running."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert [ask(url), ask(url)] == ["Connection refused", "Connection refused"]
@@ -86,7 +86,7 @@ def test_an_answer_stops_nothing(sbf: ScriptedSbf) -> None:
 
 
 def test_the_state_survives_a_restart_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PBS does so every hundred hooks: modules are gone then, the environment of the process is not."""
+    """PBS restarts its interpreter every hundred hooks; modules are lost, the environment is not."""
     sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
     assert sbf_client.seconds_until_retry() > 30
 

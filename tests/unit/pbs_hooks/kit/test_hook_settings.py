@@ -1,4 +1,4 @@
-"""Settings are checked key by key before a hook does anything."""
+"""Settings are validated before a hook does anything."""
 
 import json
 from pathlib import Path

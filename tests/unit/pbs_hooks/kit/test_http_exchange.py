@@ -1,4 +1,4 @@
-"""One call to SBF ends in time, whatever the other side does."""
+"""A call to SBF ends at its deadline, whatever the server does."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ ALLOWED = 0.3
 
 @contextmanager
 def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int = 8) -> Iterator[int]:
-    """Listen on the loopback; ``behave`` has the connection (none: nobody takes it)."""
+    """Listen on the loopback; ``behave`` gets the connection (None: no accept)."""
     with socket.create_server(("127.0.0.1", 0), backlog=backlog) as server:
         thread = threading.Thread(target=_serve, args=(server, behave)) if behave else None
         if thread:
@@ -41,7 +41,7 @@ def _serve(server: socket.socket, behave: Callable[[socket.socket], None]) -> No
 
 
 def refused(url: str, token_file: Path | None = None, ca_file: Path | None = None) -> str:
-    """Give the words with which a call ends."""
+    """Return the error of a call."""
     where = SbfAddress(url, token_file and str(token_file), ca_file and str(ca_file))
     with pytest.raises(SbfUnreachable) as caught:
         call_sbf(where, "GET", "/v1/clusters", None, Deadline(ALLOWED))
@@ -108,7 +108,7 @@ def test_no_socket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("behave", [silent, dripping, dripping_body], ids=["silent", "dripping", "dripping_body"])
 def test_an_answer_that_does_not_end_in_time(behave: Callable[[socket.socket], None]) -> None:
-    """One that drips ends after five seconds, and says something else then: a limit for each step would wait for it."""
+    """A slow answer ends after five seconds with another error: a limit per step would wait for it."""
     with listener(behave) as port:
         words = refused(f"http://127.0.0.1:{port}")
     assert words == "it did not answer in time"

@@ -1,4 +1,4 @@
-"""What is told of the MoMs from the server's host."""
+"""Faults of MoMs that the server's host can detect."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -29,23 +29,19 @@ def element(name: str, *, seen: timedelta | None = timedelta(), trouble: str | N
 
 
 def test_a_host_lacks_its_copy_until_the_transfer_is_done() -> None:
-    """Other hooks' copies do not matter, of a host's lines the last one does."""
     assert hook_status.find_hosts_without_copy(TRACKING, "virtcloud_mom") == ["n2"]
 
 
 def test_a_server_that_sent_nothing_yet_waits_for_nobody() -> None:
-    """As before the first host is there; lines that are no such lines are passed over."""
     assert hook_status.find_hosts_without_copy("\nrubbish\n", "virtcloud_mom") == []
 
 
 def test_hosts_have_lower_case_names_up_to_the_dot() -> None:
-    """Unless the setting says another name."""
     names = {"node7": "brno-h1"}
     assert [element_of_host(one, names) for one in ("N1.example.org", "node7")] == ["n1", "brno-h1"]
 
 
 def test_each_host_says_what_is_wrong_with_it() -> None:
-    """One that is well says nothing."""
     elements = [
         element("n1"),
         element("n3", seen=None),

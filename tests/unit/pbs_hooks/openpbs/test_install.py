@@ -1,4 +1,4 @@
-"""What ``virtcloud pbs install`` and ``uninstall`` change on a server, and what they leave alone."""
+"""What ``virtcloud pbs install`` and ``uninstall`` change on a server, and what they leave unchanged."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ WISHES = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_file
 
 @pytest.fixture
 def place(tmp_path: Path) -> PbsInstallation:
-    """An OpenPBS whose Python takes every program."""
+    """Return an OpenPBS whose Python accepts every program."""
     return with_python(tmp_path, "echo 3.6")
 
 
@@ -31,7 +31,7 @@ def with_python(folder: Path, script: str) -> PbsInstallation:
 
 
 def with_script(place: PbsInstallation, name: str, script: str) -> PbsInstallation:
-    """Put a program of that name among PBS's."""
+    """Replace a program of PBS."""
     program = place.exec / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -67,7 +67,6 @@ def installed(place: PbsInstallation, program: str = STUB) -> FakePbsServer:
 
 
 def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: PbsInstallation) -> None:
-    """The program is last (see ``difference``), the events are before what PBS refuses without them."""
     server = FakePbsServer()
     do(server, changes(server, place))
     assert server.changes == [
@@ -98,7 +97,6 @@ def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: PbsInstal
 
 
 def test_installing_again_changes_nothing(place: PbsInstallation) -> None:
-    """Also without naming the settings again."""
     server = installed(place)
     assert changes(server, place) == []
     assert changes(server, place, RequestedSettings()) == []
@@ -106,7 +104,6 @@ def test_installing_again_changes_nothing(place: PbsInstallation) -> None:
 
 @pytest.mark.parametrize("step", range(23))
 def test_an_installation_that_was_killed_is_finished_by_the_next(place: PbsInstallation, step: int) -> None:
-    """At every step in turn."""
     server = FakePbsServer(dies_at=step)
     with pytest.raises(Refused, match="killed here"):
         do(server, changes(server, place))
@@ -117,7 +114,6 @@ def test_an_installation_that_was_killed_is_finished_by_the_next(place: PbsInsta
 
 
 def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
-    """An administrator had switched the hook off and given it another alarm."""
     server = installed(place)
     server.hooks["virtcloud_mom"].update(enabled="false", alarm="30")
     assert [one.description for one in changes(server, place)] == [
@@ -127,21 +123,19 @@ def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
 
 
 def test_debugging_a_hook_is_the_administrators_business(place: PbsInstallation) -> None:
-    """``debug = true`` leaves input files for replay; it stays."""
+    """``debug = true`` records input files for replay."""
     server = installed(place)
     server.hooks["virtcloud_mom"]["debug"] = "true"
     assert changes(server, place) == []
 
 
 def test_a_new_program_is_told_by_its_digest(place: PbsInstallation) -> None:
-    """Of both versions."""
     said = [one.description for one in changes(installed(place), place, program=STUB + "# newer\n")]
     assert [words.split(": program ")[0] for words in said] == ["hook virtcloud_server", "hook virtcloud_mom"]
     assert len(set(said[0].split(": program ")[1].split(" becomes "))) == 2
 
 
 def test_a_new_setting_keeps_the_others(place: PbsInstallation) -> None:
-    """What is not named stays as it is on the server."""
     said = [
         one.description
         for one in changes(installed(place), place, RequestedSettings({"server": {"sbf": "https://other.example"}}))
@@ -152,7 +146,6 @@ def test_a_new_setting_keeps_the_others(place: PbsInstallation) -> None:
 
 
 def test_unknown_settings_are_refused_by_name(place: PbsInstallation) -> None:
-    """Before anything is changed."""
     server = FakePbsServer()
     with pytest.raises(BadInput, match="server: fsb: unknown"):
         changes(server, place, RequestedSettings({"server": {"fsb": "x"}}))
@@ -160,7 +153,6 @@ def test_unknown_settings_are_refused_by_name(place: PbsInstallation) -> None:
 
 
 def test_settings_on_the_server_that_are_no_json_are_refused(place: PbsInstallation) -> None:
-    """They are somebody's, so that they are not thrown away."""
     server = installed(place)
     server.files["virtcloud_mom", SETTINGS_TYPE] = "{bad"
     with pytest.raises(BadInput, match="hook virtcloud_mom: expected its settings in JSON"):
@@ -168,7 +160,6 @@ def test_settings_on_the_server_that_are_no_json_are_refused(place: PbsInstallat
 
 
 def test_a_resource_of_another_type_is_refused_and_left_alone(place: PbsInstallation) -> None:
-    """Some other site software may use it."""
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     with pytest.raises(Unsafe, match="resource vcluster: expected type=string, flag=m, got type=long, flag=hn, which"):
         changes(server, place)
@@ -176,7 +167,6 @@ def test_a_resource_of_another_type_is_refused_and_left_alone(place: PbsInstalla
 
 
 def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) -> None:
-    """At installation and at removal."""
     server = with_program(FakePbsServer(), "virtcloud_mom", "import pbs\n")
     with pytest.raises(Unsafe, match="hook virtcloud_mom: expected one that 'virtcloud pbs install' wrote"):
         changes(server, place)
@@ -186,7 +176,6 @@ def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) ->
 
 
 def test_a_program_that_the_servers_python_cannot_read_is_refused(tmp_path: Path) -> None:
-    """A broken bundle changes nothing."""
     server, place = FakePbsServer(), with_python(tmp_path, f'exec {sys.executable} "$@"')
     with pytest.raises(BadInput, match=r"hook virtcloud_server: expected a program that Python 3.* reads, got: Syntax"):
         changes(server, place, program="if (\n")
@@ -200,7 +189,6 @@ def test_a_server_with_an_old_python_is_refused(tmp_path: Path) -> None:
 
 
 def test_removal_takes_our_hooks_before_the_resources(place: PbsInstallation) -> None:
-    """And nothing else."""
     server = installed(place)
     server.resources["other"] = "type=long,flag=h"
     assert install.apply_removal(server, install.plan_removal(server, list, force=False)) == []
@@ -214,7 +202,6 @@ def test_removal_takes_our_hooks_before_the_resources(place: PbsInstallation) ->
 
 
 def test_removal_is_refused_while_jobs_run_with_a_cluster(place: PbsInstallation) -> None:
-    """Unless it is forced."""
     server = installed(place)
     with pytest.raises(Conflict, match=r"^jobs run with a cluster \(12.pbssrv\): without"):
         install.plan_removal(server, lambda: ["12.pbssrv"], force=False)
@@ -222,7 +209,6 @@ def test_removal_is_refused_while_jobs_run_with_a_cluster(place: PbsInstallation
 
 
 def test_jobs_are_not_listed_without_our_resource(place: PbsInstallation) -> None:
-    """It would say that it knows no such resource."""
     server = installed(place)
     del server.resources["vcluster"]
     asked: list[str] = []
@@ -231,7 +217,6 @@ def test_jobs_are_not_listed_without_our_resource(place: PbsInstallation) -> Non
 
 
 def test_a_resource_of_finished_jobs_is_kept_and_reported(place: PbsInstallation) -> None:
-    """PBS keeps ended jobs for two weeks."""
     server = installed(place)
     server.busy = True
     kept = install.apply_removal(server, install.plan_removal(server, list, force=False))
@@ -241,33 +226,28 @@ def test_a_resource_of_finished_jobs_is_kept_and_reported(place: PbsInstallation
 
 
 def test_another_resource_of_our_name_is_not_removed(place: PbsInstallation) -> None:
-    """It is not as we make it."""
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     assert install.plan_removal(server, list, force=False) == []
 
 
 @pytest.mark.parametrize(("script", "jobs"), [("echo 12.s; echo 14.s", ["12.s", "14.s"]), ("true", [])])
 def test_jobs_with_a_cluster_are_those_that_qselect_names(place: PbsInstallation, script: str, jobs: list[str]) -> None:
-    """One on each line."""
     assert list_jobs_with_cluster(with_script(place, "qselect", script)) == jobs
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo 'qselect: cannot connect to server s (errno=111)' >&2; exit 111"])
 def test_a_failed_list_of_jobs_stops_the_removal(place: PbsInstallation, script: str) -> None:
-    """Their clusters would be left to nobody."""
     with pytest.raises(SchedulerUnavailable, match="the jobs with a cluster are unknown"):
         list_jobs_with_cluster(with_script(place, "qselect", script))
 
 
 def test_a_machine_without_pbs_conf_is_told_so(place: PbsInstallation) -> None:
-    """In place of words that the server never said."""
     said = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
     with pytest.raises(NotFound, match=r"expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is"):
         qmgr.Qmgr(with_script(place, "qmgr", said)).run_line("list hook")
 
 
 def test_what_we_import_is_what_is_exported(place: PbsInstallation) -> None:
-    """The first line says who wrote it and tells versions apart."""
     first, _, rest = installed(place).files["virtcloud_server", PROGRAM_TYPE].partition("\n")
     assert first == "# Written by 'virtcloud pbs install'; changes are lost. Bundle 5a02c9030790."
     assert rest == STUB

@@ -1,4 +1,4 @@
-"""The hook of PBS's hosts, event by event, in the interpreter PBS gives it, with a fake agent on a real socket."""
+"""The MoM hook at each event, in PBS's interpreter, with a fake agent on a real socket."""
 
 import getpass
 import json
@@ -40,7 +40,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
-    """Run it at an event, for run 3 of job 12.PBSsrv on its first host where nothing else is said."""
+    """Run the hook at an event; default: run 3 of job 12.PBSsrv on its first host."""
     told = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
     outcome = run_hook(MOM, HookEvent(kind, config=config, **told))  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **m
 
 
 def reason(outcome: HookOutcome) -> str | None:
-    """Give what is left for the server's hook."""
+    """Return the variable for the server hook."""
     return outcome.changed.get("Variable_List.VCLUSTER_LAST")
 
 
@@ -73,7 +73,6 @@ def test_begin_tells_the_agent_and_does_not_wait(tmp_path: Path, agent: FakeAgen
 
 
 def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:
-    """Nobody else takes this start back; the reason goes to the server's hook, percent-encoded."""
     outcome = hook("execjob_begin", tmp_path)
     assert not outcome.accepted
     words = "vcluster: host n1: this host's agent does not answer at "
@@ -84,7 +83,7 @@ def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:
 
 
 def test_begin_takes_back_what_the_agent_refused(tmp_path: Path, agent: FakeAgent) -> None:
-    """A host that refuses gets neither abort nor end."""
+    """A host that rejects gets neither abort nor end."""
     agent.refuses["up"] = "gone"
     outcome = hook("execjob_begin", tmp_path)
     assert outcome.message == "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN
@@ -92,7 +91,7 @@ def test_begin_takes_back_what_the_agent_refused(tmp_path: Path, agent: FakeAgen
 
 
 def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -> None:
-    """What it leaves with the job the first host may outdo. That one hears of the refusal as an abortion."""
+    """Variables of a sister may be lost, so the first host reports the reason in its abort."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
     text = "vcluster: one of n1%2C n2 could not start the job; its log has the reason"
@@ -100,14 +99,13 @@ def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -
 
 
 def test_an_abort_keeps_the_reason_of_the_first_host(tmp_path: Path) -> None:
-    """Nor has another host a word in it."""
     refused = replace(job(tmp_path), variables={"VCLUSTER_LAST": "3 vcluster: mine"})
     assert hook("execjob_abort", tmp_path, job=refused).changed == {}
     assert hook("execjob_abort", tmp_path, job=job(tmp_path, head=False)).changed == {}
 
 
 def test_one_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
-    """Arrays are refused at submission; this one was given its request by its queue."""
+    """Arrays are rejected at submission; a queue gave this one its request."""
     outcome = hook("execjob_begin", tmp_path, job=replace(job(tmp_path), id="12[1].PBSsrv"))
     assert (outcome.message, outcome.delete) == ("vcluster: job arrays are not supported", True)
     assert agent.asked() == []
@@ -148,7 +146,6 @@ def test_the_barrier_says_what_is_missing_whenever_that_changes(tmp_path: Path, 
 
 
 def test_patience_ends_with_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
-    """In the log, in the job's own file, and on its way to the comment; and the attempt is taken back."""
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 1})
     words = "vcluster: the network is not up after 1 s: guest g2 does not answer at 10.0.0.3" + AGAIN
@@ -168,7 +165,7 @@ def test_a_network_that_cannot_be_made_sends_the_job_back(tmp_path: Path, agent:
 
 
 def test_a_deleted_job_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
-    """PBS forgets a deletion that comes while the prologue waits, unless the prologue asks for it again."""
+    """PBS forgets a deletion during the prologue unless the prologue requests it again."""
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     deletion = later(0.5, do=lambda: hook("execjob_preterm", tmp_path))
     outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 60})
@@ -178,7 +175,6 @@ def test_a_deleted_job_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
 
 
 def test_the_agent_may_be_started_anew_while_the_barrier_waits(tmp_path: Path, agent: FakeAgent) -> None:
-    """As in an upgrade; who looks at the log reads that, too."""
     away_at_first(agent)
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
@@ -186,7 +182,6 @@ def test_the_agent_may_be_started_anew_while_the_barrier_waits(tmp_path: Path, a
 
 
 def test_a_run_unknown_to_the_agent_is_requeued(tmp_path: Path, agent: FakeAgent) -> None:
-    """Such as an earlier attempt's: it must not be let through, and not be asked for again."""
     agent.refuses["state"] = "gone"
     outcome = hook("execjob_prologue", tmp_path)
     assert (outcome.accepted, outcome.message) == (False, "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN)
@@ -201,7 +196,6 @@ def test_the_alarm_still_says_why(tmp_path: Path, agent: FakeAgent) -> None:
 
 
 def test_launch_gives_the_script_its_facts(tmp_path: Path, agent: FakeAgent) -> None:
-    """And none of the former run's failure."""
     env = {"PATH": "/bin", "VCLUSTER_LAST": "2 vcluster: of before", "VCLUSTER_TOLD": "2"}
     outcome = hook("execjob_launch", tmp_path, env=env)
     assert outcome.accepted
@@ -209,7 +203,6 @@ def test_launch_gives_the_script_its_facts(tmp_path: Path, agent: FakeAgent) -> 
 
 
 def test_launch_waits_for_an_sbf_that_starts_anew(tmp_path: Path, agent: FakeAgent) -> None:
-    """The network was up a moment ago, and is likely to be."""
     agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
     assert hook("execjob_launch", tmp_path).accepted
 
@@ -217,7 +210,7 @@ def test_launch_waits_for_an_sbf_that_starts_anew(tmp_path: Path, agent: FakeAge
 def test_launch_refuses_when_the_network_stays_lost(
     tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ``rerun()``: a plain rejection there would delete the job."""
+    """With ``rerun()``: a plain rejection would delete the job."""
     monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 1.0"))
     agent.say("waiting", "host n2 at brno has not confirmed")
     outcome = hook("execjob_launch", tmp_path)
@@ -226,7 +219,7 @@ def test_launch_refuses_when_the_network_stays_lost(
 
 
 def test_launch_deletes_a_job_that_its_owner_deleted_meanwhile(tmp_path: Path, agent: FakeAgent) -> None:
-    """The deletion came after the prologue had let the script pass: run again it would run although deleted."""
+    """The deletion came after the prologue; a rerun would ignore it."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)
@@ -234,7 +227,6 @@ def test_launch_deletes_a_job_that_its_owner_deleted_meanwhile(tmp_path: Path, a
 
 
 def test_what_a_script_launches_itself_is_not_refused(tmp_path: Path, agent: FakeAgent) -> None:
-    """The job runs: an element that lost it is put right, and no reason to run all of it again."""
     agent.say("waiting", "host n2 at brno has not confirmed")
     assert hook("execjob_launch", tmp_path, job=job(tmp_path, substate=42)).accepted
 
@@ -245,7 +237,7 @@ def test_launch_on_a_sister_asks_nobody(tmp_path: Path, agent: FakeAgent) -> Non
 
 
 def test_preterm_cancels_where_the_script_runs(tmp_path: Path, agent: FakeAgent) -> None:
-    """Elsewhere PBS runs it at every end."""
+    """On other hosts PBS runs it at every end."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
     assert hook("execjob_preterm", tmp_path).accepted
@@ -259,13 +251,11 @@ def test_a_run_that_is_over_is_removed(tmp_path: Path, agent: FakeAgent, kind: s
 
 
 def test_an_end_waits_as_long_as_it_is_set(tmp_path: Path, agent: FakeAgent) -> None:
-    """So that a site whose hosts must be free at once has them so."""
     assert hook("execjob_end", tmp_path, {"socket": str(tmp_path / "agent.sock"), "removal": 2}).accepted
     assert agent.asked() == [{"do": "remove", **KEY, "wait": 2}]
 
 
 def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
-    """And fails no job."""
     agent.gone = False
     outcome = hook("execjob_end", tmp_path)
     assert outcome.accepted
@@ -274,7 +264,6 @@ def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
 
 @pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
 def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) -> None:
-    """It neither hangs nor fails."""
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
     words = "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
@@ -282,14 +271,12 @@ def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) ->
 
 
 def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
-    """No barrier waits; what PBS does next removes the rest."""
     with agent_socket(tmp_path / "agent.sock", lambda _: []) as silent:
         assert hook("execjob_preterm", tmp_path, job=job(tmp_path, substate=42)).accepted
         assert len(silent.asked) == 1
 
 
 def test_a_deletion_waits_for_an_agent_that_starts_again(tmp_path: Path, agent: FakeAgent) -> None:
-    """Or it would be lost while the barrier waits for the same agent."""
     away_at_first(agent)
     outcome = hook("execjob_preterm", tmp_path)
     assert (outcome.accepted, said(outcome)) == (True, [])
@@ -298,20 +285,18 @@ def test_a_deletion_waits_for_an_agent_that_starts_again(tmp_path: Path, agent: 
 
 @pytest.mark.parametrize("kind", ["execjob_preterm", "execjob_abort", "execjob_end"])
 def test_a_late_end_of_a_former_run_changes_nothing(tmp_path: Path, agent: FakeAgent, kind: str) -> None:
-    """The agent knows a later attempt, and says so."""
     agent.refuses.update(cancel="gone", remove="gone")
     assert hook(kind, tmp_path).accepted
 
 
 def test_the_agent_hears_which_jobs_the_host_has(tmp_path: Path, agent: FakeAgent) -> None:
-    """Those with a cluster."""
     jobs = (job(tmp_path), HookJob("13.pbssrv", {"run_version": 1}))
     assert hook("exechost_periodic", tmp_path, job_list=jobs).accepted
     assert agent.asked() == [{"do": "running", "clusters": [["12.pbssrv", 3]]}]
 
 
 def test_the_server_may_run_the_hook_by_itself(tmp_path: Path, agent: FakeAgent) -> None:
-    """As OpenPBS 23.06 does each minute: it takes a hook with ``exechost_periodic`` for one of ``periodic``."""
+    """OpenPBS 23.06 runs a hook with ``exechost_periodic`` in the server as well."""
     assert hook("periodic", tmp_path).accepted
     assert agent.asked() == []
 
@@ -322,7 +307,6 @@ def test_the_agent_hears_that_the_host_begins(tmp_path: Path, agent: FakeAgent) 
 
 
 def test_a_surprise_holds_the_job_and_leaves_a_traceback(tmp_path: Path, agent: FakeAgent) -> None:
-    """An answer without facts is none that anybody thought of."""
     agent.facts = None  # type: ignore[assignment]
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.changed["Hold_Types"]) == (False, True, "s")
@@ -334,7 +318,6 @@ def test_a_surprise_holds_the_job_and_leaves_a_traceback(tmp_path: Path, agent: 
 
 
 def test_wrong_settings_keep_jobs_from_starting_and_are_named(tmp_path: Path) -> None:
-    """Each by its name, in the host's log."""
     outcome = hook("execjob_begin", tmp_path, {"sokcet": "/x", "patience": 900})
     assert outcome.message == "vcluster: the hook's settings are invalid on this host" + AGAIN
     assert next(text for _, text in outcome.log).splitlines() == [

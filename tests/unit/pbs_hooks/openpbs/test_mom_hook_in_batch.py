@@ -1,4 +1,4 @@
-"""The hosts' hook in a whole batch system: two hosts, each with an agent of its own on a real socket."""
+"""The MoM hook in a whole batch system: two hosts with an agent each."""
 
 import json
 import time
@@ -28,7 +28,7 @@ WANTED = BatchSubmission("env; echo ran", select="2:ncpus=1", resources={"vclust
 
 
 class OwnSocket(FakeHost):
-    """A host that has an agent at a path of its own, where a real one has a whole file system of its own."""
+    """A host whose agent has a socket of its own."""
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
         assert event.config is not None
@@ -69,7 +69,6 @@ def finished(status: JobStatus) -> bool:
 
 
 def test_a_job_runs_with_its_facts_and_leaves_nothing(site: Site) -> None:
-    """Both agents hear of it before its script starts, and of its end."""
     job = site.batch.submit(WANTED)
     assert site.until(job, finished).exit_status == 0
     assert "VCLUSTER_GUESTS=g1 g2" in site.batch.output(job).stdout
@@ -80,7 +79,6 @@ def test_a_job_runs_with_its_facts_and_leaves_nothing(site: Site) -> None:
 
 
 def test_a_waiting_job_that_is_deleted_ends_at_once(site: Site) -> None:
-    """Once, with its owner told, and nothing of it left to any agent."""
     site.agents["n1"].say("waiting", "host n2 at brno has not confirmed")
     job = site.batch.submit(WANTED)
     site.until(job, lambda _: bool(site.agents["n1"].asked("state")))
@@ -93,7 +91,6 @@ def test_a_waiting_job_that_is_deleted_ends_at_once(site: Site) -> None:
 
 
 def test_a_job_whose_network_fails_runs_again_with_another_attempt(site: Site) -> None:
-    """And the first attempt is taken back on every host."""
     site.agents["n1"].in_turn = [("failed", [])]
     site.agents["n1"].reason = "switch sw3 said no"
     job = site.batch.submit(WANTED)
@@ -106,7 +103,6 @@ def test_a_job_whose_network_fails_runs_again_with_another_attempt(site: Site) -
 
 
 def test_a_host_without_an_agent_sends_the_job_back(site: Site) -> None:
-    """The first host lets go of it, and leaves a reason for the server's hook."""
     site.agents["n2"].refuses["up"] = "forbidden"
     job = site.batch.submit(WANTED)
     site.until(job, lambda one: one.run_version == 2)
@@ -117,7 +113,6 @@ def test_a_host_without_an_agent_sends_the_job_back(site: Site) -> None:
 
 
 def test_forced_deletion_while_it_waits_starts_no_script(site: Site) -> None:
-    """PBS lets the prologue wait on; it hears from the agent that the run is over."""
     site.agents["n1"].say("waiting", "host n2 at brno has not confirmed")
     job = site.batch.submit(WANTED)
     site.until(job, lambda _: bool(site.agents["n1"].asked("state")))

@@ -1,7 +1,4 @@
-"""A job as PBS shows it to a hook.
-
-A reason goes from a host to the server's hook in a variable, and is told once.
-"""
+"""Hosts of a job, and the reason that travels in a job's variable."""
 
 import pytest
 
@@ -24,7 +21,6 @@ from virtcloud.jobs.host_names import parse_exec_vnode
     ],
 )
 def test_hosts_are_read_from_what_pbs_chose(exec_vnode: str, hosts: tuple[str, ...]) -> None:
-    """Each once, in order."""
     assert parse_exec_vnode(exec_vnode) == hosts
 
 

@@ -1,4 +1,4 @@
-"""Where an installed OpenPBS is looked for."""
+"""The search for an installed OpenPBS."""
 
 from pathlib import Path
 
@@ -17,7 +17,6 @@ def install(folder: Path) -> Path:
 
 
 def test_pbs_conf_says_where_it_is(tmp_path: Path) -> None:
-    """And where its spool is."""
     programs, conf = install(tmp_path / "pbs"), tmp_path / "pbs.conf"
     conf.write_text(f"# ours\nPBS_EXEC={programs}\nPBS_HOME=/srv/pbs\n")
     assert qmgr.find_installation({"PBS_CONF_FILE": str(conf), "PATH": ""}) == qmgr.PbsInstallation(
@@ -26,14 +25,12 @@ def test_pbs_conf_says_where_it_is(tmp_path: Path) -> None:
 
 
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
-    """As with PBS itself."""
     one, other, conf = install(tmp_path / "one"), install(tmp_path / "other"), tmp_path / "pbs.conf"
     conf.write_text(f"PBS_EXEC={one}\n")
     assert qmgr.find_installation({"PBS_CONF_FILE": str(conf), "PBS_EXEC": str(other), "PATH": ""}).exec == other
 
 
 def test_a_machine_without_it_is_told_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And what to do."""
     monkeypatch.setattr(qmgr, "DEFAULT_EXEC", str(tmp_path / "none"))
     with pytest.raises(
         NotFound, match=r"qmgr: expected OpenPBS's command in .*/none/bin or on PATH, got none; run this on"
@@ -42,13 +39,11 @@ def test_a_machine_without_it_is_told_where_was_looked(monkeypatch: pytest.Monke
 
 
 def test_qmgr_on_the_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where nothing else says where it is."""
     monkeypatch.setattr(qmgr, "DEFAULT_EXEC", str(tmp_path / "none"))
     programs = install(tmp_path / "pbs")
     assert qmgr.find_installation({"PBS_CONF_FILE": "/nonexistent", "PATH": str(programs / "bin")}).exec == programs
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """As on a host that has PBS's clients only."""
     with pytest.raises(NotFound, match=r"pbs_python: expected it in .*/bin or .*/sbin, got none"):
         qmgr.PbsInstallation(tmp_path, tmp_path).program("pbs_python")

@@ -1,4 +1,4 @@
-"""Many jobs of a user who has too much already: SBF is asked for one of them in a scheduling cycle."""
+"""Many jobs of a user over the quota cost one request to SBF per scheduling cycle."""
 
 import time
 from collections import defaultdict
@@ -29,7 +29,7 @@ def _forgotten() -> Iterator[None]:
 def event(
     sbf: ScriptedSbf, number: int, walltime: str = "1:00:00", run_version: int | None = None
 ) -> tuple[ServerHookEvent, Any]:
-    """An event in an interpreter that goes on, which fakepbs has not; and what the job was refused with."""
+    """Return an event in a persistent interpreter, which the fake PBS does not have, and the list of its rejections."""
     shape = {"select": "1:ncpus=1", "place": "scatter:excl", "walltime": walltime}
     resources = defaultdict(lambda: None, vcluster="image=a", **shape)
     job = SimpleNamespace(

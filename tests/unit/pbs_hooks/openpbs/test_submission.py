@@ -1,4 +1,4 @@
-"""What a user reads who submits or alters a job with a virtual cluster, word for word, and what the job gets."""
+"""The server hook at submission and alteration: messages, and what the job gets."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become anot
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder that is nobody's, wherever the tests' own is."""
+    """Return a folder without an owner."""
     made = Path(tempfile.mkdtemp(prefix="home-"))
     made.chmod(0o755)
     yield made
@@ -61,7 +61,7 @@ def test_a_request_that_cannot_be_is_refused(
 
 
 def test_an_empty_request_is_refused(server_hook: ServerHook) -> None:
-    """PBS keeps no empty resource, and would run the job as any other."""
+    """PBS drops empty resources and would run the job without its cluster."""
     found = server_hook.run("queuejob", HookJob("", {}, {**SHAPE, "vcluster": ""}), requestor="alice")
     assert (found.accepted, found.message) == (
         False,
@@ -161,7 +161,6 @@ def test_the_image_folder_may_be_unreadable_or_unset(
 
 @as_root
 def test_a_file_is_read_as_its_user_and_stored(server_hook: ServerHook, home: Path) -> None:
-    """YAML by PyYAML's own sources, since the hook's Python has no packages."""
     path = home / "c.yaml"
     path.write_text("subnet: 10.1.0.0/24\nhosts:\n  - guests: [{image: a, mem: 1gb}]\n")
     path.chmod(0o600)
@@ -203,7 +202,7 @@ def test_what_is_no_file_of_a_request_is_refused(server_hook: ServerHook, home: 
 
 
 def bomb() -> str:
-    """A little text that is a lot when it is written out."""
+    """Return a small text that expands to a large one."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     return "\n".join(lines)
@@ -220,7 +219,7 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
 
 @as_root
 def test_a_file_is_not_read_for_a_remote_caller(server_hook: ServerHook, home: Path) -> None:
-    """On another host anybody can have that name; what is wrong with the file would tell of it."""
+    """Anybody may have that name on another host, and error messages quote the file."""
     (home / "c.yaml").write_text("password")
     job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("queuejob", job, requestor=NOBODY, requestor_host="elsewhere")
@@ -265,7 +264,7 @@ def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
 
 
 def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """PBS has not looked yet whether the caller may do this; the reconciliation sees it when it is done."""
+    """PBS has not checked the caller's rights yet; reconciliation extends the lease."""
     assert server_hook.alter("image=a", state="R", walltime="2:00:00").accepted
     assert sbf.asked == []
 
@@ -294,7 +293,6 @@ def test_a_removed_file_leaves_no_content(server_hook: ServerHook) -> None:
 
 
 def test_a_queued_job_keeps_its_own_name(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """It may be that its former run's network is still there."""
     sbf.say(NETWORK, (200, [{"key": "12.pbssrv", "spec": {"owner": "alice"}}]))
     assert server_hook.alter("image=a:name=mine", walltime="0:30:00").accepted
 

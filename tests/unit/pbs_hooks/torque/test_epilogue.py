@@ -1,7 +1,4 @@
-"""What the scripts do after a job, and when it is deleted.
-
-What becomes of a job that is deleted while its first host's prologue waits: it never runs again.
-"""
+"""Torque's scripts after a job and at its deletion; a job deleted during its prologue never runs again."""
 
 import getpass
 
@@ -37,7 +34,7 @@ def test_the_epilogue_does_not_wait_for_ever(bench: TorqueHost) -> None:
 
 
 def test_a_sister_does_not_hold_up_its_mom_for_long(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A MoM that is not the first runs its scripts in its only process."""
+    """A sister's MoM runs its scripts in its only process."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -77,7 +74,6 @@ def test_qdel_tells_the_barrier(bench: TorqueHost) -> None:
 
 
 def test_qdel_does_not_wait_for_a_refusing_agent(bench: TorqueHost) -> None:
-    """Torque runs this script as the job's user, whom an agent need not hear."""
     bench.agent_says = lambda _: {"ok": False, "error": "forbidden", "detail": "uid 1000 may not ask"}
     assert bench.run("epilogue.precancel") == ScriptResult(0, "")
 
@@ -118,7 +114,7 @@ def knows(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
-    """Seen on a real Torque: a job whose prologue asked for another try after a qdel was run again."""
+    """Seen on a real Torque: a job requeued after a qdel runs again."""
     bench.settings(sbf="http://127.0.0.1:1")
     knows(bench, answer)
     assert bench.run("prologue") == DELETED
@@ -139,7 +135,6 @@ def test_a_failing_agent_reports_no_job_as_deleted(bench: TorqueHost) -> None:
 
 
 def test_leftovers_of_a_former_run_delete_no_job(bench: TorqueHost) -> None:
-    """SBF says of the cluster that it has ended, which is so of the former run's."""
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
     usual, over = bench.agent_says, {"ok": True, "state": "ended", "missing": [], "reason": None}

@@ -1,7 +1,4 @@
-"""What the scripts do before a job, and what its user reads when it does not start.
-
-Torque lists 2 kB of a job's resources, in the order of their names, and leaves out what does not fit.
-"""
+"""Torque's scripts before a job, and the messages if it does not start."""
 
 import getpass
 
@@ -44,7 +41,7 @@ def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> 
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
-    """A real Torque runs no epilogue.parallel of a job that did not come to its script."""
+    """Torque runs no epilogue.parallel for a job whose script never started."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.asked, bench.heard) == ([{"do": "list"}], [])
 
@@ -106,7 +103,6 @@ def test_only_the_user_can_read_the_environment_file(bench: TorqueHost) -> None:
 
 
 def test_a_folder_that_is_there_keeps_its_mode(bench: TorqueHost) -> None:
-    """An administrator may name one that others use, too."""
     folder = bench.folder / "environments"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -287,13 +283,12 @@ LONG = f"neednodes={NODES},nodect=49,walltime=01:00:00"
 
 @pytest.fixture
 def long_job(bench: TorqueHost) -> TorqueHost:
-    """A job on so many named hosts that its request is left out of the list."""
+    """Return a job on so many named hosts that its request is truncated."""
     (bench.folder / "7.SC").write_text(f"#!/bin/sh\n#PBS -l other=vcluster={REQUEST}\nhostname\n")
     return bench
 
 
 def test_the_first_host_finds_the_request_in_the_jobs_script(long_job: TorqueHost) -> None:
-    """A job must not run without the cluster that it asked for."""
     assert long_job.run("prologue", LONG) == ScriptResult(0, "")
     assert [one.method for one in long_job.heard] == ["GET", "PUT"]
 
@@ -312,6 +307,6 @@ def test_a_job_whose_script_has_none_passes(bench: TorqueHost, script: str | Non
 
 
 def test_a_list_with_room_for_a_request_is_believed(long_job: TorqueHost) -> None:
-    """A user may alter the resources of a job that waits: its script is not asked then."""
+    """A user may alter the resources of a waiting job; its script is not read then."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.heard == []

@@ -1,4 +1,4 @@
-"""Torque's scripts as files: each alone, root's, and nobody's but ours."""
+"""Torque's scripts as files: without dependencies, owned by root; foreign files stay."""
 
 import os
 import subprocess
@@ -83,7 +83,6 @@ def test_a_script_runs_alone_for_a_job_of_ours(written: Path) -> None:
 
 
 def test_scripts_without_an_address_to_ask_are_not_written(tmp_path: Path) -> None:
-    """As when the name of the settings' file is misspelt."""
     ended = CliRunner().invoke(main, ["torque", "scripts", "--to", str(tmp_path), "--settings", str(SETTINGS)])
     assert (ended.exit_code, ended.stderr) == (
         2,

@@ -1,4 +1,4 @@
-"""The submit filter: what qsub gets from it, and what a user reads whose request is faulty."""
+"""The submit filter: the script that qsub gets, and the messages for invalid requests."""
 
 import subprocess
 import sys
