@@ -227,7 +227,7 @@ class WorkerScheduler:
         except DatabaseUnavailable:
             outcome = ReconcileOutcome.FAILED
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
-            log.fault("converge_fault", error, element=one.name)
+            log.fault("reconcile_fault", error, element=one.name)
             outcome = ReconcileOutcome.FAILED
         with self._lock:  # together: a free device without a recorded failure would be tried again at once
             self._queue.record_outcome(one, outcome)

@@ -70,7 +70,7 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
         site=Name(row.site),
         revision=row.wanted_revision,
         confirmed=row.confirmed_revision,
-        error=find_cluster_error(row.trouble, row.troubles),
+        error=None if row.trouble is None else find_cluster_error(row.trouble, row.troubles),
         reachable=row.reachable,
         last_seen=row.last_seen,
     )

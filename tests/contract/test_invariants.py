@@ -19,7 +19,7 @@ from virtcloud.model.errors import Conflict, NoVlanFree
 TWO_SITES = spec("brno-h1", "praha-h1")
 
 
-def test_7_1_two_threads_that_race_for_the_last_number_get_one_between_them(world: World) -> None:
+def test_7_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
     world.put_pool("brno", "100")
     start = Barrier(2)
 
@@ -34,7 +34,7 @@ def test_7_1_two_threads_that_race_for_the_last_number_get_one_between_them(worl
         assert sorted(threads.map(ask, ["a", "b"])) == ["100", "NoVlanFree"]
 
 
-def test_7_1_two_replicas_on_one_database_never_give_a_number_twice(world: World) -> None:
+def test_7_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
     """Two services with an engine each ask for thirty clusters at once: thirty numbers, none of them twice."""
     other = world.restarted()
     stores = [world.store, other.store] * 15
@@ -52,7 +52,7 @@ def test_7_1_two_replicas_on_one_database_never_give_a_number_twice(world: World
     assert sorted(numbers) == list(range(100, 130))
 
 
-def test_7_1_of_fifty_at_once_on_pools_of_forty_ten_are_refused_with_the_reason(world: World) -> None:
+def test_7_1_ten_of_fifty_requests_exceed_forty_ids(world: World) -> None:
     start = Barrier(50)
 
     def ask(number: int) -> int | str:
@@ -73,7 +73,7 @@ def test_7_1_of_fifty_at_once_on_pools_of_forty_ten_are_refused_with_the_reason(
     ] * 10
 
 
-def test_7_1_the_database_itself_refuses_a_number_claimed_twice(world: World) -> None:
+def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
     world.put("a", spec("brno-h1"))
     other = world.put("b", spec("brno-h2")).view
     twice = insert(ClaimRow).values(site="brno", vlan=100, cluster_id=other.id)
@@ -85,7 +85,7 @@ def test_7_1_the_database_itself_refuses_a_number_claimed_twice(world: World) ->
 
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
-def test_7_2_a_number_is_kept_until_the_last_element_confirmed_its_removal(world: World, last: str) -> None:
+def test_7_2_an_id_is_held_until_every_removal_is_confirmed(world: World, last: str) -> None:
     """Whichever element is last: until then the number is free at no site, also where everything is done."""
     world.put("demo", TWO_SITES)
     world.settle()
@@ -104,7 +104,7 @@ def test_7_2_a_number_is_kept_until_the_last_element_confirmed_its_removal(world
     assert str(world.site("praha").free) == "100-139"
 
 
-def test_7_2_a_number_outlives_its_cluster_in_quarantine_until_the_element_confirms(world: World) -> None:
+def test_7_2_an_id_stays_quarantined_until_confirmation(world: World) -> None:
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches["praha-sw1"].cut_off = True
@@ -127,7 +127,7 @@ def test_7_2_a_number_outlives_its_cluster_in_quarantine_until_the_element_confi
     assert str(world.site("brno").quarantined) == ""
 
 
-def test_7_2_a_freed_number_is_the_last_to_be_taken_again(world: World) -> None:
+def test_7_2_a_released_id_is_allocated_last(world: World) -> None:
     world.put_pool("brno", "100-102")
     for key in ("a", "b"):
         world.put(key, TWO_SITES)
@@ -138,7 +138,7 @@ def test_7_2_a_freed_number_is_the_last_to_be_taken_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe"])
-def test_7_3_a_switch_comes_to_carry_what_is_wanted_whatever_it_did_before(world: World, fault: str) -> None:
+def test_7_3_a_switch_converges_whatever_failed_before(world: World, fault: str) -> None:
     world.settle()
     switch = world.switches["brno-sw1"]
     setattr(switch, fault, True)
@@ -151,7 +151,7 @@ def test_7_3_a_switch_comes_to_carry_what_is_wanted_whatever_it_did_before(world
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_7_3_what_a_stranger_changed_within_the_pool_is_put_back(world: World) -> None:
+def test_7_3_manual_changes_within_the_pool_are_corrected(world: World) -> None:
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches["brno-sw1"].ports = {"p1": {139}, "p2": {100}, "uplink": {100}}
@@ -160,7 +160,7 @@ def test_7_3_what_a_stranger_changed_within_the_pool_is_put_back(world: World) -
     assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_7_4_foreign_numbers_and_ports_are_never_changed(world: World) -> None:
+def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
     """VLANs of others, in the pool or not, and unmanaged ports are after a cluster's whole life as they were before."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
@@ -186,7 +186,7 @@ def test_7_4_managed_ports_are_emptied_before_the_first_cluster(world: World) ->
     assert switch.carried() == {"p1": "7"}
 
 
-def test_7_4_numbers_that_are_taken_into_the_pool_are_taken_off_the_ports(world: World) -> None:
+def test_7_4_new_pool_ids_are_removed_from_ports(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].ports = {"p1": {150}}
     world.put_pool("brno", "100-159")
@@ -194,7 +194,7 @@ def test_7_4_numbers_that_are_taken_into_the_pool_are_taken_off_the_ports(world:
     assert world.switches["brno-sw1"].carried() == {}
 
 
-def test_7_5_a_switch_that_says_yes_and_does_nothing_makes_nothing_active(world: World) -> None:
+def test_7_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].lies = True
     world.put("demo", TWO_SITES)
@@ -207,7 +207,7 @@ def test_7_5_a_switch_that_says_yes_and_does_nothing_makes_nothing_active(world:
     )
 
 
-def test_7_5_active_is_taken_back_when_a_switch_forgot(world: World) -> None:
+def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
     """The restart is found by the drift read: the cluster degrades before the switch is put right, not after."""
     world.put("demo", TWO_SITES)
     world.settle()
@@ -222,7 +222,7 @@ def test_7_5_active_is_taken_back_when_a_switch_forgot(world: World) -> None:
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_7_5_what_was_lost_is_not_called_active_because_something_new_is_wanted_too(world: World) -> None:
+def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
     """A switch forgot one cluster and refuses the next one: whoever reads it says that the first one is gone."""
     world.put("demo", spec("brno-h1"))
     world.settle()
@@ -237,7 +237,7 @@ def test_7_5_what_was_lost_is_not_called_active_because_something_new_is_wanted_
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_7_5_a_revision_that_was_overtaken_confirms_no_later_cluster(world: World) -> None:
+def test_7_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> None:
     """A cluster that arrives while the switch is being changed waits for the next round."""
     world.settle()
     world.put("first", spec("brno-h1"))
@@ -258,7 +258,7 @@ def test_7_7_the_same_request_again_changes_nothing(world: World) -> None:
     assert len(world.audit()) == rows
 
 
-def test_7_7_the_same_key_with_another_spec_is_a_conflict_that_changes_nothing(world: World) -> None:
+def test_7_7_another_spec_for_a_key_is_a_conflict(world: World) -> None:
     world.put("demo", TWO_SITES)
     rows = len(world.audit())
     with pytest.raises(Conflict, match="cluster demo exists and is configuring, and differs in guests"):
@@ -282,7 +282,7 @@ def test_7_7_deleting_again_changes_nothing(world: World) -> None:
     assert world.delete("demo") == ended
 
 
-def test_7_8_every_change_of_a_switch_has_its_row_before_the_switch_hears_of_it(world: World) -> None:
+def test_7_8_switch_changes_are_audited_before_they_are_sent(world: World) -> None:
     world.settle()
     rows: list[tuple[str | None, str | None]] = []
     world.switches["brno-sw1"].before_apply = lambda: rows.extend(
@@ -293,7 +293,7 @@ def test_7_8_every_change_of_a_switch_has_its_row_before_the_switch_hears_of_it(
     assert rows == [("revision 3 for demo", '{"create":"100","add":{"p1":"100","uplink":"100"}}')]
 
 
-def test_7_8_a_life_is_told_by_its_rows(world: World) -> None:
+def test_7_8_audit_rows_show_a_clusters_lifecycle(world: World) -> None:
     world.settle()
     before = len(world.audit())
     world.put("demo", spec("brno-h1", owner="alice"))

@@ -45,14 +45,14 @@ def test_an_active_cluster_that_lost_an_element_is_read(well: World, change: dic
     assert read_by_a_sweep(well) == ["a"]
 
 
-def test_a_cluster_that_is_being_set_up_is_read_when_its_time_is_over(well: World) -> None:
+def test_a_configuring_cluster_is_read_at_its_deadline(well: World) -> None:
     well.put("c", spec("plzen-h1"))
     assert read_by_a_sweep(well) == []
     well.clock.advance(120)
     assert read_by_a_sweep(well) == ["c"]
 
 
-def test_an_agent_that_asks_while_another_one_is_called_silent_is_not_called_so(world: World) -> None:
+def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
     world.settle()
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.clock.advance(151)

@@ -18,7 +18,7 @@ def world(database: str) -> Iterator[World]:
     made.close()
 
 
-def test_a_cluster_over_dedicated_circuits_has_its_tag_on_both_uplinks_and_no_service(world: World) -> None:
+def test_a_direct_cluster_is_tagged_on_both_uplinks(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     view = world.view("demo")
@@ -28,7 +28,7 @@ def test_a_cluster_over_dedicated_circuits_has_its_tag_on_both_uplinks_and_no_se
     assert world.switches["plzen-sw1"].carried() == {}
 
 
-def test_nothing_is_left_of_it_when_it_ends(world: World) -> None:
+def test_an_ended_direct_cluster_leaves_no_configuration(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     world.delete("demo")
@@ -37,7 +37,7 @@ def test_nothing_is_left_of_it_when_it_ends(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {}
 
 
-def test_a_dedicated_circuit_carries_the_same_number_everywhere(world: World) -> None:
+def test_dedicated_circuits_use_one_vlan_id(world: World) -> None:
     world.put_pool("praha", "200-209")
     with pytest.raises(NoVlanFree, match="their transport does not translate"):
         world.put("demo", spec("brno-h1", "praha-h1"))

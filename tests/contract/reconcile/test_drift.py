@@ -39,7 +39,7 @@ def drift(world: World) -> tuple[str | None, str | None, SwitchDifference]:
     return row.who, row.why, SwitchDifference.model_validate_json(row.difference or "")
 
 
-def test_a_switch_that_is_as_it_should_be_costs_one_read(world: World) -> None:
+def test_a_switch_without_drift_is_read_once(world: World) -> None:
     rows = len(world.audit())
     world.clock.advance(INTERVAL_S)
     world.settle()
@@ -53,7 +53,7 @@ def test_a_switch_is_not_read_before_its_time(world: World) -> None:
     assert world.switches["brno-sw1"].calls == []
 
 
-def test_a_number_that_was_taken_away_by_hand_is_put_back_and_told(world: World) -> None:
+def test_a_vlan_removed_by_hand_is_restored_and_reported(world: World) -> None:
     switch = by_hand(world, p1=set())
     world.clock.advance(INTERVAL_S)
     world.settle()
@@ -63,7 +63,7 @@ def test_a_number_that_was_taken_away_by_hand_is_put_back_and_told(world: World)
     assert difference.model_dump(mode="json", exclude_defaults=True) == {"add": {"p1": "100"}}
 
 
-def test_a_number_of_the_pool_that_was_added_by_hand_is_taken_off_and_told(world: World) -> None:
+def test_a_pool_vlan_added_by_hand_is_removed_and_reported(world: World) -> None:
     switch = by_hand(world, p2={139})
     world.clock.advance(INTERVAL_S)
     world.settle()
@@ -72,7 +72,7 @@ def test_a_number_of_the_pool_that_was_added_by_hand_is_taken_off_and_told(world
     assert found == {"delete": "139", "remove": {"p2": "139"}}
 
 
-def test_what_was_changed_outside_the_managed_range_is_left_and_is_no_drift(world: World) -> None:
+def test_changes_outside_the_managed_range_are_no_drift(world: World) -> None:
     switch = by_hand(world, p1={100, 7, 200}, console={100, 139})
     world.clock.advance(INTERVAL_S)
     world.settle()
@@ -98,7 +98,7 @@ def test_a_check_reads_now_and_mends_what_was_changed(world: World) -> None:
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_a_check_of_what_is_as_it_should_be_changes_nothing(world: World) -> None:
+def test_reconciling_a_switch_without_drift_changes_nothing(world: World) -> None:
     answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     assert (answer.json()["mended"], world.switches["brno-sw1"].calls) == (None, ["read"])
 
@@ -110,7 +110,7 @@ def test_a_check_that_cannot_be_made_tells_the_trouble(world: World) -> None:
     assert answer.json()["element"]["trouble"].startswith("switch brno-sw1 (fake) does not answer")
 
 
-def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: World) -> None:
+def test_reconciling_a_switch_busy_at_another_replica_is_a_conflict(world: World) -> None:
     other = world.restarted()
     object.__setattr__(other.scheduler.worker.transactions, "holder", "sbf@two")
     with other.scheduler.worker.hold_lease("brno-sw1"):

@@ -32,7 +32,7 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
     return Circuit(transport=Name("evpn"), port=PortName(port), vlan=VlanId(vlan), service=service)
 
 
-def test_7_1_replicas_that_race_for_the_last_services_give_each_once(world: World) -> None:
+def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
     """Twelve ask two services at once for eight numbers: eight get one, none of them twice."""
     other = world.restarted()
     stores = [world.store, other.store] * 6
@@ -64,7 +64,7 @@ def test_7_1_the_database_itself_refuses_a_service_claimed_twice(world: World) -
         connection.execute(twice)
 
 
-def test_7_1_a_cluster_that_is_refused_a_service_holds_nothing(world: World) -> None:
+def test_7_1_a_cluster_without_service_claims_nothing(world: World) -> None:
     for number in range(8):
         world.put(f"c{number}", TWO)
     with pytest.raises(NoVlanFree):
@@ -73,7 +73,7 @@ def test_7_1_a_cluster_that_is_refused_a_service_holds_nothing(world: World) -> 
 
 
 @pytest.mark.parametrize("last", ["brno-pe1", "praha-sw1", "praha-h1"])
-def test_7_2_a_service_is_kept_until_the_last_element_confirmed_its_removal(world: World, last: str) -> None:
+def test_7_2_a_service_is_held_until_every_removal_is_confirmed(world: World, last: str) -> None:
     for number in range(8):
         world.put(f"c{number}", TWO)
     world.settle()
@@ -90,7 +90,7 @@ def test_7_2_a_service_is_kept_until_the_last_element_confirmed_its_removal(worl
 
 
 @pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe", "breaks"])
-def test_7_3_an_edge_comes_to_carry_what_is_wanted_whatever_it_did_before(world: World, fault: str) -> None:
+def test_7_3_an_edge_converges_whatever_failed_before(world: World, fault: str) -> None:
     edge = world.edges["brno-pe1"]
     setattr(edge, fault, True)
     world.put("demo", TWO)
@@ -102,7 +102,7 @@ def test_7_3_an_edge_comes_to_carry_what_is_wanted_whatever_it_did_before(world:
     assert (world.view("demo").state, edge.carried(), edge.parts) == (ClusterState.ACTIVE, [("ac", 100, 10100)], set())
 
 
-def test_7_4_an_edge_s_services_are_emptied_before_the_first_cluster_and_all_else_is_left(world: World) -> None:
+def test_7_4_only_managed_services_are_emptied_first(world: World) -> None:
     ours, theirs = {circuit(105, 10105)}, {circuit(105, 20000), circuit(7, 10106)}
     world.edges["brno-pe1"].circuits = ours | theirs
     world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10107)}
@@ -110,7 +110,7 @@ def test_7_4_an_edge_s_services_are_emptied_before_the_first_cluster_and_all_els
     assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (theirs, set())
 
 
-def test_7_5_an_edge_that_says_yes_and_does_nothing_makes_nothing_active(world: World) -> None:
+def test_7_5_an_edge_that_ignores_commands_makes_nothing_active(world: World) -> None:
     world.edges["praha-pe1"].lies = True
     world.put("demo", TWO)
     world.settle()
@@ -124,7 +124,7 @@ def test_7_7_asking_again_takes_no_second_service(world: World) -> None:
     assert world.put("next", TWO).view.joined.service == 10101
 
 
-def test_7_8_every_change_of_an_edge_has_its_row_before_the_edge_hears_of_it(world: World) -> None:
+def test_7_8_edge_changes_are_audited_before_they_are_sent(world: World) -> None:
     world.settle()
     seen: list[str] = []
     world.edges["brno-pe1"].before_apply = lambda: seen.extend(

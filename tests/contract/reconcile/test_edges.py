@@ -37,7 +37,7 @@ def circuit(vlan: int, service: int, transport: str = "evpn") -> Circuit:
 # The whole way.
 
 
-def test_a_cluster_gets_a_service_of_its_own_and_a_circuit_at_each_of_its_sites(world: World) -> None:
+def test_a_cluster_gets_one_service_and_a_circuit_per_site(world: World) -> None:
     world.put("demo", TWO)
     world.settle()
     view = world.view("demo")
@@ -53,7 +53,7 @@ def test_a_cluster_gets_a_service_of_its_own_and_a_circuit_at_each_of_its_sites(
     assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_nothing_is_left_on_any_edge_when_it_ends_and_its_service_comes_back(world: World) -> None:
+def test_an_ended_cluster_leaves_edges_and_releases_its_service(world: World) -> None:
     world.put("demo", TWO)
     world.settle()
     world.delete("demo")
@@ -79,7 +79,7 @@ def test_a_cluster_of_one_site_needs_no_service(world: World) -> None:
     assert world.edges["brno-pe1"].applied == []
 
 
-def test_a_service_that_was_given_back_is_taken_last(world: World) -> None:
+def test_a_released_service_is_allocated_last(world: World) -> None:
     world.put("a", TWO)
     world.settle()
     world.delete("a")
@@ -114,7 +114,7 @@ def test_a_service_vlan_of_each_cluster_works_likewise(world: World) -> None:
 # Translation (N4).
 
 
-def test_sites_without_a_common_number_get_one_each_where_the_transport_translates(world: World) -> None:
+def test_translation_gives_each_site_its_own_vlan_id(world: World) -> None:
     for name, pool in (("brno", "100-109"), ("praha", "200-209"), ("plzen", "300-309")):
         world.put_pool(name, pool)
     world.put("demo", spec("brno-h1", "praha-h1", "plzen-h1"))
@@ -137,7 +137,7 @@ def test_a_shared_instance_does_not_translate(world: World) -> None:
 # What goes wrong.
 
 
-def test_an_edge_that_is_dead_before_the_change_is_waited_for(world: World) -> None:
+def test_an_edge_dead_before_the_change_is_awaited(world: World) -> None:
     world.edges["praha-pe1"].cut_off = True
     world.put("demo", TWO)
     world.settle()
@@ -150,7 +150,7 @@ def test_an_edge_that_is_dead_before_the_change_is_waited_for(world: World) -> N
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_an_edge_that_dies_in_the_middle_leaves_parts_that_are_cleared_and_made_anew(world: World) -> None:
+def test_remnants_of_an_interrupted_change_are_cleared(world: World) -> None:
     edge = world.edges["praha-pe1"]
     edge.breaks = True
     world.put("demo", TWO)
@@ -163,7 +163,7 @@ def test_an_edge_that_dies_in_the_middle_leaves_parts_that_are_cleared_and_made_
     assert edge.applied[-1].clear == (half,)
 
 
-def test_an_edge_that_dies_after_the_change_is_confirmed_without_a_second_one(world: World) -> None:
+def test_an_edge_that_dies_after_the_change_needs_no_second(world: World) -> None:
     edge = world.edges["brno-pe1"]
     edge.cut_off_after = len(edge.calls) + 2
     world.put("demo", TWO)
@@ -174,7 +174,7 @@ def test_an_edge_that_dies_after_the_change_is_confirmed_without_a_second_one(wo
     assert len(edge.applied) == changes
 
 
-def test_an_edge_that_refuses_fails_the_cluster_at_its_deadline_with_its_words(world: World) -> None:
+def test_a_refusing_edge_fails_the_cluster_with_its_output(world: World) -> None:
     world.edges["praha-pe1"].refuses = True
     world.put("demo", TWO)
     world.settle()
@@ -189,7 +189,7 @@ def test_an_edge_that_refuses_fails_the_cluster_at_its_deadline_with_its_words(w
     assert world.edges["brno-pe1"].carried() == []
 
 
-def test_an_edge_that_says_yes_and_does_nothing_is_not_believed(world: World) -> None:
+def test_an_edge_that_ignores_commands_is_not_confirmed(world: World) -> None:
     world.edges["brno-pe1"].lies = True
     world.put("demo", TWO)
     assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
@@ -207,7 +207,7 @@ def test_an_edge_whose_answer_is_not_understood_is_left_alone(world: World) -> N
     assert edge.applied == []
 
 
-def test_an_edge_that_restarts_with_nothing_gets_its_circuits_back(world: World) -> None:
+def test_circuits_are_restored_after_an_edge_restarts_empty(world: World) -> None:
     world.put("demo", TWO)
     world.settle()
     world.edges["brno-pe1"].restart()
@@ -218,7 +218,7 @@ def test_an_edge_that_restarts_with_nothing_gets_its_circuits_back(world: World)
     assert told == ["element_drifted", "cluster_degraded", "edge_change", "element_confirmed", "cluster_active"]
 
 
-def test_an_edge_that_restarts_with_an_old_configuration_loses_what_is_over(world: World) -> None:
+def test_an_outdated_startup_configuration_is_corrected(world: World) -> None:
     world.put("demo", TWO)
     world.settle()
     world.delete("demo")
@@ -237,7 +237,7 @@ def test_what_is_not_ours_on_an_edge_is_left(world: World) -> None:
     assert world.edges["brno-pe1"].circuits == {*theirs, circuit(100, 10100)}
 
 
-def test_an_edge_that_does_not_confirm_keeps_vlan_and_service_in_quarantine(world: World) -> None:
+def test_an_unconfirmed_edge_quarantines_vlan_and_service(world: World) -> None:
     few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
     world.put_topology(three_edges(few))
     world.put("demo", TWO)
@@ -264,7 +264,7 @@ def test_a_session_is_kept_and_used_again(world: World) -> None:
     assert len(world.edges["brno-pe1"].backbones) == 1
 
 
-def test_an_edge_knows_its_transports_and_the_other_edges_on_them(world: World) -> None:
+def test_an_edges_backbone_lists_transports_and_peers(world: World) -> None:
     (backbone,) = world.edges["brno-pe1"].backbones
     assert [one.name for one in backbone.transports] == ["evpn"]
     assert backbone.peers == {"evpn": ("192.0.2.2", "192.0.2.3")}
@@ -296,7 +296,7 @@ def two_edges_at_brno(at: str) -> Topology:
     return Topology.model_validate(made)
 
 
-def test_a_cluster_moves_to_another_edge_of_its_site_and_is_cleaned_away_on_the_former(world: World) -> None:
+def test_a_cluster_moves_between_edges_of_a_site(world: World) -> None:
     world.put_topology(two_edges_at_brno("brno-pe1"))
     world.put("demo", TWO)
     world.settle()
@@ -318,9 +318,7 @@ def test_edges_hear_of_a_new_edge_on_their_transport(world: World) -> None:
     ("vnis", "why"), [("10101-10199", "change its kind or its numbers"), (None, "vanish")], ids=["shrinks", "vanishes"]
 )
 @pytest.mark.parametrize("when", ["active", "draining"])
-def test_a_transport_in_use_neither_vanishes_nor_loses_a_number(
-    world: World, when: str, vnis: str | None, why: str
-) -> None:
+def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | None, why: str) -> None:
     world.put("demo", TWO)
     world.settle()
     if when == "draining":
@@ -333,7 +331,7 @@ def test_a_transport_in_use_neither_vanishes_nor_loses_a_number(
     )
 
 
-def test_a_transport_whose_circuits_were_last_seen_on_an_edge_stays(world: World) -> None:
+def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
     """An administrator said that the number is clean, and the edge has not been seen since."""
     world.put("demo", TWO)
     world.settle()
@@ -380,7 +378,7 @@ def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
 # Looking beforehand, and looking now.
 
 
-def test_a_dry_run_says_the_service_and_the_circuits_that_would_be_made(world: World) -> None:
+def test_a_dry_run_lists_service_and_circuits(world: World) -> None:
     found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
     assert found["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100}
     edge = next(one for one in found["elements"] if one["element"] == "brno-pe1")
@@ -398,7 +396,7 @@ def test_a_difference_can_be_read_from_the_edge(world: World) -> None:
     assert world.edges["brno-pe1"].applied == []
 
 
-def test_a_check_mends_an_edge_now_and_says_what_it_changed(world: World) -> None:
+def test_reconciling_an_edge_on_demand_returns_the_change(world: World) -> None:
     world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10150)}
     found = ask(world, "POST", "/v1/elements/brno-pe1/reconcile").json()
     assert found["mended"]["clear"] == [{"transport": "evpn", "service": 10150, "port": None, "vlan": None}]

@@ -46,7 +46,7 @@ def test_administrators_read_it_all(world: World) -> None:
     assert world.audit("element_trouble")[-1].why == WHOLE
 
 
-def test_a_cluster_that_is_new_there_is_not_told_of_others(world: World) -> None:
+def test_a_new_cluster_does_not_see_errors_of_others(world: World) -> None:
     assert trouble_of(world.put("new", spec("brno-h1")).view) == OTHERS
 
 
@@ -58,19 +58,19 @@ def test_why_a_cluster_failed_names_no_other(world: World) -> None:
     assert [key for key in ("of-bob", "of-dora") if key in reasons[0]] == []
 
 
-def test_a_member_is_told_what_is_about_its_network(world: World) -> None:
+def test_a_member_sees_errors_of_its_network(world: World) -> None:
     world.put("root", spec("brno-h2", owner="alice", shares_with=["bob"]))
     world.put("member", spec(owner="bob", hosts=["brno-h1"], joins="root"))
     report(world, {world.view("root").id: "could not build VLAN 103 on eth0"}, "cluster root: could not build VLAN 103")
     assert trouble_of(world.view("member")) == "could not build VLAN 103 on eth0"
 
 
-def test_what_is_about_the_element_as_a_whole_is_told_to_all(world: World) -> None:
+def test_errors_of_the_whole_element_are_shown_to_all(world: World) -> None:
     report(world, {}, "libvirt does not answer")
     assert [trouble_of(world.view(f"of-{owner}")) for owner in ("alice", "dora")] == ["libvirt does not answer"] * 2
 
 
-def test_news_about_one_cluster_is_news_though_the_whole_text_is_the_same(world: World) -> None:
+def test_a_new_error_of_one_cluster_counts_as_new(world: World) -> None:
     before = world.view("of-dora").version
     report(world, {world.view("of-dora").id: "it is next"})
     assert trouble_of(world.view("of-dora")) == "it is next"
@@ -78,7 +78,7 @@ def test_news_about_one_cluster_is_news_though_the_whole_text_is_the_same(world:
     assert world.view("of-dora").state is ClusterState.CONFIGURING
 
 
-def test_what_a_device_says_is_stored_whatever_bytes_it_sent(world: World) -> None:
+def test_output_of_a_device_is_stored_whatever_its_bytes(world: World) -> None:
     def refuse(_call: str) -> None:
         raise Refused("switch brno-sw1: it said '% \x00 Bad\udcff \x1b[31mport\nline 2'")
 
@@ -97,14 +97,14 @@ def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
     assert world.element("brno-sw1").trouble == "fault in the service: ValueError: no number: '\ufffd\ufffd'"
 
 
-def test_what_an_agent_says_is_stored_whatever_its_words(world: World) -> None:
+def test_an_agents_report_is_stored_whatever_its_characters(world: World) -> None:
     one = world.view("of-alice").id
     report(world, {one: "guest \x00 failed"}, message="cluster of-alice: guest \x00 failed")
     assert world.element("brno-h1").trouble == "cluster of-alice: guest \ufffd failed"
     assert trouble_of(world.view("of-alice")) == "guest \ufffd failed"
 
 
-def test_why_an_agent_refuses_a_cluster_is_stored_whatever_its_words(world: World) -> None:
+def test_an_agents_refusal_is_stored_whatever_its_characters(world: World) -> None:
     one = world.view("of-alice").id
     said = {"revision": 2, "message": "no", "clusters": {one: "no"}, "refused": {one: "image \x00"}}
     answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))

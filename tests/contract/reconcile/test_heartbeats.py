@@ -50,7 +50,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_conversation_may_last_two_thirds_of_its_lease_after_a_renewal() -> None:
+def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
     held = HeldLease(SW1, 1, began=100.0, kept=150.0)
     assert compute_deadline(held, 30, 300) == (
         170.0,
@@ -75,7 +75,7 @@ def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
     slow.store.close()
 
 
-def test_a_lease_that_was_given_up_is_not_renewed_late(world: World) -> None:
+def test_a_released_lease_is_not_renewed(world: World) -> None:
     length = world.service.settings.timing.lease
     with world.store.change_row() as unit:
         fence = acquire_lease(unit, SW1, "one", length)
@@ -151,7 +151,7 @@ def test_a_conversation_ends_at_its_deadline_whatever_is_renewed() -> None:
     assert watched.cuts == ["the conversation was ended after 60 s"]
 
 
-def test_a_conversation_ends_before_a_lease_that_the_database_does_not_renew() -> None:
+def test_a_conversation_ends_before_an_unrenewed_lease() -> None:
     kept = Kept([None, None])
     with held(kept) as (beats, watched):
         for seconds in (10, 9.9, 0.1):
@@ -167,7 +167,7 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
     assert watched.cuts == [LEASE_LOST]
 
 
-def test_nothing_is_sent_over_a_wire_whose_time_is_over() -> None:
+def test_no_bytes_are_sent_after_the_deadline() -> None:
     """Also by a process that slept meanwhile: no thread had to run for it."""
     now = [0.0]
     wire = CancelScope(lambda: now[0])
@@ -178,7 +178,7 @@ def test_nothing_is_sent_over_a_wire_whose_time_is_over() -> None:
         wire.check()
 
 
-def test_a_wire_that_was_cut_ends_each_connection_that_is_made_later() -> None:
+def test_a_disconnected_session_ends_later_connections() -> None:
     wire, ended = CancelScope(), []
     wire.cancel("cut")
     wire.attach(lambda: ended.append(1))
@@ -215,7 +215,7 @@ def dripping(banner: bytes) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_switch_that_drips_while_it_is_logged_in_to_is_left_in_time() -> None:
+def test_a_login_that_drips_ends_at_the_deadline() -> None:
     with dripping(b"") as address:
         element = SwitchElement(name=SW1, ports=(PortName("p1"),), platform="cisco_ios", address=address)
         driver, wire = driver_of(element)
@@ -281,9 +281,7 @@ def site_of(device: EmulatedSwitch) -> Topology:
     return Topology.model_validate({"name": "one", "sites": [site], "links": links})
 
 
-def test_a_switch_that_drips_an_answer_frees_its_worker_at_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_drips_ends_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over SSH: the first reading is answered, the second one by a byte every 50 ms, without an end."""
     with pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
@@ -303,7 +301,7 @@ def test_a_switch_that_drips_an_answer_frees_its_worker_at_the_deadline(
         assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
 
 
-def test_a_conversation_longer_than_a_lease_is_not_joined_by_another_replica(tmp_path: Path) -> None:
+def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
     with pair(tmp_path, worker_lease=1) as replicas:
         one, two = (service.scheduler.worker for service in replicas.services)
         assert one.reconcile(SW1) is ReconcileOutcome.CONFIRMED
@@ -326,7 +324,7 @@ def test_a_conversation_longer_than_a_lease_is_not_joined_by_another_replica(tmp
         )
 
 
-def test_a_replica_that_cannot_renew_its_lease_has_left_the_switch_before_another_takes_it(
+def test_a_replica_without_renewal_leaves_before_another_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pair(tmp_path, worker_lease=1.5) as replicas:

@@ -299,7 +299,7 @@ def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
     assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
 
 
-def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Attach) -> None:
+def test_a_pool_dry_run_lists_ports_in_other_use(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
     used(switch, switch.port_names[0], "an access port")
     rehearsal = SettingDryRun(small.store, small.service.scheduler, small.service.device_threads)
@@ -342,7 +342,7 @@ def known(small: World) -> list[str]:
         return [one.name for one in make_element_views(unit) if one.name.startswith("brno")]
 
 
-def test_a_switch_that_leaves_the_topology_has_its_ports_put_back(small: World, attach: Attach) -> None:
+def test_ports_of_a_removed_switch_are_restored(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
     name = access_port_20(switch, small)
     before = replace(switch.running.ports[name])
@@ -354,7 +354,7 @@ def test_a_switch_that_leaves_the_topology_has_its_ports_put_back(small: World, 
     assert known(small) == []
 
 
-def test_a_silent_switch_that_left_is_remembered_until_it_is_forgotten(small: World, attach: Attach) -> None:
+def test_a_removed_unreachable_switch_stays_until_it_is_forgotten(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
     name = access_port_20(switch, small)
     one_cluster(small)

@@ -161,7 +161,7 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
         yield Installation(tmp_path, postgresql, switches, stack)
 
 
-def test_claims_through_three_replicas_never_collide_and_all_hear_of_them(installation: Installation) -> None:
+def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
     """§7.1: forty-five ask at once for forty numbers; then a poll on one replica hears of a change through another."""
     replicas = installation.start(3)
 
@@ -189,7 +189,7 @@ def test_claims_through_three_replicas_never_collide_and_all_hear_of_them(instal
         assert time.monotonic() - began < 2
 
 
-def test_a_replica_that_is_killed_in_the_middle_is_followed_by_another(installation: Installation) -> None:
+def test_another_replica_continues_after_a_kill(installation: Installation) -> None:
     replicas = installation.start(2)
     installation.switches["brno-sw1"].slowness = 0.2
     with ThreadPoolExecutor(1) as threads:
@@ -208,7 +208,7 @@ def test_a_replica_that_is_killed_in_the_middle_is_followed_by_another(installat
     assert installation.carried("brno") == set()
 
 
-def test_a_replica_that_sleeps_past_its_lease_confirms_nothing_when_it_wakes(installation: Installation) -> None:
+def test_a_replica_suspended_past_its_lease_confirms_nothing(installation: Installation) -> None:
     """The fence: its revision was confirmed once, by the one that took over; what it still changed is read again."""
     replicas = installation.start(3)
     switch = installation.switches["brno-sw1"]

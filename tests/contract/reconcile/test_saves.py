@@ -72,7 +72,7 @@ def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
     assert world.element("brno-sw1").trouble == f"switch brno-sw1: told 'save', it said {BUSY!r}"
 
 
-def test_what_was_changed_before_a_kill_is_saved_by_the_next_service(world: World) -> None:
+def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
     """The difference is empty by then."""
     active(world)
     deleted(world)
@@ -89,7 +89,7 @@ def test_what_was_changed_before_a_kill_is_saved_by_the_next_service(world: Worl
     assert (len(switch.applied), switch.startup, unsaved(world)) == (changes, ({"p1": set()}, set()), False)
 
 
-def test_a_number_whose_removal_is_not_saved_is_given_to_nobody(world: World) -> None:
+def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
     """A reboot brings alice's port back into VLAN 100: bob must not have it."""
     world.put_pool("brno", "100")
     active(world)
@@ -111,7 +111,7 @@ def test_a_number_whose_removal_is_not_saved_is_given_to_nobody(world: World) ->
     assert switch.carried() == {"p2": "100"}
 
 
-def test_a_switch_that_restarts_between_change_and_save_is_not_confirmed(world: World) -> None:
+def test_a_restart_between_change_and_save_prevents_confirmation(world: World) -> None:
     """What the save then writes is the old configuration."""
     active(world)
     deleted(world)
@@ -126,7 +126,7 @@ def test_a_switch_that_restarts_between_change_and_save_is_not_confirmed(world: 
     assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
 
 
-def test_a_switch_that_is_cut_off_by_its_save_is_saved_again(world: World) -> None:
+def test_a_session_lost_during_a_save_causes_another_save(world: World) -> None:
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -139,7 +139,7 @@ def test_a_switch_that_is_cut_off_by_its_save_is_saved_again(world: World) -> No
     assert switch.startup[0] == {"p1": {100}}
 
 
-def test_a_refused_change_that_changes_nothing_saves_nothing(world: World) -> None:
+def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
     active(world)
     switch = world.switches["brno-sw1"]
     saves, switch.refuses = switch.saves, True
@@ -150,7 +150,7 @@ def test_a_refused_change_that_changes_nothing_saves_nothing(world: World) -> No
     assert (switch.saves, unsaved(world)) == (saves, False)
 
 
-def test_a_switch_that_lies_saves_nothing(world: World) -> None:
+def test_a_switch_that_ignores_commands_is_not_saved(world: World) -> None:
     active(world)
     switch = world.switches["brno-sw1"]
     saves, switch.lies = switch.saves, True
@@ -203,7 +203,7 @@ def test_what_a_refused_change_did_all_the_same_is_saved(world: World) -> None:
     assert world.view("alice").state is ClusterState.CONFIGURING
 
 
-def test_what_an_administrator_removed_by_hand_is_saved_before_it_is_free(world: World) -> None:
+def test_a_vlan_removed_by_hand_is_saved_before_release(world: World) -> None:
     """SBF finds nothing to change, and yet the startup configuration has the VLAN."""
     active(world)
     switch = world.switches["brno-sw1"]
@@ -213,7 +213,7 @@ def test_what_an_administrator_removed_by_hand_is_saved_before_it_is_free(world:
     assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
 
 
-def test_a_look_that_finds_nothing_changed_saves_nothing(world: World) -> None:
+def test_a_reading_without_difference_saves_nothing(world: World) -> None:
     active(world)
     saves = world.switches["brno-sw1"].saves
     world.clock.advance(301)
@@ -252,7 +252,7 @@ def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -
     assert world.switches["brno-sw1"].saves == saves + 1
 
 
-def test_a_driver_without_a_save_of_its_own_is_read_once_after_a_change(world: World) -> None:
+def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
     """A commit that is persistent was read back already."""
     world.settle()
     world.put("alice", ALICE)
@@ -276,7 +276,7 @@ def test_what_is_running_and_not_saved_is_visible(world: World) -> None:
     assert 'virtcloud_elements_unsaved{kind="switch",site="praha"} 0.0' in metrics
 
 
-def test_an_administrator_who_reconciles_does_not_wait_for_the_next_save(world: World) -> None:
+def test_reconciling_on_demand_skips_the_pause_between_saves(world: World) -> None:
     world.settle()
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY
@@ -311,7 +311,7 @@ def kill_at_call(world: World, number: int) -> bool:
 
 
 @pytest.mark.parametrize("number", range(1, 7))
-def test_a_kill_before_any_call_of_the_switch_frees_no_unsaved_number(world: World, number: int) -> None:
+def test_a_kill_at_any_call_releases_no_unsaved_vlan(world: World, number: int) -> None:
     active(world)
     deleted(world)
     killed = kill_at_call(world, number)
@@ -325,7 +325,7 @@ def test_a_kill_before_any_call_of_the_switch_frees_no_unsaved_number(world: Wor
     assert (switch.startup[0], switch.carried(), str(world.site("brno").claimed)) == ({"p1": set()}, {}, "")
 
 
-def test_a_crash_at_any_statement_frees_no_unsaved_number(tmp_path: Path) -> None:
+def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> None:
     """Every statement of the worker's transactions is the last one once."""
     (tmp_path / "0").mkdir()
     first = make_world(tmp_path / "0")

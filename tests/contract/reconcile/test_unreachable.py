@@ -77,7 +77,7 @@ def test_a_switch_that_still_boots_is_tried_again_with_pauses(active: World) -> 
     assert (seen[0], sum(seen[:10]), sum(seen)) == (1, 5, 7)
 
 
-def test_a_switch_that_has_booted_is_read_within_the_longest_pause(active: World) -> None:
+def test_a_booted_switch_is_read_within_the_longest_pause(active: World) -> None:
     boots(active)
     for _ in range(60):
         active.go_on(1)
@@ -88,7 +88,7 @@ def test_a_switch_that_has_booted_is_read_within_the_longest_pause(active: World
 
 
 @pytest.mark.parametrize("error", [Refused("not let in"), Unsafe("rubbish"), ZeroDivisionError("fault")])
-def test_a_switch_that_could_not_be_read_is_unreachable_whatever_it_said(active: World, error: Exception) -> None:
+def test_a_switch_that_could_not_be_read_is_unreachable(active: World, error: Exception) -> None:
     boots(active, error)
     active.go_on(1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.DEGRADED, False)
@@ -153,7 +153,7 @@ def test_a_replica_tries_what_another_one_could_not_read(active: World) -> None:
     other.store.close()
 
 
-def test_what_a_switch_carries_is_shown_with_the_time_of_its_reading(active: World) -> None:
+def test_an_observed_state_has_the_time_of_its_reading(active: World) -> None:
     boots(active)
     active.go_on(10)
     shown = ask(active, "GET", "/v1/elements/brno-sw1").json()
@@ -162,7 +162,7 @@ def test_what_a_switch_carries_is_shown_with_the_time_of_its_reading(active: Wor
     assert difference["read_at"] == "2026-01-01T00:00:00Z"
 
 
-def test_a_clusters_parts_are_shown_with_the_time_as_of_which_they_hold(active: World) -> None:
+def test_placements_have_the_time_of_the_elements_last_reading(active: World) -> None:
     boots(active)
     active.go_on(10)
     found = part(active, "brno-sw1")
@@ -183,7 +183,7 @@ def silent(active: World) -> World:
     return active
 
 
-def test_an_agent_that_asks_again_is_not_believed_until_it_confirms(silent: World) -> None:
+def test_a_stale_agent_has_to_confirm_again(silent: World) -> None:
     """Its host may have restarted: it has only asked what is wanted."""
     wanted = ask(silent, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
@@ -192,20 +192,20 @@ def test_an_agent_that_asks_again_is_not_believed_until_it_confirms(silent: Worl
     assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.ACTIVE, True)
 
 
-def test_an_agent_with_trouble_after_its_silence_has_confirmed_nothing(silent: World) -> None:
+def test_an_error_of_a_stale_agent_resets_its_confirmations(silent: World) -> None:
     ask(silent, "POST", "/v1/elements/brno-h1/trouble", {"revision": 2, "message": "libvirt does not answer"})
     found = part(silent, "brno-h1")
     assert (str(found.progress), found.reachable, found.trouble) == ("adding", True, "libvirt does not answer")
     assert silent.view("demo").state is ClusterState.DEGRADED
 
 
-def test_what_a_host_set_up_again_after_its_silence_is_in_the_audit_log(silent: World) -> None:
+def test_what_a_stale_host_sets_up_again_is_audited(silent: World) -> None:
     ask(silent, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
     row = silent.audit("element_confirmed")[-1]
     assert (row.element, '"key":"demo"' in (row.difference or "")) == ("brno-h1", True)
 
 
-def test_a_silent_agent_is_shown_with_the_time_when_it_was_last_heard(silent: World) -> None:
+def test_a_stale_agent_has_the_time_of_its_last_heartbeat(silent: World) -> None:
     found = part(silent, "brno-h1")
     assert (found.element, found.reachable, str(found.seen_at)) == (
         Name("brno-h1"),

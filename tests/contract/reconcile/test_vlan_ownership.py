@@ -49,7 +49,7 @@ def uses(world: World) -> list[tuple[int, str, str | None, tuple[str, ...], str 
     return [(one.vlan, one.element, one.name, one.ports, one.cluster) for one in world.site("brno").other_use]
 
 
-def test_setting_a_pool_deletes_nobodys_vlan(world: World, switch: FakeSwitch) -> None:
+def test_setting_a_pool_deletes_no_foreign_vlan(world: World, switch: FakeSwitch) -> None:
     switch.table |= {150: "offices"}
     switch.ports["p9"] = {150, 151}
     world.put_pool("brno", "100-199")
@@ -80,7 +80,7 @@ def test_new_clusters_get_other_vlans(world: World, switch: FakeSwitch) -> None:
     assert world.put("demo", spec("brno-h1", "praha-h1")).view.vlans == {"brno": 101, "praha": 101}
 
 
-def test_a_vlan_in_other_use_that_is_asked_for_is_refused(world: World, switch: FakeSwitch) -> None:
+def test_a_requested_vlan_in_other_use_is_refused(world: World, switch: FakeSwitch) -> None:
     switch.table |= {105: "offices"}
     look_again(world)
     with pytest.raises(
@@ -89,7 +89,7 @@ def test_a_vlan_in_other_use_that_is_asked_for_is_refused(world: World, switch: 
         world.put("demo", spec("brno-h1", vlan=105))
 
 
-def test_a_pool_in_other_use_altogether_says_so(world: World, switch: FakeSwitch) -> None:
+def test_a_pool_wholly_in_other_use_is_reported(world: World, switch: FakeSwitch) -> None:
     switch.table |= dict.fromkeys(range(100, 140), "offices")
     look_again(world)
     with pytest.raises(NoVlanFree, match="brno has 40 VLAN IDs, 0 in use, 40 in other use on its devices"):
@@ -189,7 +189,7 @@ def test_trouble_ends_with_the_other_use(world: World, switch: FakeSwitch) -> No
     assert world.element(SWITCH).trouble is None
 
 
-def test_the_end_of_a_cluster_deletes_nothing_in_other_use(world: World, switch: FakeSwitch) -> None:
+def test_ending_a_cluster_deletes_no_vlan_in_other_use(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports["p9"] = {100}
@@ -211,7 +211,7 @@ def test_what_sbf_created_is_deleted_after_the_other_use(world: World, switch: F
     assert (switch.table, free(world), created(world)) == ({1: "default"}, "100-139", "")
 
 
-def test_a_lost_port_is_not_put_into_a_vlan_in_other_use(world: World, switch: FakeSwitch) -> None:
+def test_a_lost_port_does_not_join_a_foreign_vlan(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports = {"p9": {100}}
@@ -241,7 +241,7 @@ def test_other_clusters_are_well_beside_a_blocked_one(world: World, switch: Fake
     assert (world.view("blocked").state, world.view("new").state) == (ClusterState.DEGRADED, ClusterState.ACTIVE)
 
 
-def test_a_creation_is_recorded_before_the_switch_hears_of_it(world: World, switch: FakeSwitch) -> None:
+def test_a_creation_is_recorded_before_the_switch_receives_it(world: World, switch: FakeSwitch) -> None:
     seen: list[str] = []
     switch.before_apply = lambda: seen.append(created(world))
     world.put("demo", spec("brno-h1"))
@@ -282,7 +282,7 @@ def test_without_the_record_its_name_proves_a_vlan(world: World, switch: FakeSwi
     assert switch.table == {1: "default"}
 
 
-def test_a_recorded_vlan_that_was_renamed_is_somebodys(world: World, switch: FakeSwitch) -> None:
+def test_a_recorded_vlan_that_was_renamed_is_foreign(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.table |= {100: "offices"}
@@ -347,7 +347,7 @@ def test_a_dry_run_excludes_what_it_read_in_other_use(world: World, switch: Fake
     assert world.put("demo", spec("brno-h1")).view.vlans == {"brno": 151}
 
 
-def test_users_are_not_told_of_others_vlans(world: World, switch: FakeSwitch) -> None:
+def test_users_do_not_see_vlans_of_others(world: World, switch: FakeSwitch) -> None:
     switch.table |= {100: "offices"}
     look_again(world)
     shown = ask(world, "GET", "/v1/sites/brno", token=world.token(Role.USER, "eva")).json()

@@ -26,19 +26,19 @@ def test_a_switch_that_another_replica_converges_is_left_alone(world: World) -> 
     assert world.switches["brno-sw1"].calls == []
 
 
-def test_a_lease_that_ran_out_is_taken_over(world: World) -> None:
+def test_an_expired_lease_is_acquired_by_another(world: World) -> None:
     holder_takes(world, "brno-sw1")
     world.clock.advance(world.service.settings.timing.lease.total_seconds() + 1)
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
 
 
-def test_a_lease_is_given_up_after_use(world: World) -> None:
+def test_a_lease_is_released_after_use(world: World) -> None:
     world.converge("brno-sw1")
     with world.store.change_row() as unit:
         assert acquire_lease(unit, "brno-sw1", "another replica", world.service.settings.timing.lease) == 2
 
 
-def test_a_worker_whose_lease_was_taken_over_changes_nothing_more(world: World) -> None:
+def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
     """It read, then slept so long that another one took the element: it neither changes the switch nor confirms."""
     world.settle()
     world.put("demo", ONE)
@@ -56,7 +56,7 @@ def test_a_worker_whose_lease_was_taken_over_changes_nothing_more(world: World) 
     assert world.element("brno-sw1").confirmed_revision == 2
 
 
-def test_a_worker_that_is_late_after_the_change_confirms_nothing_and_has_the_switch_read_again(world: World) -> None:
+def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> None:
     world.settle()
     world.put("demo", ONE)
 
@@ -70,7 +70,7 @@ def test_a_worker_that_is_late_after_the_change_confirms_nothing_and_has_the_swi
     assert (element.confirmed_revision, element.wanted_revision) == (2, 4)
 
 
-def test_a_switch_cut_off_between_change_and_read_back_is_unknown_not_failed(world: World) -> None:
+def test_a_session_lost_before_read_back_is_unknown(world: World) -> None:
     """The change was made, nobody saw it: trouble now, and confirmed without a second change when it is back."""
     world.settle()
     world.put("demo", ONE)
@@ -109,7 +109,7 @@ def test_what_a_switch_refuses_is_shown_where_it_matters(world: World) -> None:
     }
 
 
-def test_the_deadline_undoes_everything_and_names_who_was_in_the_way(world: World) -> None:
+def test_the_deadline_removes_everything_and_names_the_cause(world: World) -> None:
     world.settle()
     world.switches["praha-sw1"].cut_off = True
     world.put("demo", spec("brno-h1", "praha-h1"))
@@ -240,7 +240,7 @@ def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
     world.switches["brno-sw1"].hangs.set()
 
 
-def test_a_switch_that_comes_back_is_set_up_without_being_asked(world: World) -> None:
+def test_a_switch_that_returns_is_reconciled(world: World) -> None:
     """The running converger tries again by itself, with pauses that grow."""
     world.clock.stands = False
     world.switches["brno-sw1"].cut_off = True
@@ -263,7 +263,7 @@ def test_a_switch_that_comes_back_is_set_up_without_being_asked(world: World) ->
     assert world.switches["brno-sw1"].carried() == {"p1": "100"}
 
 
-def test_a_database_that_is_away_for_a_while_ends_nothing(world: World) -> None:
+def test_a_database_outage_ends_no_cluster(world: World) -> None:
     world.clock.stands = False
     failed, found = Event(), Event()
 
@@ -279,7 +279,7 @@ def test_a_database_that_is_away_for_a_while_ends_nothing(world: World) -> None:
     world.service.stop()
 
 
-def test_a_switch_that_failed_is_free_again_only_when_it_is_known_to_have_failed(world: World) -> None:
+def test_a_failed_switch_is_freed_with_its_failure_recorded(world: World) -> None:
     """Else whoever looked in between would try it again at once, beside the pause that follows."""
     world.put("demo", ONE)
     world.switches["brno-sw1"].cut_off = True
@@ -292,7 +292,7 @@ def test_a_switch_that_failed_is_free_again_only_when_it_is_known_to_have_failed
     assert freed == [True]
 
 
-def test_a_device_without_a_thread_is_tried_again_after_a_pause(world: World) -> None:
+def test_a_device_without_a_thread_is_retried_later(world: World) -> None:
     """All threads were taken for a moment: the device's name is not busy for ever."""
     converger, now = world.service.scheduler, [100.0]
     converger.clock = converger._queue.clock = lambda: now[0]
@@ -315,7 +315,7 @@ def at_once(work: Callable[[], None], _name: str) -> None:
     work()
 
 
-def test_the_session_with_a_device_that_left_the_topology_is_ended(world: World) -> None:
+def test_a_session_ends_when_its_device_leaves_the_topology(world: World) -> None:
     world.settle()
     document = three_sites().model_dump(mode="json")
     document["sites"] = [one for one in document["sites"] if one["name"] != "plzen"]

@@ -54,7 +54,7 @@ def decided(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translate
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_index_finds_the_number_that_the_decision_takes(world: World, seed: int) -> None:
+def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> None:
     random = Random(seed)
     kept = VlanSet(range(100, 100 + random.choice([0, 0, 5, 18])))
 
@@ -75,7 +75,7 @@ def choose_as_decided(world: World, reserved: ReservedVlans) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_number_far_down_the_index_is_found(world: World, seed: int) -> None:
+def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
     """Thousands of numbers are freer at one site than at the next, and the ones to take are read in no first window."""
     random = Random(seed)
     for site in SITES:
@@ -96,7 +96,7 @@ def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
         yield {"site": site, "vlan": vlan, "since": STARTED - timedelta(days=days)}
 
 
-def test_each_number_that_a_site_gives_is_free_or_somebody_has_it(world: World) -> None:
+def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
     """It is so through claims, ends of clusters and other pools: none is lost, none is there twice."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
@@ -110,7 +110,7 @@ def test_each_number_that_a_site_gives_is_free_or_somebody_has_it(world: World) 
     assert str(world.site("brno").claimed) == "101"
 
 
-def test_a_number_that_is_given_again_counts_as_never_used(world: World) -> None:
+def test_a_returning_vlan_id_counts_as_never_used(world: World) -> None:
     world.put("a", spec("brno-h1"))
     world.settle()
     world.delete("a")

@@ -77,7 +77,7 @@ def happens(world: World, change: Callable[[World], object], statement: int) -> 
     return made
 
 
-def test_a_worker_that_crashed_at_any_statement_is_followed_by_another_one(world: World) -> None:
+def test_another_worker_continues_after_a_crash_anywhere(world: World) -> None:
     """Die at every statement of a worker in turn; the service that starts again sets the cluster up all the same."""
     world.settle()
     statement, died = 0, True

@@ -62,21 +62,21 @@ def grown(world: World, before: dict[str, int]) -> list[str]:
 # Joining.
 
 
-def test_a_member_has_its_networks_number_and_a_life_of_its_own(ring: World) -> None:
+def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
     view = joined(ring, "m1", "brno-h2")
     assert (view.state, view.vlans, view.network) == (ClusterState.ACTIVE, {"brno": 100}, "root")
     assert ring.switches["brno-sw1"].carried() == {"p1": "100", "p2": "100"}
     assert str(ring.site("brno").claimed) == "100"
 
 
-def test_only_what_a_member_goes_over_is_told_of_it(ring: World) -> None:
+def test_only_elements_on_its_path_get_a_member(ring: World) -> None:
     before = revisions(ring)
     joined(ring, "m1", "brno-h2")
     assert grown(ring, before) == ["brno-h2", "brno-sw1"]
     assert [part.element for part in ring.view("m1").placements] == ["brno-h2", "brno-sw1"]
 
 
-def test_a_member_at_another_site_brings_the_number_there_and_joins_the_sites(ring: World) -> None:
+def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
     before = ring.view("root")
     view = joined(ring, "m1", "praha-h1")
     after = ring.view("root")
@@ -88,7 +88,7 @@ def test_a_member_at_another_site_brings_the_number_there_and_joins_the_sites(ri
     assert [row.why for row in ring.audit("network_widened")] == ["VLAN 100 at praha, over transport core"]
 
 
-def test_a_host_has_one_segment_for_a_network_with_the_guests_of_all(ring: World) -> None:
+def test_a_host_has_one_segment_per_network(ring: World) -> None:
     joined(ring, "m1", "brno-h1")
     (segment,) = ring.wanted_of_host("brno-h1").segments
     root, m1 = ring.view("root"), ring.view("m1")
@@ -97,7 +97,7 @@ def test_a_host_has_one_segment_for_a_network_with_the_guests_of_all(ring: World
     assert len({one.mac for one in segment.guests}) == 2
 
 
-def test_a_networks_own_guests_are_wanted_as_before_when_a_member_comes_and_goes(ring: World) -> None:
+def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
     (before,) = ring.wanted_of_host("brno-h1").segments
     joined(ring, "m1", "brno-h1", "praha-h1")
     (during,) = ring.wanted_of_host("brno-h1").segments
@@ -107,7 +107,7 @@ def test_a_networks_own_guests_are_wanted_as_before_when_a_member_comes_and_goes
     assert ring.wanted_of_host("brno-h1").segments == (before,)
 
 
-def test_a_member_without_a_guest_is_active_only_when_its_way_was_read_back(ring: World) -> None:
+def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
     """Its host may be another member's too, and nothing changes there: what that one waits for, it waits for."""
     ring.switches["brno-sw1"].cut_off = True
     ring.put("m1", member("brno-h2"))
@@ -119,7 +119,7 @@ def test_a_member_without_a_guest_is_active_only_when_its_way_was_read_back(ring
     assert states(ring, "m1", "m2") == ["active", "active"]
 
 
-def test_a_network_can_be_joined_by_its_key_and_by_a_members(ring: World) -> None:
+def test_a_network_is_joined_by_any_key_of_it(ring: World) -> None:
     assert ring.put("m1", member("brno-h2", joins="root")).view.network == "root"
     assert ring.put("m2", member("praha-h1", joins="m1")).view.network == "root"
 
@@ -135,7 +135,7 @@ def test_a_network_is_listed_with_its_own_cluster_first(ring: World) -> None:
     assert [one["key"] for one in ask(ring, "GET", "/v1/clusters?network=ring").json()] == ["root", "m1"]
 
 
-def test_a_dry_run_of_a_join_says_what_would_be_changed_and_changes_nothing(ring: World) -> None:
+def test_a_dry_run_of_a_join_changes_nothing(ring: World) -> None:
     before = revisions(ring)
     found = ask(ring, "PUT", "/v1/clusters/m1?dry_run=true", asked(member("praha-h1"))).json()
     changes = {one["element"]: one["switch"]["add"] for one in found["elements"] if one["switch"]}
@@ -153,7 +153,7 @@ def test_an_unknown_network_is_not_found(world: World) -> None:
     assert problem(refused) == (404, "no-such-network", told)
 
 
-def test_only_its_owner_and_those_it_is_shared_with_may_join_a_network(ring: World) -> None:
+def test_only_owners_with_a_share_may_join(ring: World) -> None:
     scheduler = ring.token(Role.SCHEDULER, "pbs")
 
     def join(owner: str, token: str) -> int:
@@ -217,7 +217,7 @@ def test_a_network_shows_its_members_with_their_owners(ring: World) -> None:
     assert ring.view("root").members == {"of-bob": "bob"}
 
 
-def test_a_network_that_is_ending_cannot_be_joined_and_one_that_ended_is_not_found(ring: World) -> None:
+def test_an_ending_network_cannot_be_joined(ring: World) -> None:
     ring.delete("root")
     refused = ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))
     told = "network ring cannot be joined any more: cluster root is draining"
@@ -235,7 +235,7 @@ def test_a_network_that_is_ending_cannot_be_joined_and_one_that_ended_is_not_fou
         (guest("other", "brno-h1") | {"mac": "02:00:00:00:00:07"}, "MAC address 02:00:00:00:00:07"),
     ],
 )
-def test_no_two_guests_of_a_network_have_the_same_name_or_address(
+def test_guests_of_a_network_have_distinct_names_and_addresses(
     ring: World, second: dict[str, object], mark: str
 ) -> None:
     first = guest("at-brno-h2", "brno-h2", "10.0.0.7/24", "fd00::7/64") | {"mac": "02:00:00:00:00:07"}
@@ -253,7 +253,7 @@ def test_no_two_guests_of_a_network_have_the_same_name_or_address(
 
 
 @pytest.mark.parametrize("given", [{"name": "loop"}, {"vlan": 117}, {"shares_with": ["bob"]}])
-def test_a_member_has_no_name_or_number_of_its_own_and_shares_nothing(ring: World, given: dict[str, object]) -> None:
+def test_a_member_has_no_name_vlan_id_or_shares(ring: World, given: dict[str, object]) -> None:
     request = asked(member("brno-h2"))
     request["spec"] |= given
     status, kind, detail = problem(ask(ring, "PUT", "/v1/clusters/m1", request))
@@ -261,7 +261,7 @@ def test_a_member_has_no_name_or_number_of_its_own_and_shares_nothing(ring: Worl
     assert f"expected no {next(iter(given))} of a cluster that joins ring" in detail
 
 
-def test_a_number_that_is_not_free_at_the_new_site_is_said(ring: World) -> None:
+def test_a_vlan_id_taken_at_the_new_site_is_reported(ring: World) -> None:
     ring.put("hers", spec("praha-h1", owner="eva", vlan=100))
     with pytest.raises(NoVlanFree) as caught:
         ring.put("m1", member("praha-h2"))
@@ -271,7 +271,7 @@ def test_a_number_that_is_not_free_at_the_new_site_is_said(ring: World) -> None:
         ring.put("m1", member("plzen-h1"))
 
 
-def test_a_site_that_the_networks_transport_does_not_reach_is_a_clear_conflict(ring: World) -> None:
+def test_a_site_without_the_networks_transport_is_a_conflict(ring: World) -> None:
     document = ring.topology().model_dump(mode="json")
     document["transports"].append({"name": "xponder", "kind": "direct"})
     document["sites"][2]["attachments"][0]["transport"] = "xponder"
@@ -294,7 +294,7 @@ def test_a_member_counts_as_a_cluster_of_its_owner(ring: World) -> None:
 # Repeated calls.
 
 
-def test_asking_for_a_member_again_changes_nothing(ring: World) -> None:
+def test_repeating_a_join_changes_nothing(ring: World) -> None:
     view = joined(ring, "m1", "praha-h1")
     rows = len(ring.audit())
     again = ring.put("m1", member("praha-h1"))
@@ -303,7 +303,7 @@ def test_asking_for_a_member_again_changes_nothing(ring: World) -> None:
         ring.put("m1", member("praha-h1", joins="root"))
 
 
-def test_a_members_later_attempt_waits_for_the_former_one_and_the_network_stays(ring: World) -> None:
+def test_a_members_next_attempt_waits_for_the_former(ring: World) -> None:
     ring.put("m1", member("brno-h2"), attempt=1)
     ring.settle()
     assert problem(ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h2"), 2)))[1] == "attempt-waits"
@@ -316,7 +316,7 @@ def test_a_members_later_attempt_waits_for_the_former_one_and_the_network_stays(
 # Leaving.
 
 
-def test_a_member_that_leaves_takes_what_is_its_own_and_nothing_else(ring: World) -> None:
+def test_a_leaving_member_removes_only_its_own_configuration(ring: World) -> None:
     joined(ring, "m1", "brno-h2", "praha-h1")
     before = revisions(ring)
     ring.delete("m1")
@@ -341,7 +341,7 @@ def test_what_two_members_share_stays_until_the_second_has_left(ring: World) -> 
     assert ring.switches["brno-sw1"].carried() == {"p1": "100"}
 
 
-def test_a_networks_numbers_stay_its_own_while_members_come_and_go(ring: World) -> None:
+def test_a_networks_ids_stay_while_members_change(ring: World) -> None:
     joined(ring, "m1", "praha-h1")
     ring.delete("m1")
     ring.settle()
@@ -349,7 +349,7 @@ def test_a_networks_numbers_stay_its_own_while_members_come_and_go(ring: World) 
     assert joined(ring, "m2", "praha-h2").vlans == {"brno": 100, "praha": 100}
 
 
-def test_no_switch_is_told_to_remove_anything_when_members_join_nor_to_add_when_they_leave(ring: World) -> None:
+def test_joins_only_add_and_leaves_only_remove(ring: World) -> None:
     told = ring.switches["brno-sw1"].applied
     del told[:]
     for number, host in enumerate(("brno-h2", "praha-h1", "plzen-h1")):
@@ -367,7 +367,7 @@ def test_no_switch_is_told_to_remove_anything_when_members_join_nor_to_add_when_
 # The end of the network, and faults.
 
 
-def test_members_end_with_their_network_and_its_numbers_are_free_when_all_have_confirmed(ring: World) -> None:
+def test_members_end_with_their_network(ring: World) -> None:
     joined(ring, "m1", "praha-h1")
     ring.delete("root")
     assert states(ring, "root", "m1") == ["draining", "draining"]
@@ -382,7 +382,7 @@ def test_members_end_with_their_network_and_its_numbers_are_free_when_all_have_c
     assert [str(ring.site(name).claimed) for name in ("brno", "praha")] == ["", ""]
 
 
-def test_a_dead_host_of_a_member_keeps_the_numbers_in_quarantine_until_it_confirms(ring: World) -> None:
+def test_a_members_dead_host_quarantines_the_networks_ids(ring: World) -> None:
     joined(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("root")
@@ -402,7 +402,7 @@ def test_a_dead_host_of_a_member_keeps_the_numbers_in_quarantine_until_it_confir
     assert str(ring.site("brno").free) == "100-139"
 
 
-def test_an_administrators_word_for_a_members_host_frees_the_networks_numbers(ring: World) -> None:
+def test_declaring_a_members_host_clean_releases_the_ids(ring: World) -> None:
     joined(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("root")
@@ -415,7 +415,7 @@ def test_an_administrators_word_for_a_members_host_frees_the_networks_numbers(ri
     assert str(ring.site("praha").free) == "100-139"
 
 
-def test_a_member_that_cannot_let_go_keeps_its_networks_numbers_not_its_network(ring: World) -> None:
+def test_an_unremovable_member_holds_ids_not_its_network(ring: World) -> None:
     joined(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("m1")
@@ -431,7 +431,7 @@ def test_a_member_that_cannot_let_go_keeps_its_networks_numbers_not_its_network(
     assert states(ring, "root") == ["released"]
 
 
-def test_a_dead_host_of_a_member_harms_nobody_else(ring: World) -> None:
+def test_a_members_dead_host_affects_no_other_cluster(ring: World) -> None:
     joined(ring, "m1", "brno-h2")
     joined(ring, "m2", "praha-h1")
     with ring.store.change() as unit:
@@ -439,7 +439,7 @@ def test_a_dead_host_of_a_member_harms_nobody_else(ring: World) -> None:
     assert states(ring, "root", "m1", "m2") == ["active", "active", "degraded"]
 
 
-def test_a_member_that_cannot_be_set_up_leaves_and_the_others_stay(ring: World) -> None:
+def test_a_failed_member_leaves_the_others_unchanged(ring: World) -> None:
     joined(ring, "m1", "brno-h2")
     ring.dead_hosts.add("praha-h1")
     ring.put("m2", member("praha-h1"))
@@ -452,7 +452,7 @@ def test_a_member_that_cannot_be_set_up_leaves_and_the_others_stay(ring: World) 
     assert ring.switches["brno-sw1"].carried() == {"p1": "100", "p2": "100"}
 
 
-def test_a_network_that_ends_while_a_member_is_set_up_takes_it_along(ring: World) -> None:
+def test_a_configuring_member_ends_with_its_network(ring: World) -> None:
     ring.dead_hosts.add("praha-h1")
     ring.put("m1", member("praha-h1"))
     ring.converge_switches()
@@ -476,7 +476,7 @@ def test_a_network_that_cannot_be_set_up_ends_its_members(world: World) -> None:
     assert states(world, "root", "m1") == ["failed", "released"]
 
 
-def test_the_leases_of_a_network_and_of_its_member_end_in_the_same_sweep(world: World) -> None:
+def test_leases_of_network_and_member_end_together(world: World) -> None:
     world.put("root", spec("brno-h1", name="ring", lease_s=100))
     world.put("m1", member("brno-h2", lease_s=100))
     world.settle()
@@ -486,7 +486,7 @@ def test_the_leases_of_a_network_and_of_its_member_end_in_the_same_sweep(world: 
     assert states(world, "root", "m1") == ["released", "released"]
 
 
-def test_however_many_join_at_once_the_network_comes_to_a_site_once(ring: World) -> None:
+def test_simultaneous_joins_extend_a_network_once(ring: World) -> None:
     def join(number: int) -> ClusterView:
         guests = [guest(f"n{number}", f"praha-h{number % 2 + 1}")]
         return ring.put(f"m{number}", member(guests=guests)).view
@@ -500,7 +500,7 @@ def test_however_many_join_at_once_the_network_comes_to_a_site_once(ring: World)
     assert states(ring, "root", *(f"m{number}" for number in range(8))) == ["active"] * 9
 
 
-def test_of_two_that_join_with_the_same_guest_at_once_one_is_refused(ring: World) -> None:
+def test_one_of_two_simultaneous_equal_guests_is_refused(ring: World) -> None:
     def join(number: int) -> str:
         try:
             return str(ring.put(f"m{number}", member("brno-h2")).view.state)
@@ -521,7 +521,7 @@ def test_one_joins_while_another_leaves(ring: World) -> None:
     assert [one.name for one in segment.guests] == ["x"]
 
 
-def test_a_service_that_dies_in_between_goes_on_where_it_was(ring: World) -> None:
+def test_a_restarted_service_continues_with_members(ring: World) -> None:
     ring.put("m1", member("praha-h1"))
     ring.converge("praha-sw1")
     ring.close()
@@ -545,7 +545,7 @@ def refuse(world: World, host: str, *refused: ClusterView) -> None:
         )
 
 
-def test_a_guest_that_a_host_refuses_fails_its_own_cluster_only(world: World) -> None:
+def test_a_refused_guest_fails_only_its_cluster(world: World) -> None:
     world.put("root", RING)
     for key in ("m1", "m2"):
         world.put(key, member(guests=[guest(key, "brno-h1")]))
@@ -554,7 +554,7 @@ def test_a_guest_that_a_host_refuses_fails_its_own_cluster_only(world: World) ->
     assert world.view("m1").reason == "host brno-h1 at brno refused: no such image"
 
 
-def test_a_segment_that_a_host_refuses_fails_all_that_wait_for_it(ring: World) -> None:
+def test_a_refused_segment_fails_all_waiting_clusters(ring: World) -> None:
     for key in ("m1", "m2"):
         ring.put(key, member(guests=[guest(key, "brno-h2")]))
     refuse(ring, "brno-h2", ring.view("root"))
@@ -575,7 +575,7 @@ def with_second_uplink(world: World, *without: str) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_a_member_goes_another_way_when_its_own_is_taken_out_and_the_others_stay(ring: World) -> None:
+def test_only_the_affected_member_changes_its_path(ring: World) -> None:
     whole, less = with_second_uplink(ring), with_second_uplink(ring, "praha-h1:eth0")
     ring.put_topology(whole)
     joined(ring, "m1", "praha-h1")
@@ -611,7 +611,7 @@ def edges(world: World) -> World:
     return world
 
 
-def test_where_the_transport_translates_a_new_site_has_the_networks_number_or_one_of_its_own(edges: World) -> None:
+def test_translation_allows_another_id_at_a_new_site(edges: World) -> None:
     assert joined(edges, "m1", "praha-h1").vlans == {"brno": 100, "praha": 100}
     assert joined(edges, "m2", "plzen-h1").vlans == {"brno": 100, "plzen": 200, "praha": 100}
     assert edges.view("root").joined.service == 10100
@@ -624,7 +624,7 @@ def test_where_the_transport_translates_a_new_site_has_the_networks_number_or_on
     assert edges.put("next", spec("brno-h1", "praha-h1")).view.joined.service == 10101
 
 
-def test_an_edge_carries_a_network_only_while_there_is_another_site(edges: World) -> None:
+def test_an_edge_carries_only_networks_of_several_sites(edges: World) -> None:
     joined(edges, "m1", "praha-h1")
     assert edges.edges["brno-pe1"].circuits
     edges.delete("m1")
@@ -633,7 +633,7 @@ def test_an_edge_carries_a_network_only_while_there_is_another_site(edges: World
     assert joined(edges, "m2", "praha-h1").joined.service == 10100
 
 
-def test_a_member_may_be_forbidden_in_words_that_name_no_owner(ring: World) -> None:
+def test_a_forbidden_join_names_no_owner(ring: World) -> None:
     with pytest.raises(Forbidden) as caught:
         ring.put("m1", member(hosts=["brno-h2"], owner="carol"))
     assert str(caught.value) == "carol may not join network ring: its owner does not share it with carol"

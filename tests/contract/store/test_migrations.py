@@ -40,7 +40,7 @@ def test_constraints_are_in_the_database(empty_database: str) -> None:
     engine.dispose()
 
 
-def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_never_used(empty_database: str) -> None:
+def test_old_databases_keep_the_times_of_releases(empty_database: str) -> None:
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-103'), ('praha', true, '')",
@@ -64,7 +64,7 @@ def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_nev
     engine.dispose()
 
 
-def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(empty_database: str) -> None:
+def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> None:
     """The elements' table is made anew on SQLite; the placements that refer to it stay, and are still held to it."""
     engine = make_engine(empty_database)
     written = (

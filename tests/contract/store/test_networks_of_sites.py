@@ -16,7 +16,7 @@ def member(host: str) -> ClusterSpec:
     return ClusterSpec.model_validate({"owner": "pbs", "joins": "lab", "hosts": [host]})
 
 
-def test_it_has_a_number_at_its_sites_before_any_host(world: World) -> None:
+def test_a_network_without_hosts_claims_its_vlan_id(world: World) -> None:
     world.put("lab", network("brno", "praha"))
     world.settle()
     view = world.view("lab")
@@ -24,13 +24,13 @@ def test_it_has_a_number_at_its_sites_before_any_host(world: World) -> None:
     assert {str(part.kind) for part in view.placements} == {"switch"}
 
 
-def test_at_one_site_there_is_nothing_to_set_up_yet(world: World) -> None:
+def test_a_one_site_network_without_hosts_is_active(world: World) -> None:
     world.put("lab", network("brno"))
     world.settle()
     assert (world.view("lab").state, world.view("lab").placements) == (ClusterState.ACTIVE, ())
 
 
-def test_hosts_join_and_leave_and_the_number_stays(world: World) -> None:
+def test_the_vlan_id_stays_while_hosts_change(world: World) -> None:
     world.put("lab", network("brno"))
     world.put("lab_brno-h1", member("brno-h1"))
     world.put("lab_brno-h2", member("brno-h2"))
@@ -50,7 +50,7 @@ def test_a_host_at_another_site_brings_the_network_there(world: World) -> None:
     assert world.view("lab_praha-h1").state is ClusterState.ACTIVE
 
 
-def test_when_it_ends_its_hosts_leave_and_the_number_is_free(world: World) -> None:
+def test_the_end_of_a_network_releases_its_vlan_id(world: World) -> None:
     world.put("lab", network("brno", "praha"))
     world.put("lab_brno-h1", member("brno-h1"))
     world.settle()
@@ -61,7 +61,7 @@ def test_when_it_ends_its_hosts_leave_and_the_number_is_free(world: World) -> No
     assert world.switches["brno-sw1"].carried() == {}
 
 
-def test_the_number_is_nobody_elses(world: World) -> None:
+def test_no_other_cluster_gets_the_vlan_id(world: World) -> None:
     world.put("lab", network("brno"))
     world.settle()
     other = ClusterSpec.model_validate({"owner": "bob", "hosts": ["brno-h1"], "vlan": 100})
@@ -81,7 +81,7 @@ def test_sites_on_a_fabric_are_joined_before_any_host(world: World) -> None:
     assert world.view("lab").state is ClusterState.RELEASED
 
 
-def test_a_site_that_a_network_is_to_reach_does_not_vanish(world: World) -> None:
+def test_a_site_of_a_network_cannot_vanish(world: World) -> None:
     world.put("lab", network("praha"))
     world.settle()
     left = three_sites().model_dump(mode="json")

@@ -58,7 +58,7 @@ def test_a_world_closes_the_connections_of_every_service_it_made(postgresql: str
     assert [one.store.engine.pool.checkedin() for one in (former, made.service)] == [0, 0]
 
 
-def test_names_sort_as_they_do_in_the_service_whatever_the_servers_language(world: World) -> None:
+def test_names_sort_independently_of_the_servers_locale(world: World) -> None:
     """The tests' server sorts as dictionaries do, which pass over dashes."""
     with world.store.engine.connect() as connection:
         question = "SELECT x FROM (VALUES ('brno-sw1'), ('brnoa')) AS t(x) ORDER BY x"
@@ -67,7 +67,7 @@ def test_names_sort_as_they_do_in_the_service_whatever_the_servers_language(worl
     assert elements == sorted(elements)
 
 
-def test_a_replica_that_stops_in_the_middle_of_a_change_holds_nobody_up_for_long(world: World) -> None:
+def test_a_suspended_replica_loses_its_locks(world: World) -> None:
     """It sleeps with the locks; the server ends its transaction, the others go on, and it hears of it when it wakes."""
     sleepy = Store(make_engine(f"{world.database}&options=-c%20idle_in_transaction_session_timeout=300"))
 
@@ -111,7 +111,7 @@ def test_who_was_overtaken_may_ask_again(world: World) -> None:
     stranger.close()
 
 
-def test_a_lease_that_two_replicas_ask_for_at_once_is_given_to_one(world: World) -> None:
+def test_two_simultaneous_requests_get_one_lease(world: World) -> None:
     start = Barrier(8)
 
     def take(holder: str) -> int | None:
@@ -124,7 +124,7 @@ def test_a_lease_that_two_replicas_ask_for_at_once_is_given_to_one(world: World)
     assert sorted(answers, key=str) == [1, *[None] * 7]
 
 
-def test_a_database_that_restarts_is_a_503_and_then_as_before(world: World, postgres_server: PostgresServer) -> None:
+def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: PostgresServer) -> None:
     world.put("demo", spec("brno-h1"))
     postgres_server.stop(signal.SIGQUIT)
     answer = ask(world, "GET", "/v1/clusters/demo")

@@ -36,7 +36,7 @@ def keep_back(world: World, *elements: str) -> None:
     assert world.view("demo").quarantined
 
 
-def test_a_site_says_who_keeps_its_numbers_back_since_when(world: World) -> None:
+def test_a_site_lists_quarantined_ids_with_their_causes(world: World) -> None:
     keep_back(world, "praha-sw1")
     found = ask(world, "GET", "/v1/sites/brno").json()
     assert found["quarantined"] == "100"
@@ -51,7 +51,7 @@ def test_a_site_says_who_keeps_its_numbers_back_since_when(world: World) -> None
     ]
 
 
-def test_one_word_frees_the_number_at_all_sites_when_one_site_kept_it_back(world: World) -> None:
+def test_one_declaration_releases_the_id_at_all_sites(world: World) -> None:
     keep_back(world, "praha-sw1")
     answer = ask(world, "POST", CLEAN, WORD)
     assert (answer.status_code, answer.json()["quarantine"], answer.json()["free"]) == (200, [], "100-139")
@@ -60,7 +60,7 @@ def test_one_word_frees_the_number_at_all_sites_when_one_site_kept_it_back(world
     assert (view.quarantined, view.vlans) == (False, {})
 
 
-def test_the_word_is_kept_with_name_reason_element_and_cluster(world: World) -> None:
+def test_a_declaration_is_audited_with_name_and_reason(world: World) -> None:
     keep_back(world, "praha-sw1")
     ask(world, "POST", CLEAN, WORD, token=world.token(Role.SITE_ADMINISTRATOR, "eva", "praha"))
     (row,) = world.audit("number_said_clean")
@@ -73,7 +73,7 @@ def test_the_word_is_kept_with_name_reason_element_and_cluster(world: World) -> 
     assert [one.who for one in world.audit("number_freed")] == ["eva", "eva"]
 
 
-def test_a_word_for_one_site_does_not_stand_for_an_element_of_another(world: World) -> None:
+def test_a_declaration_covers_only_its_site(world: World) -> None:
     keep_back(world, "praha-sw1", "brno-h1")
     found = ask(world, "POST", CLEAN, WORD).json()
     assert [one["elements"] for one in found["quarantine"]] == [{"brno-h1": "brno"}]
@@ -81,7 +81,7 @@ def test_a_word_for_one_site_does_not_stand_for_an_element_of_another(world: Wor
     assert str(world.site("praha").free) == "100-139"
 
 
-def test_the_word_and_a_confirmation_free_a_number_together(world: World) -> None:
+def test_a_declaration_and_a_confirmation_release_together(world: World) -> None:
     keep_back(world, "praha-sw1", "brno-h1")
     ask(world, "POST", CLEAN, WORD)
     world.dead_hosts.clear()
@@ -89,7 +89,7 @@ def test_the_word_and_a_confirmation_free_a_number_together(world: World) -> Non
     assert str(world.site("praha").free) == "100-139"
 
 
-def test_an_element_that_comes_back_loses_what_was_said_to_be_clean(world: World) -> None:
+def test_a_returning_element_removes_what_was_declared_clean(world: World) -> None:
     keep_back(world, "praha-sw1")
     ask(world, "POST", CLEAN, WORD)
     assert world.switches["praha-sw1"].carried() == {"p1": "100", "uplink": "100"}
@@ -98,7 +98,7 @@ def test_an_element_that_comes_back_loses_what_was_said_to_be_clean(world: World
     assert world.switches["praha-sw1"].carried() == {}
 
 
-def test_a_new_cluster_is_not_active_on_what_the_former_one_left_behind(world: World) -> None:
+def test_remaining_configuration_does_not_activate_a_new_cluster(world: World) -> None:
     """The number is used again while the element is still away: it is read and set right before it counts."""
     world.put_pool("praha", "100")
     keep_back(world, "praha-sw1")
@@ -112,7 +112,7 @@ def test_a_new_cluster_is_not_active_on_what_the_former_one_left_behind(world: W
     assert world.switches["praha-sw1"].carried() == {"p2": "100"}
 
 
-def test_saying_it_again_changes_nothing(world: World) -> None:
+def test_repeating_a_declaration_changes_nothing(world: World) -> None:
     keep_back(world, "praha-sw1", "brno-h1")
     first = ask(world, "POST", CLEAN, WORD).json()
     rows = len(world.audit())
@@ -144,5 +144,5 @@ def test_a_vlan_id_in_use_cannot_be_declared_clean(world: World) -> None:
         (CLEAN, {"reason": "a\x1b[2Jb"}, 422),
     ],
 )
-def test_a_word_that_cannot_be_is_refused(world: World, path: str, word: dict[str, str], status: int) -> None:
+def test_an_impossible_declaration_is_refused(world: World, path: str, word: dict[str, str], status: int) -> None:
     assert problem(ask(world, "POST", path, word))[0] == status

@@ -47,7 +47,7 @@ def test_a_switch_that_another_replica_converges_is_left_to_it() -> None:
     assert chosen(switch("a", leased=True), switch("b")) == ["b"]
 
 
-def test_a_switch_that_failed_is_left_in_peace_for_a_while() -> None:
+def test_a_switch_that_failed_backs_off() -> None:
     assert chosen(switch("a"), retries={"a": RetryState(2, 1, 100.1)}) == []
     assert chosen(switch("a"), retries={"a": RetryState(2, 1, 100.0)}) == ["a"]
 

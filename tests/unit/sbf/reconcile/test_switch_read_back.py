@@ -45,7 +45,7 @@ def test_what_is_carried_as_wanted_passes() -> None:
     read_switch(SWITCH, SwitchWanted(ports=ports(p1="100", p2="")), carried("100", p1="100", p2="")).check_read_back()
 
 
-def test_what_is_missing_or_too_much_after_a_change_is_named_port_by_port() -> None:
+def test_a_failed_read_back_names_each_port() -> None:
     with pytest.raises(Refused) as caught:
         read_switch(
             SWITCH, SwitchWanted(ports=ports(p1="112", p2="")), carried("113", p1="", p2="113")

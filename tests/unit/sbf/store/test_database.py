@@ -37,7 +37,7 @@ def test_a_database_that_everybody_reads_becomes_its_owners(tmp_path: Path) -> N
     assert _modes(tmp_path) == {"sbf.db": 0o600, "sbf.db-wal": 0o600, "sbf.db-shm": 0o600}
 
 
-def test_the_file_of_a_database_that_is_there_stays_as_its_administrator_has_it(tmp_path: Path) -> None:
+def test_an_existing_database_file_keeps_its_group(tmp_path: Path) -> None:
     (tmp_path / "sbf.db").touch()
     (tmp_path / "sbf.db").chmod(0o640)
     make_engine(f"sqlite:///{tmp_path}/sbf.db")

@@ -77,7 +77,7 @@ def test_those_who_wait_at_the_same_moment_share_one_transaction() -> None:
     assert transactions.committed == [["first"], ["a", "b", "c"]]
 
 
-def test_who_is_refused_is_refused_alone_and_leaves_nothing() -> None:
+def test_a_failing_change_fails_alone() -> None:
     transactions = Transactions()
     with behind_a_first_one(transactions, add("a"), refuse, add("c")) as futures:
         assert [futures[0].result(10), futures[2].result(10)] == ["a", "c"]
@@ -86,7 +86,7 @@ def test_who_is_refused_is_refused_alone_and_leaves_nothing() -> None:
     assert transactions.committed == [["first"], ["a"], ["c"]]
 
 
-def test_a_database_that_went_away_is_asked_once_for_all_of_them() -> None:
+def test_an_unavailable_database_is_tried_once_per_group() -> None:
     transactions = Transactions()
     with behind_a_first_one(transactions, add("a"), lose, add("c")) as futures:
         for one in futures:
