@@ -212,7 +212,7 @@ def _transport_faults(topology: "Topology") -> Iterator[BadInput]:
         if one.kind is other.kind and first <= last and (one.on_edges or other.on_edges):
             both = f"{first}-{last}" if first < last else str(first)
             yield BadInput(
-                f"transports {one.name} and {other.name} of kind {one.kind}: expected each service number in one of "
+                f"transports {one.name} and {other.name} of kind {one.kind}: expected each service ID in one of "
                 f"them, got {both} in both",
                 ("transports", index),
             )

@@ -15,7 +15,7 @@ AsNumber = Annotated[int, Field(ge=1, le=2**32 - 1)]
 
 
 class ServiceRange(PatternText):
-    """A range of service numbers, one for each cluster, written ``first-last``."""
+    """A range of service IDs, one ID for each cluster, written ``first-last``."""
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{0,9}-[1-9][0-9]{0,9}"
@@ -80,7 +80,7 @@ class Transport(Document):
 
     @property
     def services(self) -> range:
-        """The service numbers of which each cluster gets its own; empty if all clusters share one service."""
+        """The service IDs of which each cluster gets its own; empty if all clusters share one service."""
         own = self.s_tags or self.vpn_ids or self.vnis
         return own.numbers if own else range(0)
 
@@ -91,7 +91,7 @@ class Transport(Document):
 
     @property
     def numbers(self) -> range:
-        """All service numbers: those of clusters, or the shared one; empty if the transport only carries tags."""
+        """All service IDs: those of clusters, or the shared one; empty if the transport only carries tags."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
     @property
