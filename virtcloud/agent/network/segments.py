@@ -46,10 +46,8 @@ class SegmentInterfaces:
         self._kernel.disable_packet_filter(bridge_index)
         port_index = self._ensure_uplink_port(segment, interfaces, uplink)
         ports = self._remove_unwanted_ports(segment, interfaces)
-        for index in (
-            port_index,
-            bridge_index,
-        ):  # before the ports are attached: a bridge whose MTU was never set follows its ports
+        # Before the ports are attached, since a bridge whose MTU was never set follows its ports.
+        for index in (port_index, bridge_index):
             self._kernel.change(index, mtu=uplink.mtu)
         for index in (port_index, *ports):
             self._kernel.change(index, master=bridge_index)
@@ -65,19 +63,12 @@ class SegmentInterfaces:
         Raise Unsafe when the bridge has a port that virtcloud did not create.
         """
         interfaces = self._remove_leftovers(vlan)
-        ours = [
-            interface
-            for interface in interfaces
-            if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
-        ]
+        ours = _find_owned(cluster, vlan, interfaces)
         for bridge in (interface for interface in ours if interface.kind == "bridge"):
             _check_ports(cluster, bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)
-        leftover = [
-            interface
-            for interface in interfaces
-            if names.is_guest_port(interface.name) and interface.master in {one.index for one in ours}
-        ]
+        masters = {one.index for one in ours}
+        leftover = [one for one in interfaces if names.is_guest_port(one.name) and one.master in masters]
         for interface in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
             self._kernel.delete(interface.index)
         self._restore_uplinks(cluster, vlan, interfaces)
@@ -189,13 +180,9 @@ def find_segments(
         if (one.cluster, one.vlan) not in found:
             yield ObservedSegment(one.cluster, one.vlan, None, ("the bridge is missing",), untagged=True)
     for cluster, vlan in sorted(found):
-        ours = [
-            interface
-            for interface in by_index.values()
-            if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
-        ]
-        tagged = next((interface for interface in ours if interface.kind == "vlan"), None)
-        bridge = next((interface for interface in ours if interface.kind == "bridge"), None)
+        ours = _find_owned(cluster, vlan, by_index.values())
+        tagged = next((one for one in ours if one.kind == "vlan"), None)
+        bridge = next((one for one in ours if one.kind == "bridge"), None)
         untagged = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
@@ -203,8 +190,12 @@ def find_segments(
         yield ObservedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged is not None)
 
 
+def _find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    return [one for one in interfaces if names.cluster_of_alias(one.alias) == cluster and vlan in _vlan_ids(one)]
+
+
 def _find_interface(name: str | None, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
-    return next((interface for interface in interfaces if interface.name == name), None)
+    return next((one for one in interfaces if one.name == name), None)
 
 
 def _find_faults(
@@ -253,14 +244,14 @@ def _vlan_ids(interface: KernelInterface) -> set[int]:
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
     """Raise Unsafe where the packet filter tracks the connections of all bridges together."""
-    names_of = tuple(filters)
-    if names_of:
-        settings = " ".join(f"{one}=0" for one in names_of)
+    sysctls = tuple(filters)
+    if sysctls:
+        settings = " ".join(f"{one}=0" for one in sysctls)
         raise Unsafe(
             f"VLAN {segment.vlan}: this host hands the frames of all bridges to its packet filter "
-            f"({', '.join(names_of)}, which Docker sets): clusters with the same addresses would share connections "
-            f"there. Set them to 0 "
-            f'(sysctl -w {settings}), or accept it: bridged_frames_filtered = "accept" in the agent\'s settings'
+            f"({', '.join(sysctls)}, which Docker sets): clusters with the same addresses would share connections "
+            f"there. Set them to 0 (sysctl -w {settings}), or accept it: bridged_frames_filtered = "
+            '"accept" in the agent\'s settings'
         )
 
 
@@ -278,7 +269,7 @@ def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ke
 def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
     """Raise Unsafe when an interface that is not this cluster's is in the way."""
     mine = {names.tagged_interface_name(segment.port, segment.vlan): "vlan", names.bridge_name(segment.vlan): "bridge"}
-    master = next((interface for interface in interfaces.values() if interface.index == uplink.master), None)
+    master = next((one for one in interfaces.values() if one.index == uplink.master), None)
     if master is not None and names.cluster_of_alias(master.alias) != segment.id:
         raise Unsafe(
             f"VLAN {segment.vlan}: port {segment.port} is a port of {master.name} (alias {master.alias or 'none'}) "
