@@ -19,11 +19,11 @@ Talk = Callable[[httpx.AsyncClient], Awaitable[None]]
 def talk(world: World, conversation: Talk) -> None:
     """Run a coroutine with the application; no worker runs."""
 
-    async def whole() -> None:
+    async def run() -> None:
         async with client(world.service) as made:
             await conversation(made)
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
 def test_a_cluster_is_created_once(world: World) -> None:

@@ -35,11 +35,11 @@ def test_a_hundred_concurrent_probes_query_the_database_once(world: World, monke
     asked: list[int] = []
     monkeypatch.setattr(app, "probe_database", lambda _service: [str(asked.append(1))])
 
-    async def whole() -> None:
+    async def run() -> None:
         async with client(world.service, token="") as made:
             await asyncio.gather(*(made.get("/readyz") for _ in range(100)))
 
-    asyncio.run(whole())
+    asyncio.run(run())
     assert asked == [1]
 
 
@@ -47,14 +47,14 @@ def test_a_probe_is_reused_for_two_seconds() -> None:
     now, asked = [100.0], iter("abc")
     readiness = ReadinessProbe(lambda: [next(asked)], lambda: now[0])
 
-    async def whole() -> list[str]:
+    async def run() -> list[str]:
         found = []
         for seconds in (0, 1.9, 0.1):
             now[0] += seconds
             found += await readiness.find_faults()
         return found
 
-    assert asyncio.run(whole()) == ["a", "a", "b"]
+    assert asyncio.run(run()) == ["a", "a", "b"]
 
 
 def test_a_hanging_database_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +62,12 @@ def test_a_hanging_database_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> N
     release = Event()
     readiness = ReadinessProbe(lambda: [str(release.wait(10))])
 
-    async def whole() -> list[str]:
+    async def run() -> list[str]:
         found = list(await readiness.find_faults())
         release.set()
         return found
 
-    assert asyncio.run(whole()) == [DATABASE_TIMEOUT]
+    assert asyncio.run(run()) == [DATABASE_TIMEOUT]
     assert PROBE_TIMEOUT_S == 5
 
 

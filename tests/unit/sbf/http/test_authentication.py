@@ -28,7 +28,7 @@ def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.Monke
     release = Event()
     monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
 
-    async def whole() -> bool:
+    async def run() -> bool:
         lookup = asyncio.create_task(request_peer({authentication.PEER_KEY: PeerConnection(1000)}))
         await asyncio.sleep(0.05)
         waited = not lookup.done()
@@ -36,7 +36,7 @@ def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.Monke
         await lookup
         return waited
 
-    assert asyncio.run(whole())
+    assert asyncio.run(run())
 
 
 def test_a_tcp_connection_has_no_peer() -> None:
