@@ -123,7 +123,7 @@ def test_no_secret_reaches_audit_rows_or_the_log(
     monkeypatch.setattr(world.switches, "_driver", fail)
     world.converge("brno-sw1")
     trouble = world.audit("element_trouble")[-1].why or ""
-    assert "password=***" in trouble
+    assert "password=SecretStr('**********')" in trouble
     assert SECRET not in trouble + caplog.text + ask(world, "GET", "/v1/audit").text
     assert SECRET not in Path(world.database.removeprefix("sqlite:///")).read_bytes().decode("latin-1")
 
