@@ -35,10 +35,10 @@ class Action(StrEnum):
     READ_ELEMENT = "read"
     COMPARE_ELEMENT = "compare"
     RECONCILE_ELEMENT = "reconcile"
-    SPEAK_FOR_ELEMENT = "report for"
+    REPORT_FOR_ELEMENT = "report for"
     READ_AUDIT = "read the audit log of"
     MANAGE_TOKENS = "create, list or revoke tokens"
-    ANSWER_FOR_JOB = "confirm"
+    CONFIRM_JOB = "confirm"
     READ_QUOTA = "read the quota of"
     SET_QUOTA = "set the quota of"
 
@@ -97,14 +97,14 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_CLUSTER: RightScope.ELEMENT,
         Action.END_CLUSTER: RightScope.ELEMENT,
         Action.READ_ELEMENT: RightScope.ELEMENT,
-        Action.SPEAK_FOR_ELEMENT: RightScope.ELEMENT,
+        Action.REPORT_FOR_ELEMENT: RightScope.ELEMENT,
     },
     Role.SCHEDULER: {
         Action.READ_CLUSTER: RightScope.ALL,
         Action.CREATE_CLUSTER: RightScope.ALL,
         Action.END_CLUSTER: RightScope.ALL,
         Action.EXTEND_CLUSTER: RightScope.ALL,
-        Action.ANSWER_FOR_JOB: RightScope.ALL,
+        Action.CONFIRM_JOB: RightScope.ALL,
         Action.READ_QUOTA: RightScope.ALL,
         Action.READ_SITES: RightScope.ALL,
         Action.READ_TOPOLOGY: RightScope.ALL,

@@ -62,7 +62,7 @@ async def get_wanted(
     name: Name, caller: CurrentCaller, service: CurrentService, after: After = None, wait: Wait = 0
 ) -> WantedDocument:
     """Return the wanted state of a host or gateway, or wait for a newer revision of it."""
-    authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
 
     def read_revision() -> int:
         with service.store.read() as unit:
@@ -105,7 +105,7 @@ def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, 
 @contextmanager
 def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterator[Unit]:
     """Check the right to speak for an element, record its agent's heartbeat, and yield a unit of work."""
-    authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     record_agent_heartbeat(service.store, name)
     with service.store.change(who=caller.who) as unit:
         yield unit

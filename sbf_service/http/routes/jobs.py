@@ -29,7 +29,7 @@ async def list_asked_jobs(
     caller: CurrentCaller, service: CurrentService, server: ServerQuery, wait: Wait = 0
 ) -> list[ClusterKey]:
     """List the jobs of a batch server that wait for confirmation, or wait for one."""
-    caller.require(Action.ANSWER_FOR_JOB, JOBS)
+    caller.require(Action.CONFIRM_JOB, JOBS)
 
     def read_jobs() -> list[ClusterKey]:
         with service.store.read() as unit:
@@ -42,6 +42,6 @@ async def list_asked_jobs(
 @router.put("/{key}", status_code=HTTPStatus.NO_CONTENT, responses=problem_responses(422))
 def answer_for_job(key: ClusterKey, word: JobStatement, caller: CurrentCaller, service: CurrentService) -> None:
     """Confirm a job: its owner, its hosts, and the network that it requested."""
-    caller.require(Action.ANSWER_FOR_JOB, JOBS)
+    caller.require(Action.CONFIRM_JOB, JOBS)
     with service.store.change(who=caller.who) as unit:
         record_job_proof(unit, key, word)

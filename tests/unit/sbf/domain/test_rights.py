@@ -64,13 +64,13 @@ OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")
         (Action.ADOPT_PORT, HOST, {"ivo", "eva"}),
         (Action.RECONCILE_ELEMENT, HOST, {"ivo", "eva"}),
         (Action.RECONCILE_ELEMENT, ProtectedResource("element praha-sw1", sites=SITE_PRAHA.sites), {"eva"}),
-        (Action.SPEAK_FOR_ELEMENT, HOST, {"eva", "brno-h1"}),
-        (Action.SPEAK_FOR_ELEMENT, OTHER, {"eva"}),
+        (Action.REPORT_FOR_ELEMENT, HOST, {"eva", "brno-h1"}),
+        (Action.REPORT_FOR_ELEMENT, OTHER, {"eva"}),
         (Action.READ_AUDIT, WHOLE_SERVICE, {"eva"}),
         (Action.READ_AUDIT, OWN, {"alice", "eva"}),
         (Action.READ_AUDIT, HOST, {"ivo", "eva"}),
         (Action.MANAGE_TOKENS, WHOLE_SERVICE, {"eva"}),
-        (Action.ANSWER_FOR_JOB, WHOLE_SERVICE, {"eva", "pbs"}),
+        (Action.CONFIRM_JOB, WHOLE_SERVICE, {"eva", "pbs"}),
         (Action.READ_QUOTA, OWN, {"alice", "eva", "pbs"}),
         (Action.SET_QUOTA, OWN, {"eva"}),
     ],
@@ -87,7 +87,7 @@ def test_the_table_contains_every_action() -> None:
 def test_an_agents_name_does_not_match_a_user() -> None:
     """A user with a host's name does not own that element's clusters, and an agent does not own a user's clusters."""
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
-    assert not is_allowed(Principal("brno-h1", Role.USER), Action.SPEAK_FOR_ELEMENT, HOST)
+    assert not is_allowed(Principal("brno-h1", Role.USER), Action.REPORT_FOR_ELEMENT, HOST)
     assert not is_allowed(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)
 
 
@@ -102,7 +102,7 @@ def test_an_agents_name_does_not_match_a_user() -> None:
         ),
         (
             AGENT,
-            Action.SPEAK_FOR_ELEMENT,
+            Action.REPORT_FOR_ELEMENT,
             OTHER,
             "brno-h1 (agent) may not report for element brno-h2: that takes the agent of brno-h2 or an operator",
         ),
