@@ -7,9 +7,6 @@ import sys
 
 from virtcloud.agent.difference import (
     BuildSegment,
-    ObservedGuest,
-    ObservedMachine,
-    ObservedSegment,
     RemoveSegment,
     StartGuest,
     Step,
@@ -22,7 +19,7 @@ try:
     from virtcloud.agent.difference import ObservedGuest, ObservedMachine, ObservedSegment
     from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
     from virtcloud.agent.supervision import StopSignal
-except ImportError:  # version 0.2 and before
+except ImportError:  # version 0.1
     from virtcloud.agent.carried import Carried as ObservedMachine
     from virtcloud.agent.carried import CarriedGuest as ObservedGuest
     from virtcloud.agent.carried import CarriedSegment as ObservedSegment

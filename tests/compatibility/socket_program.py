@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from virtcloud.agent.settings import AgentSettings
-from virtcloud.client.sbf import SbfClient
+from virtcloud.client import SbfClient
 from virtcloud.model.values import Name
 
 try:
     from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
-except ImportError:  # version 0.2 and before
+except ImportError:  # version 0.1
     from virtcloud.agent.local.opened import Reach as JobSocketAdapters
     from virtcloud.agent.local.opened import opened as serve_job_socket
 
@@ -38,7 +38,7 @@ class Ear:
     def probe(self, addresses: Iterable[Any], _seconds: float) -> frozenset[Any]:
         return frozenset(addresses)
 
-    ask = probe  # its name in version 0.2 and before
+    ask = probe  # its name in version 0.1
 
 
 @contextmanager
@@ -75,7 +75,7 @@ given = {
 }
 known = {one.name for one in fields(JobSocketAdapters)}
 parts: dict[str, Any] = {"relays": Way(), "open_prober": listen, "mounts": Volumes()}
-parts |= {"way": Way(), "ear": listen, "volumes": Volumes()}  # in version 0.2 and before
+parts |= {"way": Way(), "ear": listen, "volumes": Volumes()}  # in version 0.1
 reach = JobSocketAdapters(**{key: value for key, value in parts.items() if key in known})
 with serve_job_socket(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
     sys.stdout.write("listening\n")
