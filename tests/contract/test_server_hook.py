@@ -54,7 +54,7 @@ def test_a_reused_run_number_gets_no_cluster(site: SingleSite) -> None:
     assert site.cluster("3.pbssrv").state is ClusterState.DRAINING
 
 
-def test_the_words_of_sbf_are_those_of_the_table(site: SingleSite) -> None:
+def test_sbf_uses_the_problem_names_of_the_table(site: SingleSite) -> None:
     site.hook.settings["hosts"] = {"n2": "n7"}
     found = site.hook.start("image=debian12", key="4.pbssrv")
     site.hook.settings["hosts"] = {}
@@ -82,7 +82,7 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
     assert found.message == "vcluster: 'mine' is already running as job 5.pbssrv; the job will be tried again"
 
 
-def test_two_that_join_at_once_are_told_apart(site: SingleSite) -> None:
+def test_jobs_that_join_at_once_choose_other_addresses(site: SingleSite) -> None:
     """The second request contains addresses that are in use by now.
 
     SBF names the problem, and the hook chooses again.

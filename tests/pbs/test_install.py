@@ -64,12 +64,12 @@ def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
         batch.start(HOSTS)
 
 
-def test_what_is_no_host_of_the_lab_gets_no_mom(batch: LabPbs) -> None:
+def test_a_mom_on_an_unknown_host_is_refused(batch: LabPbs) -> None:
     with pytest.raises(LabImpossible, match="host brno-sw1 is not known; this lab has: brno-h1, "):
         batch.start([HOSTS[0], "brno-sw1"])
 
 
-def test_status_finds_everything_well(batch: LabPbs) -> None:
+def test_status_reports_a_sound_installation(batch: LabPbs) -> None:
     code, told, _ = pbs(batch, "status", "--json")
     found = {one["subject"]: one for one in json.loads(told)}
     assert [one for one in found.values() if not one["good"]] == []
@@ -79,7 +79,7 @@ def test_status_finds_everything_well(batch: LabPbs) -> None:
     assert code == 0
 
 
-def test_status_names_what_is_wrong(batch: LabPbs) -> None:
+def test_status_reports_faults(batch: LabPbs) -> None:
     batch.root("qmgr", "-c", "set hook virtcloud_server enabled = false")
     try:
         code, told, _ = pbs(batch, "status")
@@ -89,12 +89,12 @@ def test_status_names_what_is_wrong(batch: LabPbs) -> None:
         pbs(batch, "install")
 
 
-def test_a_user_who_is_no_manager_is_refused(batch: LabPbs) -> None:
+def test_only_managers_can_install(batch: LabPbs) -> None:
     said = batch.user("alice", [str(batch.place.program("qmgr")), "-c", "list hook"])
     assert "unauthorized" in said.stdout + said.stderr
 
 
-def test_a_server_that_is_not_there_is_said(batch: LabPbs) -> None:
+def test_an_unreachable_server_is_reported(batch: LabPbs) -> None:
     code, _, said = pbs_with(batch, {"PBS_SERVER": "brno-h1"}, "install")
     assert code != 0
     assert "PBS server: expected it to answer qmgr, got: Connection refused" in said
@@ -144,7 +144,7 @@ def _reach(jobs: RealBatch, job: str, state: BatchJobState) -> None:
         time.sleep(0.2)
 
 
-def test_hosts_get_the_hooks(batch: LabPbs) -> None:
+def test_every_host_gets_the_mom_hook(batch: LabPbs) -> None:
     for host in HOSTS:
         found = batch.lab.run(host, ["ls", f"{scripts.HOME}/mom_priv/hooks"]).stdout.split()
         assert [one for one in found if one.startswith("virtcloud")] == [

@@ -41,12 +41,12 @@ def test_a_new_network_has_name_vlan_and_shares() -> None:
     assert "joins" not in spec
 
 
-def test_a_plan_is_made_where_no_subnet_is_given() -> None:
+def test_without_a_subnet_the_default_is_used() -> None:
     assert addresses("image=a") == [["10.0.0.1/24"], ["10.0.0.2/24"]]
     assert addresses("image=a", plan="192.168.7.0/24") == [["192.168.7.1/24"], ["192.168.7.2/24"]]
 
 
-def test_a_plan_that_is_too_small_is_widened() -> None:
+def test_a_too_small_default_subnet_is_widened() -> None:
     many = RUN._replace(hosts=tuple(f"n{number}" for number in range(150)))
     given = addresses("image=a:guests=2", many)
     assert (given[0], given[299]) == (["10.0.0.1/23"], ["10.0.1.44/23"])
@@ -61,7 +61,7 @@ def test_a_plan_that_is_too_small_is_widened() -> None:
         ("[10.0.0.0/24+fd00::5/64]", ["10.0.0.1/24", "fd00::5/64"], ["10.0.0.2/24", "fd00::6/64"]),
     ],
 )
-def test_a_subnet_says_where_to_begin(subnet: str, first: list[str], second: list[str]) -> None:
+def test_a_subnet_may_name_the_first_address(subnet: str, first: list[str], second: list[str]) -> None:
     assert addresses(f"image=a:subnet={subnet}") == [first, second]
 
 
@@ -104,7 +104,7 @@ def test_a_joining_job_skips_addresses_in_use() -> None:
     assert given == [["10.0.0.39/24"], ["10.0.0.41/24"]]
 
 
-def test_a_network_without_addresses_gets_a_plan() -> None:
+def test_a_network_without_addresses_gets_the_default_subnet() -> None:
     network = parse_network([cluster("7.pbssrv")], "12.pbssrv")
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.1/24"], ["10.0.0.2/24"]]
 
@@ -116,5 +116,5 @@ def test_a_repeated_join_returns_the_same_addresses() -> None:
     assert build_cluster_spec(parse_request(line), RUN, parse_network(after, "12.pbssrv")) == first
 
 
-def test_a_network_that_does_not_run_is_nothing() -> None:
+def test_a_missing_network_is_parsed_as_none() -> None:
     assert parse_network([], "12.pbssrv") is None

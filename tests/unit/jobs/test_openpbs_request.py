@@ -52,7 +52,7 @@ def test_every_chunk_must_be_large_enough() -> None:
     assert "its chunk has 8gb" in refusal("image=a:mem=16gb", select="1:ncpus=4:mem=32gb+2:ncpus=4:mem=8gb")
 
 
-def test_a_chunk_that_does_not_say_its_memory_is_believed() -> None:
+def test_a_chunk_without_memory_is_large_enough() -> None:
     assert admit_pbs_job(parse_request("image=a:mem=64gb"), GOOD._replace(select="2:ncpus=4"), WEEK_S) == "scatter:excl"
 
 
@@ -68,7 +68,7 @@ def test_a_select_is_read_chunk_by_chunk() -> None:
     )
 
 
-def test_sizes_and_times_are_read_as_pbs_writes_them() -> None:
+def test_sizes_and_durations_are_parsed_in_pbs_notation() -> None:
     assert [parse_bytes(text) for text in ("100", "4kb", "2MB", "3gw")] == [100, 4096, 2 << 20, 24 << 30]
     assert [parse_seconds(text) for text in ("90", "1:30", "4:00:00", "1:00:00.5")] == [90, 90, 14400, 3600]
     assert format_seconds(168 * 3600 + 61) == "168:01:01"

@@ -20,7 +20,7 @@ def test_an_image_alone_means_one_small_guest_per_host() -> None:
     )
 
 
-def test_everything_can_be_said_in_one_line() -> None:
+def test_one_line_may_contain_all_keys() -> None:
     line = "image=debian12:name=mine:share=bob+carol:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24:vlan=1203"
     two = (GuestRequest("debian12", 4096, 2), GuestRequest("debian12", 4096, 2))
     assert parse_request(line) == JobRequest((two,), "mine", None, ("bob", "carol"), ("10.0.0.0/24",), 1203)
@@ -40,7 +40,7 @@ def test_the_last_part_applies_to_following_hosts() -> None:
     assert request.images == ("debian12",)
 
 
-def test_the_old_word_for_a_new_network_is_understood() -> None:
+def test_net_private_requests_a_new_network() -> None:
     assert parse_request("image=debian12:net=private").net is None
 
 
@@ -48,11 +48,11 @@ def test_another_network_is_joined_by_its_name() -> None:
     assert parse_request("image=debian12:net=mine").net == "mine"
 
 
-def test_an_ipv6_network_stands_in_brackets() -> None:
+def test_an_ipv6_network_is_written_in_brackets() -> None:
     assert parse_request("image=debian12:subnet=[fd00::/64]:guests=2").subnet == ("fd00::/64",)
 
 
-def test_a_file_may_say_it_all() -> None:
+def test_a_file_may_replace_the_line() -> None:
     assert parse_request("spec=/home/alice/c.yaml:name=mine") == JobRequest(spec="/home/alice/c.yaml", name="mine")
 
 

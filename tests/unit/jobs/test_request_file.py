@@ -39,7 +39,7 @@ def guest(**keys: object) -> dict[str, object]:
     return {"hosts": [{"guests": [{"image": "a", **keys}]}]}
 
 
-def test_a_file_says_each_guest_host_by_host() -> None:
+def test_a_file_describes_guests_host_by_host() -> None:
     head = GuestRequest("head", memory_mb=4096, name="db", mac="02:00:00:00:00:0a", addresses=())
     workers = (GuestRequest("worker", cpus=2), GuestRequest("worker"))
     parts = ((head,), workers)
@@ -61,7 +61,7 @@ def test_the_last_host_of_a_file_applies_to_following_hosts() -> None:
     assert (spec["guests"][0]["mac"], "mac" in spec["guests"][1]) == ("02:00:00:00:00:0a", False)
 
 
-def test_the_file_in_the_documentation_is_right() -> None:
+def test_the_documented_file_is_valid() -> None:
     assert build_cluster_spec(read(yaml.safe_load(EXAMPLE)), JobRun("12.pbssrv", "alice", ("n1", "n2"), 60))["guests"][
         1
     ] == {
@@ -80,7 +80,7 @@ def test_the_address_plan_skips_listed_addresses() -> None:
     assert [one["addresses"] for one in spec["guests"]] == [["10.0.0.2/24"], ["10.0.0.1/24"]]
 
 
-def test_the_lines_name_comes_before_the_files() -> None:
+def test_the_name_on_the_line_overrides_the_file() -> None:
     assert read(FILE, LINE + ":name=other").name == "other"
 
 
@@ -132,7 +132,7 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
         ({"hosts": [{"guests": [{}]}]}, "hosts.0.guests.0.image: expected the name of an image (see 'virtcloud image"),
     ],
 )
-def test_a_fault_in_a_file_is_named_by_its_place(document: object, message: str) -> None:
+def test_a_fault_in_a_file_names_its_position(document: object, message: str) -> None:
     assert refusal(document).startswith("vcluster: /home/a/c.yaml: " + message)
 
 

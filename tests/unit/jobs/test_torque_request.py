@@ -47,7 +47,7 @@ def test_a_job_with_nodes_and_walltime_is_admitted() -> None:
         ("image=a", "nodes=2:ppn=4", "a walltime is required, at most 168:00:00"),
     ],
 )
-def test_a_job_that_cannot_have_a_cluster_is_told_why(line: str, wanted: str, message: str) -> None:
+def test_a_job_without_a_possible_cluster_gets_the_reason(line: str, wanted: str, message: str) -> None:
     assert refusal(line, wanted) == "vcluster: " + message
 
 
@@ -63,7 +63,7 @@ def test_each_host_of_a_nodefile_counts_once() -> None:
     assert parse_nodefile("n2\nn2\nn1\nn2\n\nn3\n") == ("n2", "n1", "n3")
 
 
-def test_a_comma_in_brackets_parts_nothing() -> None:
+def test_a_comma_in_brackets_does_not_split() -> None:
     assert dict(parse_resources("hostlist=n[1,2],mem=1gb")) == {"hostlist": "n[1,2]", "mem": "1gb"}
 
 
@@ -77,19 +77,19 @@ def test_a_queue_may_still_set_the_walltime() -> None:
     admit_torque_job(parse_request("image=a"), parse_resources("nodes=1"), None)
 
 
-def test_a_request_with_colons_and_brackets_arrives_whole() -> None:
+def test_colons_and_brackets_of_a_request_are_preserved() -> None:
     request = "image=a:guests=2:subnet=[10.0.0.0/24+fd00::/64]"
     found = parse_resources(f"neednodes=2:ppn=1,nodes=2:ppn=1,other=vcluster={request},walltime=01:00:00")
     assert find_request(found) == request
     assert parse_request(request).subnet == ("10.0.0.0/24", "fd00::/64")
 
 
-def test_a_torque_that_knows_the_resource_itself_needs_no_carrier() -> None:
+def test_the_resource_vcluster_overrides_the_carrier() -> None:
     assert find_request({"vcluster": "image=a", "other": "vcluster=image=b"}) == "image=a"
 
 
 @pytest.mark.parametrize("text", ["", "nodes=1", "other=fast", "walltime=1"])
-def test_a_job_without_a_request_asks_for_nothing(text: str) -> None:
+def test_a_job_without_a_request_has_none(text: str) -> None:
     assert find_request(parse_resources(text)) is None
 
 
@@ -120,11 +120,11 @@ def test_a_request_is_found_among_the_directives() -> None:
         "   # mine\n:\n#PBS -l vcluster=image=a\r",
     ],
 )
-def test_directives_are_what_qsub_takes_for_some(line: str) -> None:
+def test_directives_end_at_the_first_command(line: str) -> None:
     assert parse_submission([], f"#!/bin/sh\n{line}\ntrue\n").resources["vcluster"] == "image=a"
 
 
-def test_the_command_line_goes_before_the_script() -> None:
+def test_the_command_line_overrides_the_script() -> None:
     script = "#PBS -l vcluster=image=a,walltime=1:0:0\n"
     found = parse_submission(["-l", "vcluster=image=b"], script).resources
     assert found == {"vcluster": "image=b", "walltime": "1:0:0"}
@@ -136,7 +136,7 @@ def test_an_array_is_detected_in_arguments_and_scripts() -> None:
     assert not parse_submission(["-l", "nodes=2", "-N", "t"], "#PBS -l nodes=2\n").array
 
 
-def test_the_request_is_written_behind_the_first_line() -> None:
+def test_the_request_is_written_after_the_first_line() -> None:
     script = "#!/bin/sh\n#PBS -l vcluster=image=a\nhostname\n"
     assert add_request_directive(script, "image=a") == (
         "#!/bin/sh\n#PBS -l other=vcluster=image=a\n#PBS -l vcluster=image=a\nhostname\n"
@@ -151,7 +151,7 @@ def test_an_older_request_in_the_script_is_replaced() -> None:
 
 
 @given(script=st.text(alphabet="#!/PBS -l\n=ovx", max_size=60))
-def test_filtering_twice_is_filtering_once(script: str) -> None:
+def test_filtering_is_idempotent(script: str) -> None:
     once = add_request_directive(script, "image=a")
     assert add_request_directive(once, "image=a") == once
     assert parse_submission([], once).resources["other"] == "vcluster=image=a"

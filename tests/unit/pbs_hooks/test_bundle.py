@@ -18,12 +18,12 @@ def test_hook_modules_have_the_syntax_of_python_3_6(file: Path) -> None:
     ast.parse(file.read_text(), feature_version=(3, 6))
 
 
-def test_the_whole_is_too_with_what_is_not_ours() -> None:
+def test_the_bundle_has_the_syntax_of_python_3_6() -> None:
     for source in _sources(bundle_hook("server")).values():
         ast.parse(source, feature_version=(3, 6))
 
 
-def test_it_imports_the_standard_library_and_its_own_parts_only() -> None:
+def test_a_bundle_imports_only_the_standard_library_and_itself() -> None:
     text = bundle_hook("server")
     sources = _sources(text)
     for name, source in {**sources, "head": text}.items():
@@ -31,18 +31,18 @@ def test_it_imports_the_standard_library_and_its_own_parts_only() -> None:
             assert one.partition(".")[0] in {*sys.stdlib_module_names, "pbs"} or one in sources, (name, one)
 
 
-def test_its_parts_have_names_that_no_other_version_has() -> None:
+def test_module_names_are_unique_to_a_version() -> None:
     names = _sources(bundle_hook("server"))
     roots = {name.partition(".")[0] for name in names}
     assert len(roots) == 1
     assert roots.pop().startswith("_virtcloud_")
 
 
-def test_the_same_sources_give_the_same_text() -> None:
+def test_bundling_is_deterministic() -> None:
     assert bundle_hook("server") == bundle_hook("server")
 
 
-def test_it_has_the_licence_of_what_is_not_ours() -> None:
+def test_a_bundle_contains_pyyamls_licence() -> None:
     assert "Kirill Simonov" in bundle_hook("server")
 
 

@@ -15,12 +15,12 @@ OURS = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # PyYAML goes alo
 
 
 @pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
-def test_it_is_written_in_the_language_of_python_3_6(file: Path) -> None:
+def test_modules_have_the_syntax_of_python_3_6(file: Path) -> None:
     ast.parse(file.read_text(), feature_version=(3, 6))
 
 
 @pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
-def test_it_imports_the_standard_library_and_itself_only(file: Path) -> None:
+def test_modules_import_only_the_standard_library_and_each_other(file: Path) -> None:
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):

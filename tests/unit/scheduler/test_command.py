@@ -22,23 +22,23 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     assert build_runner(script(tmp_path, r"printf 'a\377b'"), 5)(["qstat"]).out == "a\N{REPLACEMENT CHARACTER}b"
 
 
-def test_a_command_that_does_not_end_is_given_up(tmp_path: Path) -> None:
+def test_a_command_has_a_time_limit(tmp_path: Path) -> None:
     with pytest.raises(SchedulerUnavailable, match=r"qstat -f did not end within 0\.1 s"):
         build_runner(script(tmp_path, "exec sleep 60"), 0.1)(["qstat", "-f"])
 
 
-def test_a_command_that_is_not_there_says_what_to_set(tmp_path: Path) -> None:
+def test_a_missing_command_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(SchedulerUnavailable, match="qstat cannot be run: No such file or directory; set 'commands'"):
         build_runner(tmp_path, 5)(["qstat"])
 
 
-def test_commands_are_where_openpbs_says_that_it_is_installed(tmp_path: Path) -> None:
+def test_commands_are_found_through_pbs_conf(tmp_path: Path) -> None:
     (tmp_path / "pbs.conf").write_text("PBS_SERVER=pbssrv\nPBS_EXEC=/opt/pbs\n")
     assert find_command_folder(tmp_path / "pbs.conf") == Path("/opt/pbs/bin")
 
 
 @pytest.mark.parametrize("text", [None, "", "PBS_SERVER=pbssrv\n", "PBS_EXEC=\n"])
-def test_without_such_a_word_they_are_on_the_path(tmp_path: Path, text: str | None) -> None:
+def test_without_pbs_conf_commands_are_on_path(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "pbs.conf").write_text(text)
     assert find_command_folder(tmp_path / "pbs.conf") is None

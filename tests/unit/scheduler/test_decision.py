@@ -75,7 +75,7 @@ def test_the_cluster_of_a_running_or_unreadable_job_is_kept(phase: JobPhase) -> 
     assert after([(0, one), (100, one), (1000, one)]).ends == ()
 
 
-def test_a_cluster_whose_job_was_not_spoken_of_is_kept() -> None:
+def test_the_cluster_of_an_unmentioned_job_is_kept() -> None:
     one = seen([cluster("12.pbssrv")])
     assert after([(0, one), (100, one), (1000, one)]).ends == ()
 
@@ -98,7 +98,7 @@ def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
     assert after([(0, GONE), (100, later)]).ends == ()
 
 
-def test_a_cluster_that_is_ending_already_is_left_alone() -> None:
+def test_an_ending_cluster_is_ignored() -> None:
     one = seen([cluster("12.pbssrv", ClusterState.DRAINING)], job(12, JobPhase.GONE))
     assert after([(0, one), (100, one)]).ends == ()
 
@@ -187,7 +187,7 @@ def may_run(found: SchedulerJob, attempt: int) -> bool:
 
 @settings(deadline=None)
 @given(steps)
-def test_nothing_is_ended_at_a_look_after_one_that_failed(looked: list[tuple[float, Observation | None]]) -> None:
+def test_nothing_is_ended_after_a_failed_observation(looked: list[tuple[float, Observation | None]]) -> None:
     now, memory, fresh = 0.0, {}, True
     for pause, one in looked:
         now += pause
@@ -198,7 +198,7 @@ def test_nothing_is_ended_at_a_look_after_one_that_failed(looked: list[tuple[flo
 
 @settings(deadline=None)
 @given(good)
-def test_what_is_doubted_for_long_enough_is_ended(one: Observation) -> None:
+def test_long_doubts_end_clusters(one: Observation) -> None:
     doubted = {(about.key, about.attempt) for about in decide(one, {}, 0, RULES).memory if about.subject == "cluster"}
     assert {(end.key, end.attempt) for end in after([(0, one), (900, one)]).ends} == doubted
 
@@ -238,7 +238,7 @@ def test_an_extended_lease_is_not_extended_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("phase", [JobPhase.EXITING, JobPhase.PENDING, JobPhase.GONE, JobPhase.UNREADABLE])
-def test_only_for_a_running_job(phase: JobPhase) -> None:
+def test_only_running_jobs_extend_leases(phase: JobPhase) -> None:
     assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, phase), NOW) is None
 
 
@@ -248,7 +248,7 @@ def test_former_attempts_and_ending_clusters_are_not_extended() -> None:
 
 
 @pytest.mark.parametrize(("text", "read"), [("168:00:00", 604800), ("90", 90), ("soon", 0), (None, 0), ("1:30", 90)])
-def test_times_are_read_as_pbs_writes_them(text: object, read: int) -> None:
+def test_durations_are_parsed_in_pbs_notation(text: object, read: int) -> None:
     assert parse_seconds_or_zero(text) == read
 
 

@@ -45,12 +45,12 @@ def test_a_running_job_is_confirmed_with_owner_hosts_and_network() -> None:
         ("<other>vcluster=image=a:net=lab</other>", "lab"),
     ],
 )
-def test_the_network_is_the_one_that_the_job_asked_for(resources: str, network: str | None) -> None:
+def test_the_requested_network_is_confirmed(resources: str, network: str | None) -> None:
     found = word(resources)
     assert (found.runs, found.network) == (True, network)
 
 
-def test_the_owner_is_whom_the_job_runs_as() -> None:
+def test_the_owner_is_the_jobs_effective_user() -> None:
     assert word(more="<euser>bob</euser>").owner == "bob"
 
 
@@ -63,7 +63,7 @@ def test_the_owner_is_whom_the_job_runs_as() -> None:
         ("R", "<net>No Name</net>", "runs, and cannot have a cluster: expected a cluster key"),
     ],
 )
-def test_a_job_that_may_have_no_cluster_is_told_so(state: str, resources: str, words: str) -> None:
+def test_a_job_without_a_valid_request_is_denied(state: str, resources: str, words: str) -> None:
     found = word(resources, state)
     assert (found.runs, found.words[: len(words)]) == (False, words)
 
@@ -73,7 +73,7 @@ def test_an_unknown_job_is_denied() -> None:
     assert found == JobStatement(runs=False, words="is not known to pbssrv")
 
 
-def test_a_server_that_does_not_answer_says_nothing() -> None:
+def test_an_unavailable_server_answers_no_question() -> None:
     with pytest.raises(SchedulerUnavailable):
         word(code=1, err="qstat: cannot connect to server")
 
@@ -112,7 +112,7 @@ class FakeAsked:
         self.stop.set()
 
 
-def test_each_job_that_is_asked_about_is_answered_for() -> None:
+def test_every_question_is_answered() -> None:
     answers, asked = FakeAnswers(), FakeAsked("7.pbssrv", "8.pbssrv", "x.pbssrv")
     assert answer_questions(answers, asked, {"n1": "h"}, FakeLog()) == PAUSE_S
     assert answers.asked == ["7 of pbssrv {'n1': 'h'}", "8 of pbssrv {'n1': 'h'}"]
@@ -127,14 +127,14 @@ def test_each_job_that_is_asked_about_is_answered_for() -> None:
         (NotFound("no such route"), OLD_SBF_PAUSE_S),
     ],
 )
-def test_what_does_not_answer_is_tried_again_later(error: VirtcloudError, pause: float) -> None:
+def test_failures_are_retried_later(error: VirtcloudError, pause: float) -> None:
     answers, log = FakeAnswers(), FakeLog()
     answers.failing = error
     assert answer_questions(answers, FakeAsked("7.pbssrv"), {}, log) == pause
     assert len(log.events) == 1
 
 
-def test_a_fault_of_ours_does_not_end_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_does_not_stop_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtcloud.scheduler.job_confirmation.RETRY_S", 0.01)
     answers, asked, faults = FakeAnswers(), FakeAsked("7.pbssrv"), [ZeroDivisionError()]
     right = answers.describe_job

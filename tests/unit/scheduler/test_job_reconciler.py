@@ -53,7 +53,7 @@ def test_only_the_cluster_of_a_missing_job_is_ended(place: Place) -> None:
     assert [(one.what, one.cluster, one.why) for one in report.deeds] == [("ended", "2.pbssrv", "job 2.pbssrv is gone")]
 
 
-def test_only_jobs_that_have_clusters_are_asked_for(place: Place) -> None:
+def test_only_jobs_with_clusters_are_queried(place: Place) -> None:
     report = place.looks(1)
     assert (place.scheduler.asked, report.clusters) == ([{"1", "2"}], 2)
 
@@ -62,13 +62,13 @@ def test_only_jobs_that_have_clusters_are_asked_for(place: Place) -> None:
     ("created_by", "ended"),
     [("alice", 0), ("agent@n1", 0), ("scheduler", 0), ("scheduler@pbssrv", 1), ("job-starter@n1", 1), (None, 1)],
 )
-def test_only_what_a_batch_system_asked_for_is_its_business(place: Place, created_by: str | None, ended: int) -> None:
+def test_clusters_of_persons_are_ignored(place: Place, created_by: str | None, ended: int) -> None:
     place.sbf.kept = {key: cluster(key, created_by=created_by) for key in place.sbf.kept if key == "2.pbssrv"}
     place.looks(2)
     assert len(place.sbf.ended) == ended
 
 
-def test_a_look_that_failed_makes_all_doubts_begin_anew(place: Place) -> None:
+def test_a_failed_round_deletes_all_doubts(place: Place) -> None:
     place.looks(1)
     place.scheduler.failing = "it did not end within 30 s"
     blind = place.looks(1)
@@ -79,7 +79,7 @@ def test_a_look_that_failed_makes_all_doubts_begin_anew(place: Place) -> None:
     assert place.sbf.ended == [("2.pbssrv", 1)]
 
 
-def test_while_sbf_is_away_it_waits_and_then_goes_on(place: Place) -> None:
+def test_reconciliation_continues_after_an_outage_of_sbf(place: Place) -> None:
     place.sbf.failing = ServiceUnreachable("SBF does not answer")
     assert names(place.looks(3)) == [AlertName.SBF_SILENT]
     place.sbf.failing = None
@@ -87,7 +87,7 @@ def test_while_sbf_is_away_it_waits_and_then_goes_on(place: Place) -> None:
     assert place.sbf.ended == [("2.pbssrv", 1)]
 
 
-def test_a_service_that_was_started_again_knows_of_no_doubt(place: Place) -> None:
+def test_a_restart_deletes_all_doubts(place: Place) -> None:
     place.looks(1)
     place.service = place.start()
     place.looks(1)
@@ -104,7 +104,7 @@ def test_setting_the_clock_does_not_change_grace_periods(place: Place, set_by: f
     assert place.sbf.ended == [("2.pbssrv", 1)]
 
 
-def test_a_later_attempt_that_came_in_between_is_not_ended(place: Place) -> None:
+def test_a_later_attempt_is_not_ended(place: Place) -> None:
     place.looks(1)
     old = place.sbf.clusters()
     place.sbf.kept[old[1].key] = cluster("2.pbssrv", attempt=2)
@@ -113,7 +113,7 @@ def test_a_later_attempt_that_came_in_between_is_not_ended(place: Place) -> None
     assert (place.sbf.ended, names(report), place.log.events[-1]) == ([], [], "cluster_gone_before")
 
 
-def test_what_sbf_refuses_is_told_and_tried_again(place: Place) -> None:
+def test_a_refused_end_raises_an_alert_and_is_retried(place: Place) -> None:
     place.sbf.refusing = ServiceUnreachable("SBF does not answer")
     report = place.looks(2)
     assert [(one.name, one.about, one.text) for one in report.alerts] == [
@@ -134,7 +134,7 @@ def test_a_longer_walltime_extends_the_lease_once(place: Place) -> None:
     assert place.sbf.extended == [("1.pbssrv", 10900)]
 
 
-def test_a_lease_that_sbf_does_not_extend_is_told(place: Place) -> None:
+def test_a_refused_extension_raises_an_alert(place: Place) -> None:
     place.scheduler.known = {"1.pbssrv": job(1, walltime_s=10000)}  # type: ignore[dict-item]
     place.sbf.refusing = QuotaExceeded("alice's may last 4h")
     (found,) = place.looks(1).alerts
@@ -176,7 +176,7 @@ def test_a_report_lists_doubts_with_their_duration(place: Place) -> None:
     assert (doubt.key, doubt.looks, doubt.seconds, doubt.why) == ("2.pbssrv", 2, 30, "job 2.pbssrv is gone")
 
 
-def test_a_cluster_that_is_ended_is_not_ended_again(place: Place) -> None:
+def test_an_ended_cluster_is_not_ended_again(place: Place) -> None:
     place.looks(5)
     assert (place.sbf.kept["2.pbssrv"].state, len(place.sbf.ended)) == (ClusterState.DRAINING, 1)  # type: ignore[index]
 
@@ -195,7 +195,7 @@ def test_a_missing_topology_does_not_stop_reconciliation(place: Place) -> None:
     assert place.sbf.ended == [("2.pbssrv", 1)]
 
 
-def test_nodes_are_looked_at_when_it_is_time(place: Place) -> None:
+def test_nodes_are_checked_at_their_interval(place: Place) -> None:
     switch = {"name": "sw", "ports": ["p1"], "platform": "linux_bridge"}
     place.sbf.known = Topology.model_validate({"name": "t", "sites": [{"name": "brno", "switches": [switch]}]})
     watch = NodeWatch(place.scheduler, place.sbf, SchedulerSettings(), place.clock.monotonic)

@@ -96,7 +96,7 @@ def test_an_omitted_job_makes_the_answer_incomplete() -> None:
         (-9, ""),
     ],
 )
-def test_any_other_complaint_is_a_failure_of_the_whole(code: int, err: str) -> None:
+def test_any_other_message_invalidates_the_answer(code: int, err: str) -> None:
     with pytest.raises(SchedulerUnavailable):
         asked(RUNNING, err, code)
 
@@ -114,7 +114,7 @@ def test_one_invalid_job_does_not_hide_the_others() -> None:
     }
 
 
-def test_control_characters_within_strings_are_let_pass() -> None:
+def test_control_characters_in_strings_are_accepted() -> None:
     assert asked(RUNNING.replace("/home/alice", "a\x01\n\tb"))["7.pbssrv"].phase is JobPhase.RUNNING
 
 
@@ -137,7 +137,7 @@ def test_running_jobs_that_want_a_cluster_are_selected_without_arrays() -> None:
 
 
 @pytest.mark.parametrize(("code", "out", "err"), [(0, "", "qselect: x"), (170, "", ""), (0, "7.pbssrv\nsorry", "")])
-def test_a_selection_that_failed_is_no_selection(code: int, out: str, err: str) -> None:
+def test_a_failed_qselect_raises(code: int, out: str, err: str) -> None:
     with pytest.raises(SchedulerUnavailable):
         parse_job_numbers(CommandResult("qselect", code, out, err))
 
@@ -164,12 +164,12 @@ def test_a_server_that_is_not_at_work_is_unavailable(code: int, out: str, said: 
         parse_server(CommandResult("qstat -B", code, out, ""))
 
 
-def test_nodes_are_known_by_their_hosts() -> None:
+def test_nodes_are_named_by_their_hosts() -> None:
     nodes = {"n1": {"Mom": "n1.example.org"}, "n1[0]": {"Mom": "n1.example.org"}, "n2": {"Mom": "n2,n2-ib"}, "n3": {}}
     assert parse_nodes(CommandResult("pbsnodes", 0, json.dumps({"nodes": nodes}), "")) == {"n1.example.org", "n2", "n3"}
 
 
 @pytest.mark.parametrize(("code", "out"), [(1, "{}"), (0, "pbsnodes: Server has no node list"), (0, '{"nodes": []}')])
-def test_nodes_that_cannot_be_read_are_not_none(code: int, out: str) -> None:
+def test_invalid_output_about_nodes_raises(code: int, out: str) -> None:
     with pytest.raises(SchedulerUnavailable):
         parse_nodes(CommandResult("pbsnodes", code, out, ""))

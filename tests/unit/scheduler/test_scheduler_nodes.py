@@ -18,16 +18,16 @@ def test_nodes_that_sbf_can_serve_raise_no_alert() -> None:
     assert find_unfit_nodes({"Brno-H1.example.org"}, TOPOLOGY, {}, ()) == []
 
 
-def test_a_node_that_sbf_does_not_know_is_named() -> None:
+def test_an_unknown_node_raises_an_alert() -> None:
     (found,) = find_unfit_nodes({"n7"}, TOPOLOGY, {}, ())
     assert (found.name, found.about) == (AlertName.HOST_UNKNOWN, "n7")
     assert found.text.startswith("host n7 is n7 to SBF, which knows nothing of that name: add it to the topology")
 
 
-def test_a_node_that_is_something_else_to_sbf_is_named() -> None:
+def test_a_node_of_another_kind_raises_an_alert() -> None:
     (found,) = find_unfit_nodes({"sw"}, TOPOLOGY, {}, ())
     assert (found.name, "a switch of that name" in found.text) == (AlertName.HOST_UNKNOWN, True)
 
 
-def test_nodes_that_take_no_part_are_not_asked_after() -> None:
+def test_excluded_nodes_raise_no_alert() -> None:
     assert find_unfit_nodes({"login1", "login2"}, TOPOLOGY, {}, ("login*",)) == []

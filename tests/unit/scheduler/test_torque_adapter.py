@@ -42,7 +42,7 @@ def test_an_empty_list_denies_no_job() -> None:
 
 
 @pytest.mark.parametrize("listed", [(0, LIST[:-9], ""), (1, "", "qstat: cannot connect to server"), (0, LIST, "x")])
-def test_a_list_that_is_not_whole_is_no_list(listed: tuple[int, str, str]) -> None:
+def test_an_incomplete_list_raises(listed: tuple[int, str, str]) -> None:
     with pytest.raises(SchedulerUnavailable):
         look({"7"}, listed)
 
@@ -52,25 +52,25 @@ def test_the_server_reports_its_name_and_job_count() -> None:
 
 
 @pytest.mark.parametrize(("code", "out"), [(1, STATUS), (0, ""), (0, STATUS.replace("Active", "Terminating"))])
-def test_a_server_that_is_not_at_work_is_silent(code: int, out: str) -> None:
+def test_a_server_not_at_work_is_unavailable(code: int, out: str) -> None:
     with pytest.raises(SchedulerUnavailable):
         parse_server(CommandResult("qstat -B", code, out, ""))
 
 
-def test_nodes_are_read() -> None:
+def test_nodes_are_parsed() -> None:
     assert parse_nodes(
         CommandResult("pbsnodes", 0, "<Data><Node><name>n1</name><state>free</state></Node></Data>", "")
     ) == {"n1"}
 
 
-def test_a_request_that_only_travels_is_one_too() -> None:
+def test_a_request_in_other_counts() -> None:
     travels = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
     other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
     listed = f"<Data>{travels.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
     assert [one.wants_cluster for one in look(set(), (0, listed, "")).values()] == [True, False]
 
 
-def test_control_characters_in_one_users_environment_blind_nobody() -> None:
+def test_control_characters_of_one_job_do_not_hide_others() -> None:
     """Torque writes users' text into its XML unescaped except for ``<>&"'``."""
     prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
     listed = (

@@ -106,7 +106,7 @@ def test_a_deleted_job_whose_prologue_asks_for_deletion_ends(tmp_path: Path) -> 
         assert (status.state, status.run_version, status.exit_status) == (BatchJobState.FINISHED, 1, -17)
 
 
-def test_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
+def test_a_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
     with one_host(tmp_path, WAITS % "e.accept()") as made:
         job = made.submit(BatchSubmission("echo ran"))
         until((tmp_path / "waits").exists)
@@ -118,7 +118,7 @@ def test_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
     assert made._records[job].stdout.read_text() == ""
 
 
-def test_what_a_mom_sets_reaches_the_server_only_in_part(tmp_path: Path) -> None:
+def test_only_some_attributes_reach_the_server(tmp_path: Path) -> None:
     hook = (
         "import pbs, time\ne = pbs.event()\n"
         "if e.type == pbs.EXECJOB_BEGIN:\n"
@@ -158,7 +158,7 @@ def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[s
         return [(one.host, one.event, one.run_version) for one in made.seen]
 
 
-def test_a_first_host_that_dies_in_begin_was_never_there(tmp_path: Path) -> None:
+def test_a_first_host_dying_in_begin_requeues_the_job(tmp_path: Path) -> None:
     """The server was sending the job; it queues the job again at once and calls no hook."""
     seen = begun_again(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
     assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
@@ -225,14 +225,14 @@ def test_the_first_host_dies_and_the_job_runs_again(tmp_path: Path) -> None:
     assert events.count(("pbssrv", "jobobit")) == 2
 
 
-def test_a_host_that_comes_back_says_so(tmp_path: Path) -> None:
+def test_a_restarted_host_runs_its_startup_hook(tmp_path: Path) -> None:
     with one_host(tmp_path, "import pbs; assert True") as made:
         made.kill_host("n1")
         made.start_host("n1")
         assert [(one.host, one.event) for one in made.seen] == [("n1", "exechost_startup")]
 
 
-def test_hosts_go_on_while_the_server_is_away(tmp_path: Path) -> None:
+def test_hosts_continue_without_the_server(tmp_path: Path) -> None:
     with one_host(tmp_path) as made:
         job = made.submit(BatchSubmission(f"echo up; sleep 0.3; echo done > {tmp_path}/done"))
         until(lambda: bool(made.output(job).stdout))
@@ -254,7 +254,7 @@ def test_periodic_hooks_see_the_jobs_of_their_host(tmp_path: Path) -> None:
     assert said == {"n1": "0.pbssrv", "n2": ""}
 
 
-def test_a_refused_submission_says_why(tmp_path: Path) -> None:
+def test_a_rejected_submission_names_the_reason(tmp_path: Path) -> None:
     refuses = "import pbs; pbs.event().reject('vcluster: no')"
     with one_host(tmp_path, server=refuses) as made, pytest.raises(BatchRefused, match=r"^vcluster: no$"):
         made.submit(BatchSubmission())
@@ -277,6 +277,6 @@ def test_an_alteration_shows_the_hook_only_what_changes(tmp_path: Path) -> None:
         assert "vcluster" not in made.status(job).resources
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unknown_job_is_named(tmp_path: Path) -> None:
     with one_host(tmp_path) as made, pytest.raises(NoSuchJob, match=r"^Unknown Job Id 9\.pbssrv$"):
         made.delete("9.pbssrv")

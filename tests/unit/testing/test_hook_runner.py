@@ -45,7 +45,7 @@ def ended(hook: str, **more: object) -> HookOutcome:
     return run_hook(SAY + hook, HookEvent("queuejob", **({"job": JOB} | more)))  # type: ignore[arg-type]
 
 
-def test_interpreter_is_bare() -> None:
+def test_the_interpreter_has_no_packages() -> None:
     """No site-packages, no asserts; ``__name__`` is that of the builtins, as in PBS."""
     hook = (
         "import sys; assert False; say(sys.flags.isolated); say(sys.flags.no_site)\n"
@@ -58,11 +58,11 @@ def test_a_hook_finds_nothing_of_virtcloud() -> None:
     assert said("attempt(lambda: __import__('virtcloud'))") == ["ModuleNotFoundError: No module named 'virtcloud'"]
 
 
-def test_a_hook_that_says_nothing_accepts() -> None:
+def test_a_hook_without_decision_accepts() -> None:
     assert ended("").accepted
 
 
-def test_reject_has_its_words() -> None:
+def test_reject_passes_its_message() -> None:
     outcome = ended("e.reject('vcluster: no')")
     assert (outcome.accepted, outcome.message, outcome.failure) == (False, "vcluster: no", None)
 
@@ -78,7 +78,7 @@ def test_nothing_is_set_after_accept() -> None:
     assert said(hook)[0].startswith("AssertionError: Not permitted to modify attributes (name=comment)")
 
 
-def test_an_exception_rejects_without_a_word() -> None:
+def test_an_exception_rejects_without_a_message() -> None:
     outcome = ended("1/0")
     assert (outcome.accepted, outcome.message, outcome.failure) == (False, None, HookFailure.EXCEPTION)
     assert outcome.traceback is not None
@@ -133,7 +133,7 @@ def test_values_have_types_of_pbs() -> None:
         ("hash(pbs.size('4gb'))", "TypeError: unhashable type: 'size'"),
     ],
 )
-def test_types_refuse(value: str, refusal: str) -> None:
+def test_types_reject_invalid_values(value: str, refusal: str) -> None:
     assert said(f"attempt(lambda: {value})") == [refusal]
 
 
@@ -165,7 +165,7 @@ def test_types_refuse(value: str, refusal: str) -> None:
         ),
     ],
 )
-def test_what_may_be_set(kind: str, name: str, value: str, answer: str) -> None:
+def test_the_event_determines_settable_attributes(kind: str, name: str, value: str, answer: str) -> None:
     (heard,) = said(f"attempt(lambda: setattr(e.job, {name!r}, {value}))", kind)
     assert heard.startswith(answer)
 
@@ -185,12 +185,12 @@ def test_what_may_be_set(kind: str, name: str, value: str, answer: str) -> None:
         ("runjob", "vcluster", "'x'", "done"),
     ],
 )
-def test_what_may_be_set_of_resources(kind: str, name: str, value: str, answer: str) -> None:
+def test_a_server_knows_its_resources_a_mom_accepts_any(kind: str, name: str, value: str, answer: str) -> None:
     (heard,) = said(f"attempt(lambda: e.job.Resource_List.__setitem__({name!r}, {value}))", kind)
     assert heard.startswith(answer)
 
 
-def test_changes_are_told_as_pbs_writes_them() -> None:
+def test_changes_are_reported_in_pbs_notation() -> None:
     hook = (
         "e.job.Hold_Types = pbs.hold_types('u') + pbs.hold_types('s')\n"
         "e.job.Resource_List['place'] = pbs.place('scatter:excl')\n"
@@ -244,7 +244,7 @@ def test_configuration_is_a_file() -> None:
     assert said("say(pbs.hook_config_filename)") == ["None"]
 
 
-def test_what_is_said_of_a_job_is_kept_apart() -> None:
+def test_job_log_lines_are_separate() -> None:
     assert ended("pbs.logjobmsg(e.job.id, 'waits')").job_log == (("12.pbssrv", "waits"),)
 
 
@@ -264,14 +264,14 @@ def test_server_knows_its_jobs_and_vnodes() -> None:
     ]
 
 
-def test_events_that_are_none_are_refused() -> None:
+def test_unknown_events_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^event execjob_start: no event of PBS; expected one of queuejob, "):
         HookEvent("execjob_start", job=JOB)
     with pytest.raises(ValueError, match=r"^event queuejob: expected a job, got none$"):
         HookEvent("queuejob")
 
 
-def test_an_interpreter_that_is_not_there_is_named() -> None:
+def test_a_missing_interpreter_raises() -> None:
     with pytest.raises(HookDidNotRunError, match="no-such-python"):
         run_hook("", HookEvent("queuejob", job=JOB), "no-such-python")
 

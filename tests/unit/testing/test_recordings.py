@@ -96,7 +96,7 @@ def test_a_launch_has_its_program_and_environment() -> None:
     assert (event.env["PBS_JOBID"], event.env["LOGNAME"]) == ("1.pbssrv", "alice")
 
 
-def test_what_a_hook_does_to_a_recorded_job_is_told() -> None:
+def test_a_recorded_job_shows_a_hooks_changes() -> None:
     event = recorded_event(next((RECORDINGS / "reject-runjob").glob("*-runjob.in")))
     hook = "import pbs; pbs.event().job.Hold_Types = pbs.hold_types('u'); pbs.event().reject('no')"
     outcome = run_hook(hook, event)

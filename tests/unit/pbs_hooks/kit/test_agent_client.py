@@ -22,20 +22,20 @@ def test_the_answer_is_a_document(tmp_path: Path) -> None:
         assert agent.asked == [{"do": "remove", "cluster": "1.pbs"}]
 
 
-def test_the_agent_is_told_how_long_it_may_take(tmp_path: Path) -> None:
+def test_a_request_contains_its_time_limit(tmp_path: Path) -> None:
     with agent_socket(tmp_path / "s", lambda _: {"ok": True}) as agent:
         ask_agent(str(tmp_path / "s"), {"do": "state"}, wait=20)
     assert agent.asked == [{"do": "state", "wait": 20}]
 
 
-def test_a_refusal_has_the_agents_word_and_its_reason(tmp_path: Path) -> None:
+def test_a_refusal_has_a_name_and_a_reason(tmp_path: Path) -> None:
     answer = {"ok": False, "error": "gone", "detail": "attempt 3 of 1.pbs was seen"}
     with agent_socket(tmp_path / "s", lambda _: answer), pytest.raises(AgentRefused, match="attempt 3") as caught:
         ask_agent(str(tmp_path / "s"), {"do": "up"})
     assert caught.value.slug == "gone"
 
 
-def test_an_agent_that_does_not_run_is_away(tmp_path: Path) -> None:
+def test_a_stopped_agent_is_unreachable(tmp_path: Path) -> None:
     assert away(tmp_path / "s") == (
         f"this host's agent does not answer at {tmp_path}/s: No such file or directory; "
         "systemctl status virtcloud-agent"
@@ -54,7 +54,7 @@ def test_an_agent_that_hangs_is_unreachable_after_the_timeout(tmp_path: Path) ->
         enough.set()
 
 
-def test_an_answer_that_drips_does_not_stretch_the_time(tmp_path: Path) -> None:
+def test_a_slow_answer_does_not_extend_the_timeout(tmp_path: Path) -> None:
     enough = threading.Event()
 
     def drip(_: FakeRequest) -> Iterator[bytes]:
@@ -76,6 +76,6 @@ def test_an_answer_that_drips_does_not_stretch_the_time(tmp_path: Path) -> None:
         ([b"[1]\n"], "sent an invalid answer: [1]"),
     ],
 )
-def test_what_is_no_answer_is_as_no_answer(tmp_path: Path, answer: FakeAnswer, told: str) -> None:
+def test_an_invalid_answer_counts_as_none(tmp_path: Path, answer: FakeAnswer, told: str) -> None:
     with agent_socket(tmp_path / "s", lambda _: answer):
         assert told in away(tmp_path / "s")

@@ -52,20 +52,20 @@ def ask(url: str, pause: float = 60) -> str:
     return str(caught.value)
 
 
-def test_after_a_wait_it_is_not_asked_for_a_while(silent: socket.socket) -> None:
+def test_a_timeout_opens_the_circuit(silent: socket.socket) -> None:
     assert ask(address(silent)) == "it did not answer in time"
     assert re.fullmatch(r"it did not answer in time; next call in \d\d s", ask(address(silent)))
     assert calls(silent) == 1
 
 
-def test_it_is_asked_again_when_the_while_is_over(silent: socket.socket) -> None:
+def test_the_circuit_closes_after_the_pause(silent: socket.socket) -> None:
     ask(address(silent), pause=0.05)
     time.sleep(0.06)
     assert ask(address(silent)) == "it did not answer in time"
     assert calls(silent) == 2
 
 
-def test_the_calls_of_one_event_wait_once_together(silent: socket.socket) -> None:
+def test_calls_of_one_event_share_one_timeout(silent: socket.socket) -> None:
     sbf = HookSbfClient(SbfAddress(address(silent)), Deadline(ALLOWED), ALLOWED, 0.0)
     for _ in range(3):
         with pytest.raises(SbfUnreachable):
@@ -73,14 +73,14 @@ def test_the_calls_of_one_event_wait_once_together(silent: socket.socket) -> Non
     assert calls(silent) == 1
 
 
-def test_what_cost_nothing_stops_nothing() -> None:
+def test_a_refused_connection_keeps_the_circuit_closed() -> None:
     """An SBF that restarts refuses connections at once; the next job may find it running."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert [ask(url), ask(url)] == ["Connection refused", "Connection refused"]
 
 
-def test_an_answer_stops_nothing(sbf: ScriptedSbf) -> None:
+def test_an_answer_keeps_the_circuit_closed(sbf: ScriptedSbf) -> None:
     for _ in range(2):
         assert HookSbfClient(SbfAddress(sbf.url), Deadline(2.0), 2.0, 60).network("x").slug == "not-found"
 
@@ -91,6 +91,6 @@ def test_the_state_survives_a_restart_of_the_interpreter(monkeypatch: pytest.Mon
     assert sbf_client.seconds_until_retry() > 30
 
 
-def test_what_somebody_else_left_in_its_place_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_state_counts_as_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(sbf_client.BREAKER_VARIABLE, "soon")
     assert sbf_client.seconds_until_retry() == 0

@@ -11,7 +11,7 @@ from pbs_hooks.openpbs.install import BUNDLED_SOURCES
 from virtcloud.model.errors import BadInput
 
 
-def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
+def test_missing_settings_have_defaults(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(json.dumps({"sbf": "https://sbf.example/"}))
     found = read_server_settings(str(tmp_path / "c.json"))
     assert found.sbf == "https://sbf.example"
@@ -19,7 +19,7 @@ def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
     assert (found.token_file, found.longest_walltime) == ("/etc/virtcloud/pbs.token", 604800)
 
 
-def test_every_fault_is_named_with_what_was_expected() -> None:
+def test_every_fault_names_key_and_expectation() -> None:
     with pytest.raises(SettingsError) as caught:
         validate_settings({"sbf": "sbf.example", "timeout": 5, "colour": "red"}, SERVER_SETTINGS)
     known, address = ", ".join(SERVER_SETTINGS), "SBF's address: https://host, http://host:port or unix:///path"
@@ -30,14 +30,14 @@ def test_every_fault_is_named_with_what_was_expected() -> None:
     ]
 
 
-def test_every_fault_says_whose_settings_it_is_in() -> None:
+def test_every_fault_names_the_kind_of_settings() -> None:
     with pytest.raises(BadInput) as caught:
         BUNDLED_SOURCES.check("server", {"sbf": "sbf.example", "timeout": 5})
     assert [line.partition(": ")[0] for line in str(caught.value).splitlines()] == ["server", "server"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\xff"], ids=["empty", "a list", "cut off", "no text"])
-def test_what_is_no_json_object_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_json_object_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text, encoding="latin-1")
     with pytest.raises(SettingsError, match="the hook's settings: expected a"):
         read_settings(str(tmp_path / "c.json"), SERVER_SETTINGS)
@@ -56,6 +56,6 @@ def test_what_is_no_json_object_is_refused_with_its_file(tmp_path: Path, text: s
         ("retry_after", 0),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(key: str, value: object) -> None:
+def test_an_invalid_value_is_refused(key: str, value: object) -> None:
     with pytest.raises(SettingsError, match=f"the hook's setting {key}: expected"):
         validate_settings({"sbf": "http://sbf", key: value}, SERVER_SETTINGS)

@@ -72,14 +72,14 @@ def test_an_answer_is_read() -> None:
         assert sbf.asked == [("PUT /v1/clusters/k", {"spec": {}})]
 
 
-def test_a_problem_has_a_name_and_words_on_one_line() -> None:
+def test_a_problem_has_a_name_and_one_line() -> None:
     with scripted_sbf() as sbf:
         sbf.say("GET /x", problem(409, "name-taken", "it is\ntaken"))
         answer = call_sbf(SbfAddress(sbf.url), "GET", "/x")
         assert (answer.ok, answer.slug, answer.detail) == (False, "name-taken", "it is taken")
 
 
-def test_the_token_is_that_of_the_file(tmp_path: Path) -> None:
+def test_the_token_comes_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("vc_abc\n")
     with scripted_sbf() as sbf:
         call_sbf(SbfAddress(sbf.url, str(tmp_path / "token")), "GET", "/x")
@@ -92,22 +92,22 @@ def test_an_invalid_token_file_is_named_without_its_content(tmp_path: Path) -> N
     assert words == f"expected one token in {tmp_path}/token, got 2 words"
 
 
-def test_a_token_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
     assert refused("http://127.0.0.1:1", tmp_path / "no") == f"{tmp_path}/no: No such file or directory"
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert refused(f"http://127.0.0.1:{port}") == "Connection refused"
 
 
-def test_no_socket(tmp_path: Path) -> None:
+def test_a_missing_socket_is_reported(tmp_path: Path) -> None:
     assert refused(f"unix://{tmp_path}/no.sock") == "No such file or directory"
 
 
 @pytest.mark.parametrize("behave", [silent, dripping, dripping_body], ids=["silent", "dripping", "dripping_body"])
-def test_an_answer_that_does_not_end_in_time(behave: Callable[[socket.socket], None]) -> None:
+def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
     """A slow answer ends after five seconds with another error: a limit per step would wait for it."""
     with listener(behave) as port:
         words = refused(f"http://127.0.0.1:{port}")
@@ -115,13 +115,13 @@ def test_an_answer_that_does_not_end_in_time(behave: Callable[[socket.socket], N
 
 
 @pytest.mark.parametrize("behave", [silent, dripping], ids=["silent", "dripping"])
-def test_a_handshake_that_does_not_end_in_time(behave: Callable[[socket.socket], None]) -> None:
+def test_a_late_handshake_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
     with listener(behave) as port:
         words = refused(f"https://127.0.0.1:{port}")
     assert words  # a dripping one is no TLS, and found out at once
 
 
-def test_a_connection_that_is_not_taken_in_time() -> None:
+def test_an_unaccepted_connection_ends_at_the_deadline() -> None:
     with listener(backlog=0) as port:
         waiting = [socket.socket() for _ in range(4)]
         for one in waiting:
@@ -133,7 +133,7 @@ def test_a_connection_that_is_not_taken_in_time() -> None:
     assert words == "it did not answer in time"
 
 
-def test_a_name_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_name_server_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     numeric = socket.getaddrinfo
 
     def slow(*args: object, flags: int = 0, **more: object) -> object:
@@ -146,7 +146,7 @@ def test_a_name_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPa
     assert words == "it took too long"
 
 
-def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     words = refused("http://sbf.invalid:8080")
     assert words
 
@@ -175,12 +175,12 @@ def test_a_dead_address_leaves_time_for_the_next() -> None:
             one.close()
 
 
-def test_what_is_no_http_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_http_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with listener(lambda opened: opened.sendall(b"220 mail ready\r\n")) as port:
         assert refused(f"http://127.0.0.1:{port}") == "220 mail ready"
 
 
-def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_exchange, "MAX_ANSWER_BYTES", 1000)
 
     def long(opened: socket.socket) -> None:
@@ -190,13 +190,13 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         assert refused(f"http://127.0.0.1:{port}") == "an answer longer than 1000 bytes"
 
 
-def test_an_sbf_that_cannot_serve_is_away() -> None:
+def test_status_503_counts_as_unreachable() -> None:
     with scripted_sbf() as sbf:
         sbf.say("GET /v1/clusters", problem(503, "database-unavailable", "the database does not answer"))
         assert refused(sbf.url) == "the database does not answer"
 
 
-def test_a_child_that_is_left_behind_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     ssl.create_default_context()  # nothing of a handshake is open here
     with pytest.raises(Exception, match="it took too long"):
         http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))

@@ -32,7 +32,7 @@ def test_a_host_lacks_its_copy_until_the_transfer_is_done() -> None:
     assert hook_status.find_hosts_without_copy(TRACKING, "virtcloud_mom") == ["n2"]
 
 
-def test_a_server_that_sent_nothing_yet_waits_for_nobody() -> None:
+def test_an_empty_tracking_file_lists_no_host() -> None:
     assert hook_status.find_hosts_without_copy("\nrubbish\n", "virtcloud_mom") == []
 
 
@@ -41,7 +41,7 @@ def test_hosts_have_lower_case_names_up_to_the_dot() -> None:
     assert [element_of_host(one, names) for one in ("N1.example.org", "node7")] == ["n1", "brno-h1"]
 
 
-def test_each_host_says_what_is_wrong_with_it() -> None:
+def test_each_faulty_host_is_listed_with_its_fault() -> None:
     elements = [
         element("n1"),
         element("n3", seen=None),

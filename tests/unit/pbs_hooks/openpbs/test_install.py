@@ -103,7 +103,7 @@ def test_installing_again_changes_nothing(place: PbsInstallation) -> None:
 
 
 @pytest.mark.parametrize("step", range(23))
-def test_an_installation_that_was_killed_is_finished_by_the_next(place: PbsInstallation, step: int) -> None:
+def test_the_next_installation_completes_a_killed_one(place: PbsInstallation, step: int) -> None:
     server = FakePbsServer(dies_at=step)
     with pytest.raises(Refused, match="killed here"):
         do(server, changes(server, place))
@@ -122,14 +122,14 @@ def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
     ]
 
 
-def test_debugging_a_hook_is_the_administrators_business(place: PbsInstallation) -> None:
+def test_the_attribute_debug_is_left_unchanged(place: PbsInstallation) -> None:
     """``debug = true`` records input files for replay."""
     server = installed(place)
     server.hooks["virtcloud_mom"]["debug"] = "true"
     assert changes(server, place) == []
 
 
-def test_a_new_program_is_told_by_its_digest(place: PbsInstallation) -> None:
+def test_a_new_program_is_shown_by_its_digest(place: PbsInstallation) -> None:
     said = [one.description for one in changes(installed(place), place, program=STUB + "# newer\n")]
     assert [words.split(": program ")[0] for words in said] == ["hook virtcloud_server", "hook virtcloud_mom"]
     assert len(set(said[0].split(": program ")[1].split(" becomes "))) == 2
@@ -152,14 +152,14 @@ def test_unknown_settings_are_refused_by_name(place: PbsInstallation) -> None:
     assert server.changes == []
 
 
-def test_settings_on_the_server_that_are_no_json_are_refused(place: PbsInstallation) -> None:
+def test_invalid_settings_on_the_server_are_refused(place: PbsInstallation) -> None:
     server = installed(place)
     server.files["virtcloud_mom", SETTINGS_TYPE] = "{bad"
     with pytest.raises(BadInput, match="hook virtcloud_mom: expected its settings in JSON"):
         changes(server, place)
 
 
-def test_a_resource_of_another_type_is_refused_and_left_alone(place: PbsInstallation) -> None:
+def test_a_resource_of_another_type_is_left_unchanged(place: PbsInstallation) -> None:
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     with pytest.raises(Unsafe, match="resource vcluster: expected type=string, flag=m, got type=long, flag=hn, which"):
         changes(server, place)
@@ -175,7 +175,7 @@ def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) ->
     assert server.changes == []
 
 
-def test_a_program_that_the_servers_python_cannot_read_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_does_not_compile_is_refused(tmp_path: Path) -> None:
     server, place = FakePbsServer(), with_python(tmp_path, f'exec {sys.executable} "$@"')
     with pytest.raises(BadInput, match=r"hook virtcloud_server: expected a program that Python 3.* reads, got: Syntax"):
         changes(server, place, program="if (\n")
@@ -188,7 +188,7 @@ def test_a_server_with_an_old_python_is_refused(tmp_path: Path) -> None:
         changes(FakePbsServer(), with_python(tmp_path, "echo 2.7"))
 
 
-def test_removal_takes_our_hooks_before_the_resources(place: PbsInstallation) -> None:
+def test_hooks_are_removed_before_resources(place: PbsInstallation) -> None:
     server = installed(place)
     server.resources["other"] = "type=long,flag=h"
     assert install.apply_removal(server, install.plan_removal(server, list, force=False)) == []
@@ -225,13 +225,13 @@ def test_a_resource_of_finished_jobs_is_kept_and_reported(place: PbsInstallation
     assert list(server.resources) == ["vcluster"]
 
 
-def test_another_resource_of_our_name_is_not_removed(place: PbsInstallation) -> None:
+def test_a_foreign_resource_is_not_removed(place: PbsInstallation) -> None:
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     assert install.plan_removal(server, list, force=False) == []
 
 
 @pytest.mark.parametrize(("script", "jobs"), [("echo 12.s; echo 14.s", ["12.s", "14.s"]), ("true", [])])
-def test_jobs_with_a_cluster_are_those_that_qselect_names(place: PbsInstallation, script: str, jobs: list[str]) -> None:
+def test_jobs_with_a_cluster_are_listed_by_qselect(place: PbsInstallation, script: str, jobs: list[str]) -> None:
     assert list_jobs_with_cluster(with_script(place, "qselect", script)) == jobs
 
 
@@ -241,13 +241,13 @@ def test_a_failed_list_of_jobs_stops_the_removal(place: PbsInstallation, script:
         list_jobs_with_cluster(with_script(place, "qselect", script))
 
 
-def test_a_machine_without_pbs_conf_is_told_so(place: PbsInstallation) -> None:
+def test_a_missing_pbs_conf_is_reported(place: PbsInstallation) -> None:
     said = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
     with pytest.raises(NotFound, match=r"expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is"):
         qmgr.Qmgr(with_script(place, "qmgr", said)).run_line("list hook")
 
 
-def test_what_we_import_is_what_is_exported(place: PbsInstallation) -> None:
+def test_an_imported_program_is_exported_unchanged(place: PbsInstallation) -> None:
     first, _, rest = installed(place).files["virtcloud_server", PROGRAM_TYPE].partition("\n")
     assert first == "# Written by 'virtcloud pbs install'; changes are lost. Bundle 5a02c9030790."
     assert rest == STUB

@@ -66,13 +66,13 @@ def test_other_jobs_pass_before_anything_is_loaded(tmp_path: Path, agent: FakeAg
 
 
 @pytest.mark.parametrize("head", [True, False])
-def test_begin_tells_the_agent_and_does_not_wait(tmp_path: Path, agent: FakeAgent, head: bool) -> None:
+def test_begin_announces_the_attempt_without_waiting(tmp_path: Path, agent: FakeAgent, head: bool) -> None:
     agent.say("waiting", "host n2 at brno has not confirmed")
     assert hook("execjob_begin", tmp_path, job=job(tmp_path, head=head)).accepted
     assert agent.asked() == [{"do": "up", **KEY, "head": head}]
 
 
-def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:
+def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
     outcome = hook("execjob_begin", tmp_path)
     assert not outcome.accepted
     words = "vcluster: host n1: this host's agent does not answer at "
@@ -82,7 +82,7 @@ def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:
     assert (outcome.delete, outcome.rerun, "Hold_Types" in outcome.changed) == (False, False, False)
 
 
-def test_begin_takes_back_what_the_agent_refused(tmp_path: Path, agent: FakeAgent) -> None:
+def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> None:
     """A host that rejects gets neither abort nor end."""
     agent.refuses["up"] = "gone"
     outcome = hook("execjob_begin", tmp_path)
@@ -90,7 +90,7 @@ def test_begin_takes_back_what_the_agent_refused(tmp_path: Path, agent: FakeAgen
     assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
 
 
-def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -> None:
+def test_the_first_host_reports_a_rejecting_sister(tmp_path: Path) -> None:
     """Variables of a sister may be lost, so the first host reports the reason in its abort."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
@@ -130,7 +130,7 @@ def later(seconds: float, *, do: object) -> threading.Timer:
     return timer
 
 
-def test_the_barrier_says_what_is_missing_whenever_that_changes(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_prologue_logs_changes_of_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
     agent.in_turn = [
         ("waiting", ["host n2 at brno has not confirmed", "guest g2 does not answer at 10.0.0.3"]),
         ("waiting", ["guest g2 does not answer at 10.0.0.3"]),
@@ -145,7 +145,7 @@ def test_the_barrier_says_what_is_missing_whenever_that_changes(tmp_path: Path, 
     ]
 
 
-def test_patience_ends_with_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
+def test_a_timeout_reports_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 1})
     words = "vcluster: the network is not up after 1 s: guest g2 does not answer at 10.0.0.3" + AGAIN
@@ -156,7 +156,7 @@ def test_patience_ends_with_what_is_missing(tmp_path: Path, agent: FakeAgent) ->
 
 
 @pytest.mark.parametrize("state", ["failed", "ended"])
-def test_a_network_that_cannot_be_made_sends_the_job_back(tmp_path: Path, agent: FakeAgent, state: str) -> None:
+def test_a_failed_network_requeues_the_job(tmp_path: Path, agent: FakeAgent, state: str) -> None:
     agent.say(state, reason="switch sw3 said no, twice")
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.message == "vcluster: the network could not be set up: switch sw3 said no, twice" + AGAIN
@@ -164,7 +164,7 @@ def test_a_network_that_cannot_be_made_sends_the_job_back(tmp_path: Path, agent:
     assert not outcome.delete
 
 
-def test_a_deleted_job_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_prologue_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
     """PBS forgets a deletion during the prologue unless the prologue requests it again."""
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     deletion = later(0.5, do=lambda: hook("execjob_preterm", tmp_path))
@@ -174,7 +174,7 @@ def test_a_deleted_job_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
     assert reason(outcome) is None
 
 
-def test_the_agent_may_be_started_anew_while_the_barrier_waits(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_agent_may_restart_during_the_prologue(tmp_path: Path, agent: FakeAgent) -> None:
     away_at_first(agent)
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
@@ -187,7 +187,7 @@ def test_a_run_unknown_to_the_agent_is_requeued(tmp_path: Path, agent: FakeAgent
     assert (outcome.accepted, outcome.message) == (False, "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN)
 
 
-def test_the_alarm_still_says_why(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_alarm_reports_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     outcome = hook("execjob_prologue", tmp_path, alarm=2.0)
     words = "vcluster: the hook's alarm expired while the network was set up: guest g2 does not answer at 10.0.0.3"
@@ -195,21 +195,19 @@ def test_the_alarm_still_says_why(tmp_path: Path, agent: FakeAgent) -> None:
     assert len(agent.asked("remove")) == 1
 
 
-def test_launch_gives_the_script_its_facts(tmp_path: Path, agent: FakeAgent) -> None:
+def test_launch_sets_the_scripts_environment(tmp_path: Path, agent: FakeAgent) -> None:
     env = {"PATH": "/bin", "VCLUSTER_LAST": "2 vcluster: of before", "VCLUSTER_TOLD": "2"}
     outcome = hook("execjob_launch", tmp_path, env=env)
     assert outcome.accepted
     assert outcome.env == {"PATH": "/bin", **FACTS}
 
 
-def test_launch_waits_for_an_sbf_that_starts_anew(tmp_path: Path, agent: FakeAgent) -> None:
+def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> None:
     agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
     assert hook("execjob_launch", tmp_path).accepted
 
 
-def test_launch_refuses_when_the_network_stays_lost(
-    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``rerun()``: a plain rejection would delete the job."""
     monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 1.0"))
     agent.say("waiting", "host n2 at brno has not confirmed")
@@ -218,7 +216,7 @@ def test_launch_refuses_when_the_network_stays_lost(
     assert (outcome.accepted, outcome.rerun, outcome.message) == (False, True, f"vcluster: {words}{AGAIN}")
 
 
-def test_launch_deletes_a_job_that_its_owner_deleted_meanwhile(tmp_path: Path, agent: FakeAgent) -> None:
+def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
     """The deletion came after the prologue; a rerun would ignore it."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
@@ -226,17 +224,17 @@ def test_launch_deletes_a_job_that_its_owner_deleted_meanwhile(tmp_path: Path, a
     assert outcome.message == "vcluster: the job was deleted"
 
 
-def test_what_a_script_launches_itself_is_not_refused(tmp_path: Path, agent: FakeAgent) -> None:
+def test_processes_of_a_running_script_are_not_rejected(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "host n2 at brno has not confirmed")
     assert hook("execjob_launch", tmp_path, job=job(tmp_path, substate=42)).accepted
 
 
-def test_launch_on_a_sister_asks_nobody(tmp_path: Path, agent: FakeAgent) -> None:
+def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> None:
     assert hook("execjob_launch", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
 
 
-def test_preterm_cancels_where_the_script_runs(tmp_path: Path, agent: FakeAgent) -> None:
+def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
     """On other hosts PBS runs it at every end."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
@@ -245,17 +243,17 @@ def test_preterm_cancels_where_the_script_runs(tmp_path: Path, agent: FakeAgent)
 
 
 @pytest.mark.parametrize(("kind", "wait"), [("execjob_abort", 0.0), ("execjob_end", 30)])
-def test_a_run_that_is_over_is_removed(tmp_path: Path, agent: FakeAgent, kind: str, wait: float) -> None:
+def test_the_end_removes_the_attempt(tmp_path: Path, agent: FakeAgent, kind: str, wait: float) -> None:
     assert hook(kind, tmp_path).accepted
     assert agent.asked() == [{"do": "remove", **KEY, "wait": wait}]
 
 
-def test_an_end_waits_as_long_as_it_is_set(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_end_waits_as_long_as_configured(tmp_path: Path, agent: FakeAgent) -> None:
     assert hook("execjob_end", tmp_path, {"socket": str(tmp_path / "agent.sock"), "removal": 2}).accepted
     assert agent.asked() == [{"do": "remove", **KEY, "wait": 2}]
 
 
-def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
+def test_an_incomplete_removal_is_logged(tmp_path: Path, agent: FakeAgent) -> None:
     agent.gone = False
     outcome = hook("execjob_end", tmp_path)
     assert outcome.accepted
@@ -263,7 +261,7 @@ def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
 
 
 @pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
-def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) -> None:
+def test_an_end_without_an_agent_passes(tmp_path: Path, kind: str) -> None:
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
     words = "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
@@ -276,7 +274,7 @@ def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> N
         assert len(silent.asked) == 1
 
 
-def test_a_deletion_waits_for_an_agent_that_starts_again(tmp_path: Path, agent: FakeAgent) -> None:
+def test_a_deletion_waits_for_a_restarting_agent(tmp_path: Path, agent: FakeAgent) -> None:
     away_at_first(agent)
     outcome = hook("execjob_preterm", tmp_path)
     assert (outcome.accepted, said(outcome)) == (True, [])
@@ -289,24 +287,24 @@ def test_a_late_end_of_a_former_run_changes_nothing(tmp_path: Path, agent: FakeA
     assert hook(kind, tmp_path).accepted
 
 
-def test_the_agent_hears_which_jobs_the_host_has(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_periodic_event_reports_running_jobs(tmp_path: Path, agent: FakeAgent) -> None:
     jobs = (job(tmp_path), HookJob("13.pbssrv", {"run_version": 1}))
     assert hook("exechost_periodic", tmp_path, job_list=jobs).accepted
     assert agent.asked() == [{"do": "running", "clusters": [["12.pbssrv", 3]]}]
 
 
-def test_the_server_may_run_the_hook_by_itself(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_server_may_run_the_mom_hook(tmp_path: Path, agent: FakeAgent) -> None:
     """OpenPBS 23.06 runs a hook with ``exechost_periodic`` in the server as well."""
     assert hook("periodic", tmp_path).accepted
     assert agent.asked() == []
 
 
-def test_the_agent_hears_that_the_host_begins(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_startup_event_reports_no_jobs(tmp_path: Path, agent: FakeAgent) -> None:
     assert hook("exechost_startup", tmp_path).accepted
     assert agent.asked() == [{"do": "running", "clusters": []}]
 
 
-def test_a_surprise_holds_the_job_and_leaves_a_traceback(tmp_path: Path, agent: FakeAgent) -> None:
+def test_an_unexpected_error_holds_the_job_and_logs_it(tmp_path: Path, agent: FakeAgent) -> None:
     agent.facts = None  # type: ignore[assignment]
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.changed["Hold_Types"]) == (False, True, "s")
@@ -317,7 +315,7 @@ def test_a_surprise_holds_the_job_and_leaves_a_traceback(tmp_path: Path, agent: 
     assert any("Traceback" in text for _, text in outcome.log)
 
 
-def test_wrong_settings_keep_jobs_from_starting_and_are_named(tmp_path: Path) -> None:
+def test_invalid_settings_stop_starts_and_are_named(tmp_path: Path) -> None:
     outcome = hook("execjob_begin", tmp_path, {"sokcet": "/x", "patience": 900})
     assert outcome.message == "vcluster: the hook's settings are invalid on this host" + AGAIN
     assert next(text for _, text in outcome.log).splitlines() == [
@@ -326,5 +324,5 @@ def test_wrong_settings_keep_jobs_from_starting_and_are_named(tmp_path: Path) ->
     ]
 
 
-def test_wrong_settings_do_not_keep_jobs_from_ending(tmp_path: Path) -> None:
+def test_invalid_settings_do_not_stop_ends(tmp_path: Path) -> None:
     assert hook("execjob_end", tmp_path, {"sokcet": "/x"}).accepted

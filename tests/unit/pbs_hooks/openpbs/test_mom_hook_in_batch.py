@@ -68,7 +68,7 @@ def finished(status: JobStatus) -> bool:
     return status.state is BatchJobState.FINISHED
 
 
-def test_a_job_runs_with_its_facts_and_leaves_nothing(site: Site) -> None:
+def test_a_job_gets_its_environment_and_leaves_nothing(site: Site) -> None:
     job = site.batch.submit(WANTED)
     assert site.until(job, finished).exit_status == 0
     assert "VCLUSTER_GUESTS=g1 g2" in site.batch.output(job).stdout
@@ -102,7 +102,7 @@ def test_a_job_whose_network_fails_runs_again_with_another_attempt(site: Site) -
         assert agent.asked("remove")[0]["attempt"] == 1, name
 
 
-def test_a_host_without_an_agent_sends_the_job_back(site: Site) -> None:
+def test_a_host_without_an_agent_requeues_the_job(site: Site) -> None:
     site.agents["n2"].refuses["up"] = "forbidden"
     job = site.batch.submit(WANTED)
     site.until(job, lambda one: one.run_version == 2)
@@ -112,7 +112,7 @@ def test_a_host_without_an_agent_sends_the_job_back(site: Site) -> None:
     assert ("n1", "execjob_prologue") not in site.events()
 
 
-def test_forced_deletion_while_it_waits_starts_no_script(site: Site) -> None:
+def test_a_forced_deletion_during_the_prologue_starts_no_script(site: Site) -> None:
     site.agents["n1"].say("waiting", "host n2 at brno has not confirmed")
     job = site.batch.submit(WANTED)
     site.until(job, lambda _: bool(site.agents["n1"].asked("state")))

@@ -16,7 +16,7 @@ def install(folder: Path) -> Path:
     return folder
 
 
-def test_pbs_conf_says_where_it_is(tmp_path: Path) -> None:
+def test_pbs_conf_names_the_installation(tmp_path: Path) -> None:
     programs, conf = install(tmp_path / "pbs"), tmp_path / "pbs.conf"
     conf.write_text(f"# ours\nPBS_EXEC={programs}\nPBS_HOME=/srv/pbs\n")
     assert qmgr.find_installation({"PBS_CONF_FILE": str(conf), "PATH": ""}) == qmgr.PbsInstallation(
@@ -24,13 +24,13 @@ def test_pbs_conf_says_where_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+def test_the_environment_overrides_pbs_conf(tmp_path: Path) -> None:
     one, other, conf = install(tmp_path / "one"), install(tmp_path / "other"), tmp_path / "pbs.conf"
     conf.write_text(f"PBS_EXEC={one}\n")
     assert qmgr.find_installation({"PBS_CONF_FILE": str(conf), "PBS_EXEC": str(other), "PATH": ""}).exec == other
 
 
-def test_a_machine_without_it_is_told_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_installation_names_the_searched_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(qmgr, "DEFAULT_EXEC", str(tmp_path / "none"))
     with pytest.raises(
         NotFound, match=r"qmgr: expected OpenPBS's command in .*/none/bin or on PATH, got none; run this on"

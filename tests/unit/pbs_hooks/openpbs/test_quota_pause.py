@@ -67,7 +67,7 @@ def test_a_too_long_job_does_not_block_a_shorter_one(sbf: ScriptedSbf) -> None:
     assert start(sbf, 2) == []
 
 
-def test_when_a_cluster_has_ended_it_is_asked_again(sbf: ScriptedSbf) -> None:
+def test_the_end_of_a_cluster_clears_the_pause(sbf: ScriptedSbf) -> None:
     sbf.say("PUT /v1/clusters/1.srv", FULL, MADE)
     assert start(sbf, 1) != []
     jobobit(event(sbf, 9, run_version=1)[0])

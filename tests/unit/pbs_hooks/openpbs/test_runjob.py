@@ -53,14 +53,14 @@ def test_the_first_run_is_number_one(server_hook: ServerHook, sbf: ScriptedSbf) 
     assert [document["attempt"] for _, document in sbf.asked] == [1]
 
 
-def test_hosts_have_the_names_that_the_settings_say(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_settings_map_names_of_hosts(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, MADE)
     server_hook.settings["hosts"] = {"n1": "brno-h1"}
     assert server_hook.start("image=debian12").accepted
     assert sbf.asked[0][1]["spec"]["hosts"] == ["brno-h1", "n2"]
 
 
-def test_a_file_is_that_of_the_submission(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_file_of_the_submission_is_used(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, MADE)
     kept = json.dumps({"hosts": [{"guests": [{"image": "a", "name": "head"}]}, {"guests": []}]})
     assert server_hook.start("spec=/gone.yaml", vcluster_spec=kept).accepted
@@ -179,14 +179,14 @@ def waited(moment: str | None) -> int | None:
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
 
 
-def test_a_name_that_another_job_has_by_now(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_name_taken_meanwhile_requeues_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, problem(409, "name-taken", "the name mine is taken by cluster 11.pbssrv"))
     sbf.say(NETWORK, (200, [{"key": "11.pbssrv"}]))
     found = server_hook.start("image=debian12:name=mine")
     assert found.message == "vcluster: 'mine' is already running as job 11.pbssrv" + AGAIN
 
 
-def test_a_job_joins_a_network_with_addresses_that_are_free(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_joining_job_gets_free_addresses(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [member("11.pbssrv", "10.0.0.1/24", "10.0.0.2/24"), member("10.pbssrv", "10.0.0.3/24")]))
     sbf.say(PUT, MADE)
     assert server_hook.start("image=debian12:net=mine").accepted
@@ -203,7 +203,7 @@ def test_jobs_that_join_at_once_get_different_addresses(server_hook: ServerHook,
     assert [guest["addresses"] for guest in sbf.asked[3][1]["spec"]["guests"]] == [["10.0.0.4/24"], ["10.0.0.5/24"]]
 
 
-def test_a_network_that_has_ended_meanwhile(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_network_that_ended_requeues_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, []))
     found = server_hook.start("image=debian12:net=mine")
     assert found.message == "vcluster: network 'mine' is not running" + AGAIN
@@ -238,7 +238,7 @@ def test_a_used_run_number_lets_the_job_start_and_fail(
     assert "attempt 1 is over" in logged(found)
 
 
-def test_what_was_made_with_such_a_number_is_ended(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_cluster_of_a_used_number_is_ended(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"))
     server_hook.start("image=debian12")
     assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
@@ -272,7 +272,7 @@ def test_one_of_an_array_is_left_to_its_host(server_hook: ServerHook, sbf: Scrip
     assert (found.accepted, found.log, sbf.asked) == (True, (), [])
 
 
-def test_a_surprise_keeps_the_job_held(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_an_unexpected_error_holds_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [{"no": "key"}]))
     found = server_hook.start("image=debian12:net=mine")
     assert found.message == "vcluster: internal error of the hook; inform the administrators of the batch system"
@@ -280,7 +280,7 @@ def test_a_surprise_keeps_the_job_held(server_hook: ServerHook, sbf: ScriptedSbf
     assert "KeyError" in logged(found)
 
 
-def test_settings_that_are_wrong_hold_no_job(server_hook: ServerHook) -> None:
+def test_invalid_settings_hold_no_job(server_hook: ServerHook) -> None:
     server_hook.settings["colour"] = "red"
     assert list(server_hook.start("image=debian12").changed) == ["Execution_Time"]
 
@@ -300,7 +300,7 @@ def test_the_end_of_a_run_without_cluster_is_silent(
     assert (found.accepted, found.log) == (True, ())
 
 
-def test_with_sbf_away_the_end_is_left_to_the_reconciliation(server_hook: ServerHook) -> None:
+def test_without_sbf_reconciliation_ends_the_cluster(server_hook: ServerHook) -> None:
     server_hook.sbf = "http://127.0.0.1:1"
     found = server_hook.end()
     assert found.accepted

@@ -53,7 +53,7 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
         ),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(
+def test_an_invalid_request_is_rejected(
     server_hook: ServerHook, line: str, shape: dict[str, str], message: str
 ) -> None:
     found = server_hook.submit(line, **shape)
@@ -74,7 +74,7 @@ def test_a_job_array_is_refused(server_hook: ServerHook) -> None:
     assert found.message == "vcluster: job arrays are not supported"
 
 
-def test_a_user_whose_name_sbf_cannot_keep_is_refused(server_hook: ServerHook) -> None:
+def test_an_invalid_user_name_is_rejected(server_hook: ServerHook) -> None:
     found = server_hook.submit("image=a", user="CAMPUS\\alice")
     assert found.message == r"vcluster: expected a user name that SBF accepts, got 'CAMPUS\\alice'"
 
@@ -85,12 +85,12 @@ def test_a_name_in_use_is_rejected_with_its_job(server_hook: ServerHook, sbf: Sc
     assert found.message == "vcluster: 'x' is already running as job 12.server"
 
 
-def test_a_name_that_nobody_has_is_taken(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_free_name_is_accepted(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, []))
     assert server_hook.submit("image=a:name=mine").accepted
 
 
-def test_a_network_that_does_not_run_cannot_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_missing_network_cannot_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, []))
     found = server_hook.submit("image=a:net=mine")
     assert found.message == "vcluster: network 'mine' is not running; start it first, or leave net out"
@@ -112,14 +112,14 @@ def test_without_sbf_a_job_is_accepted_on_its_syntax(server_hook: ServerHook) ->
     )
 
 
-def test_settings_that_are_wrong_are_told_to_the_administrators(server_hook: ServerHook) -> None:
+def test_invalid_settings_are_logged_for_administrators(server_hook: ServerHook) -> None:
     server_hook.settings["colour"] = "red"
     found = server_hook.submit("image=a")
     assert found.message == "vcluster: the hook's settings are invalid; inform the administrators of the batch system"
     assert "got 'colour'" in logged(found)
 
 
-def test_a_surprise_is_told_to_the_administrators_with_a_traceback(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_an_unexpected_error_is_logged_with_its_traceback(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [{"no": "key"}]))
     found = server_hook.submit("image=a:name=mine")
     assert found.message == "vcluster: internal error of the hook; inform the administrators of the batch system"
@@ -195,7 +195,7 @@ def test_a_file_of_another_user_is_not_read(server_hook: ServerHook, home: Path)
     ],
     ids=["device", "pipe", "long", "bytes", "cut off", "circle", "deep", "bomb", "nothing"],
 )
-def test_what_is_no_file_of_a_request_is_refused(server_hook: ServerHook, home: Path, make: object, why: str) -> None:
+def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path, make: object, why: str) -> None:
     make(home / "c.yaml")  # type: ignore[operator]
     found = server_hook.submit(f"spec={home}/c.yaml", user=NOBODY)
     assert str(found.message).startswith(f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: {why}")
@@ -274,7 +274,7 @@ def test_a_changed_request_is_checked_as_at_submission(server_hook: ServerHook) 
     assert found.message == "vcluster: guest wants 16gb, its chunk has 8gb"
 
 
-def test_a_changed_shape_of_a_queued_job_is_checked_too(server_hook: ServerHook) -> None:
+def test_a_changed_shape_is_checked(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", place="pack")
     assert found.message == "vcluster: needs one exclusive host per chunk (place=scatter:excl)"
     assert server_hook.alter("image=a", walltime="0:30:00").accepted
@@ -297,7 +297,7 @@ def test_a_queued_job_keeps_its_own_name(server_hook: ServerHook, sbf: ScriptedS
     assert server_hook.alter("image=a:name=mine", walltime="0:30:00").accepted
 
 
-def test_nobody_sets_what_the_server_keeps(server_hook: ServerHook) -> None:
+def test_users_cannot_set_vcluster_spec(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", vcluster_spec="{}")
     assert found.message == "vcluster: the resource vcluster_spec is the server's own; name the file with spec="
 

@@ -14,26 +14,26 @@ NOT_THERE = "/nonexistent/agent.sock"
 
 
 @pytest.mark.parametrize("script", ENDING)
-def test_a_job_without_a_request_asks_nobody(bench: TorqueHost, script: str) -> None:
+def test_a_job_without_a_request_causes_no_calls(bench: TorqueHost, script: str) -> None:
     assert bench.run(script, "nodes=2,walltime=01:00:00") == ScriptResult(0, "")
     assert (bench.asked, bench.heard) == ([], [])
 
 
 @pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
-def test_the_agent_lets_the_cluster_go_and_is_waited_for(bench: TorqueHost, script: str) -> None:
+def test_the_epilogue_waits_for_the_removal(bench: TorqueHost, script: str) -> None:
     gone = [False, True]
     bench.agent_says = lambda _: {"ok": True, "gone": gone.pop(0), "missing": []}
     assert bench.run(script) == ScriptResult(0, "")
     assert bench.asked == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 30.0}] * 2
 
 
-def test_the_epilogue_does_not_wait_for_ever(bench: TorqueHost) -> None:
+def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
     bench.settings(patience=1)
     bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
     assert bench.run("epilogue") == ScriptResult(0, "")
 
 
-def test_a_sister_does_not_hold_up_its_mom_for_long(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sister's MoM runs its scripts in its only process."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
@@ -42,13 +42,13 @@ def test_a_sister_does_not_hold_up_its_mom_for_long(bench: TorqueHost, monkeypat
     assert bench.asked[0]["wait"] <= 1
 
 
-def test_the_file_of_facts_goes(bench: TorqueHost) -> None:
+def test_the_environment_file_is_deleted(bench: TorqueHost) -> None:
     bench.run("prologue")
     bench.run("epilogue")
     assert list((bench.folder / "environments").iterdir()) == []
 
 
-def test_where_the_agent_is_away_sbf_is_told_itself(bench: TorqueHost) -> None:
+def test_without_an_agent_sbf_is_called(bench: TorqueHost) -> None:
     bench.settings(socket=NOT_THERE)
     assert bench.run("epilogue") == ScriptResult(0, "")
     assert bench.heard == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
@@ -61,14 +61,14 @@ def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None
     assert ran.stderr.endswith("its cluster will end with its lease\n")
 
 
-def test_a_sister_whose_agent_is_away_says_so(bench: TorqueHost) -> None:
+def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
     bench.settings(socket=NOT_THERE)
     ran = bench.run("epilogue.parallel")
     assert (ran.code, bench.heard) == (2, [])
     assert "this host's agent does not answer" in ran.stderr
 
 
-def test_qdel_tells_the_barrier(bench: TorqueHost) -> None:
+def test_qdel_cancels_the_attempt(bench: TorqueHost) -> None:
     assert bench.run("epilogue.precancel") == ScriptResult(0, "")
     assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "user": USER, "reason": "qdel"}]
 
@@ -83,7 +83,7 @@ def test_every_script_may_be_repeated(bench: TorqueHost) -> None:
         assert bench.run(script) == bench.run(script) == ScriptResult(0, "")
 
 
-def test_where_sbf_refuses_to_end_it_that_is_said(bench: TorqueHost) -> None:
+def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
     bench.settings(socket=NOT_THERE)
     bench.sbf_says = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
     ran = bench.run("epilogue")
@@ -91,7 +91,7 @@ def test_where_sbf_refuses_to_end_it_that_is_said(bench: TorqueHost) -> None:
     assert "job-starter@n9 has no part in cluster 7.torque; its cluster will end with its lease\n" in ran.stderr
 
 
-def test_where_sbf_never_heard_of_it_all_is_well(bench: TorqueHost) -> None:
+def test_a_cluster_unknown_to_sbf_is_no_error(bench: TorqueHost) -> None:
     bench.settings(socket=NOT_THERE)
     bench.sbf_says = lambda _: UNKNOWN
     assert bench.run("epilogue") == ScriptResult(0, "")
@@ -142,6 +142,6 @@ def test_leftovers_of_a_former_run_delete_no_job(bench: TorqueHost) -> None:
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
-def test_an_epilogue_that_came_first_ends_the_wait(bench: TorqueHost) -> None:
+def test_an_earlier_epilogue_ends_the_wait(bench: TorqueHost) -> None:
     waits_with(bench, {"ok": False, "error": "not-found", "detail": "was never announced"})
     assert bench.run("prologue") == DELETED

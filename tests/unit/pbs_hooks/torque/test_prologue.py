@@ -29,7 +29,7 @@ SPEC = {
 }
 
 
-def test_a_job_without_a_request_runs_and_nobody_is_asked(bench: TorqueHost) -> None:
+def test_a_job_without_a_request_runs_without_calls(bench: TorqueHost) -> None:
     assert bench.run("prologue", "nodes=2,walltime=01:00:00") == ScriptResult(0, "")
     assert bench.run("prologue.parallel", "nodes=2") == ScriptResult(0, "")
     assert (bench.asked, bench.heard) == ([], [])
@@ -77,7 +77,7 @@ def test_the_first_host_requests_the_cluster_and_waits(bench: TorqueHost) -> Non
     assert bench.asked[0]["head"] is True
 
 
-def test_a_job_that_runs_again_is_a_later_attempt(bench: TorqueHost) -> None:
+def test_a_rerun_is_a_later_attempt(bench: TorqueHost) -> None:
     bench.sbf_says = lambda heard: (200, {"attempt": 3, "state": "released"}) if heard.method == "GET" else (201, {})
     bench.run("prologue")
     assert bench.heard[-1].document["attempt"] == 4
@@ -102,7 +102,7 @@ def test_only_the_user_can_read_the_environment_file(bench: TorqueHost) -> None:
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o400, 0o711)
 
 
-def test_a_folder_that_is_there_keeps_its_mode(bench: TorqueHost) -> None:
+def test_an_existing_folder_keeps_its_mode(bench: TorqueHost) -> None:
     folder = bench.folder / "environments"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -125,7 +125,7 @@ def test_a_folder_that_is_there_keeps_its_mode(bench: TorqueHost) -> None:
         ("nodes=2,net=private", "vcluster: a walltime is required, at most 168:00:00"),
     ],
 )
-def test_a_faulty_request_aborts_the_job_and_nobody_is_asked(bench: TorqueHost, resources: str, told: str) -> None:
+def test_an_invalid_request_aborts_the_job(bench: TorqueHost, resources: str, told: str) -> None:
     assert bench.run("prologue", resources) == ScriptResult(1, told + "\n")
     assert (bench.asked, bench.heard) == ([], [])
 
@@ -161,7 +161,7 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
         ),
     ],
 )
-def test_what_sbf_refuses_is_told_and_undone(bench: TorqueHost, slug: str, detail: str, code: int, told: str) -> None:
+def test_a_refusal_is_reported_and_withdrawn(bench: TorqueHost, slug: str, detail: str, code: int, told: str) -> None:
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else problem(409, slug, detail)
     assert bench.run("prologue") == ScriptResult(code, f"vcluster: {told}\n")
     assert [one["do"] for one in bench.asked if one["do"] != "list"] == ["up", "remove"]
@@ -180,7 +180,7 @@ def test_a_short_outage_fails_no_job(bench: TorqueHost) -> None:
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
-def test_the_barrier_waits_as_long_as_something_is_missing(bench: TorqueHost) -> None:
+def test_the_prologue_waits_while_something_is_missing(bench: TorqueHost) -> None:
     waits_with(bench, {"state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}, UP)
     assert bench.run("prologue") == ScriptResult(0, "")
 
@@ -209,9 +209,7 @@ def test_a_timeout_names_what_is_missing_and_withdraws(bench: TorqueHost) -> Non
         ("ended", None, 1, "the job was deleted while its cluster was being set up"),
     ],
 )
-def test_a_cluster_that_will_not_be_ends_the_wait(
-    bench: TorqueHost, state: str, reason: str, code: int, told: str
-) -> None:
+def test_a_failed_cluster_ends_the_wait(bench: TorqueHost, state: str, reason: str, code: int, told: str) -> None:
     waits_with(bench, {"state": state, "missing": [], "reason": reason})
     ran = bench.run("prologue")
     assert (ran.code, told in ran.stderr) == (code, True)
@@ -223,7 +221,7 @@ def test_the_old_resource_connects_hosts_without_guests(bench: TorqueHost) -> No
     assert bench.heard[-1].document["spec"] == {**SPEC, "guests": []}
 
 
-def test_a_network_is_joined_by_the_old_word(bench: TorqueHost) -> None:
+def test_the_old_resource_joins_a_network(bench: TorqueHost) -> None:
     root = {"key": "3.torque", "spec": {"guests": []}}
     answers = {"/v1/clusters?network=lab": (200, [root]), "/v1/clusters/7.torque": UNKNOWN}
     bench.sbf_says = lambda heard: answers[heard.path] if heard.method == "GET" else (201, {})
@@ -231,7 +229,7 @@ def test_a_network_is_joined_by_the_old_word(bench: TorqueHost) -> None:
     assert bench.heard[-1].document["spec"] == {**SPEC, "guests": [], "joins": "3.torque"}
 
 
-def test_a_network_that_does_not_run_cannot_be_joined(bench: TorqueHost) -> None:
+def test_a_missing_network_cannot_be_joined(bench: TorqueHost) -> None:
     bench.sbf_says = lambda heard: (200, []) if "network=" in heard.path else UNKNOWN
     ran = bench.run("prologue", "nodes=2,walltime=1:0:0,other=vcluster=image=a:net=lab")
     assert ran == ScriptResult(1, "vcluster: net: expected the name of a running network, got 'lab'\n")
@@ -243,7 +241,7 @@ def test_settings_map_host_names(bench: TorqueHost) -> None:
     assert bench.heard[-1].document["spec"]["hosts"] == ["b2", "brno-h1"]
 
 
-def test_a_job_on_one_host_needs_no_node_file(bench: TorqueHost) -> None:
+def test_a_job_on_one_host_needs_no_nodefile(bench: TorqueHost) -> None:
     bench.run("prologue", PBS_NODEFILE="")
     assert bench.heard[-1].document["spec"]["hosts"] == ["brno-h1"]
 
@@ -257,7 +255,7 @@ def test_a_job_on_one_host_needs_no_node_file(bench: TorqueHost) -> None:
         ("sfb", "http://sbf", "settings: expected one of sbf, token_file"),
     ],
 )
-def test_a_wrong_setting_sends_the_job_back_and_is_named(bench: TorqueHost, key: str, value: object, told: str) -> None:
+def test_an_invalid_setting_requeues_the_job(bench: TorqueHost, key: str, value: object, told: str) -> None:
     bench.settings(**{key: value})
     ran = bench.run("prologue")
     assert ran.code == 2
@@ -271,7 +269,7 @@ def test_a_user_unknown_on_the_host_withdraws_the_cluster(bench: TorqueHost) -> 
     assert (ran.code, bench.asked[-1]["do"]) == (2, "remove")
 
 
-def test_the_file_says_all_facts_that_the_agent_gave(bench: TorqueHost) -> None:
+def test_the_environment_file_contains_all_variables(bench: TorqueHost) -> None:
     bench.run("prologue", RESOURCES)
     text = (bench.folder / "environments/7.Torque").read_text()
     assert all(f"export {name}=" in text for name in FACTS)
@@ -299,14 +297,14 @@ def test_its_epilogue_ends_the_cluster(long_job: TorqueHost) -> None:
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\n#PBS -l other=fast\n", None])
-def test_a_job_whose_script_has_none_passes(bench: TorqueHost, script: str | None) -> None:
+def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | None) -> None:
     if script:
         (bench.folder / "7.SC").write_text(script)
     heard: list[SbfCall] = []
     assert (bench.run("prologue", LONG), bench.heard) == (ScriptResult(0, ""), heard)
 
 
-def test_a_list_with_room_for_a_request_is_believed(long_job: TorqueHost) -> None:
+def test_a_short_list_overrides_the_script(long_job: TorqueHost) -> None:
     """A user may alter the resources of a waiting job; its script is not read then."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.heard == []

@@ -31,7 +31,7 @@ def run(path: Path, *arguments: str, stdin: bytes = b"") -> "subprocess.Complete
     return subprocess.run(command, input=stdin, capture_output=True, check=False, env={}, cwd="/")  # noqa: S603 - ours
 
 
-def test_all_five_are_there_with_the_modes_that_torque_wants(written: Path) -> None:
+def test_all_five_scripts_have_torques_modes(written: Path) -> None:
     assert {one.name: f"{one.stat().st_mode & 0o777:o}" for one in written.iterdir()} == {
         "prologue": "500",
         "prologue.parallel": "500",
@@ -45,14 +45,14 @@ def test_writing_again_changes_nothing(written: Path, text: str) -> None:
     assert all(one.is_right for one in plan_scripts(written, text, OWNER))
 
 
-def test_what_was_changed_by_hand_is_put_right(written: Path, text: str) -> None:
+def test_manual_changes_are_repaired(written: Path, text: str) -> None:
     (written / "prologue").chmod(0o777)
     wrong = [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right]
     write_files(plan_scripts(written, text, OWNER), text, OWNER)
     assert (wrong, (written / "prologue").stat().st_mode & 0o777) == (["prologue"], 0o500)
 
 
-def test_what_is_no_text_any_more_is_put_right(written: Path, text: str) -> None:
+def test_binary_content_is_repaired(written: Path, text: str) -> None:
     with (written / "prologue").open("ab") as file:
         file.write(b"\xff")
     assert [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right] == ["prologue"]
@@ -70,19 +70,19 @@ def test_the_same_sources_give_the_same_program(text: str) -> None:
     assert build_program(SETTINGS) == text
 
 
-def test_a_script_runs_alone_and_lets_other_jobs_pass(written: Path) -> None:
+def test_a_script_without_packages_lets_other_jobs_pass(written: Path) -> None:
     done = run(written / "prologue", "1.torque", "alice", "users", "job", "nodes=1,walltime=01:00:00", "batch", "")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_a_script_runs_alone_for_a_job_of_ours(written: Path) -> None:
+def test_a_script_without_packages_handles_a_request(written: Path) -> None:
     resources = "nodes=1,walltime=01:00:00,other=vcluster=image=a:guests=0"
     done = run(written / "prologue", "1.torque", "alice", "users", "job", resources, "batch", "")
     assert done.returncode == 1
     assert done.stderr == b"vcluster: guests: expected a number from 1 to 64, got '0' (character 9)\n"
 
 
-def test_scripts_without_an_address_to_ask_are_not_written(tmp_path: Path) -> None:
+def test_scripts_need_sbfs_address(tmp_path: Path) -> None:
     ended = CliRunner().invoke(main, ["torque", "scripts", "--to", str(tmp_path), "--settings", str(SETTINGS)])
     assert (ended.exit_code, ended.stderr) == (
         2,
@@ -96,7 +96,7 @@ def test_a_missing_folder_is_not_reported_as_missing_rights(tmp_path: Path, text
         write_files(plan_submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
 
 
-def test_the_filter_runs_alone_and_twice_is_once(tmp_path: Path, text: str) -> None:
+def test_the_filter_is_idempotent_without_packages(tmp_path: Path, text: str) -> None:
     path = tmp_path / "torque_submitfilter"
     write_files(plan_submit_filter(path, text, OWNER), text, OWNER)
     once = run(path, "-l", "vcluster=image=a", stdin=b"#!/bin/sh\n#PBS -l nodes=2\ntrue\n")

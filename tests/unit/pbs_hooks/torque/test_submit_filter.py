@@ -34,13 +34,13 @@ def test_a_job_without_a_request_passes_unchanged() -> None:
     assert filter_submission(["-l", "mem=1gb"], SCRIPT, DEFAULTS, {}) == SCRIPT
 
 
-def test_a_request_on_the_command_line_is_made_to_travel() -> None:
+def test_a_request_on_the_command_line_is_copied() -> None:
     assert filter_submission(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS, {}) == (
         "#!/bin/sh\n#PBS -l other=vcluster=image=a\n#PBS -l nodes=2:ppn=4,walltime=1:00:00\nhostname\n"
     )
 
 
-def test_running_it_twice_is_running_it_once() -> None:
+def test_the_filter_is_idempotent() -> None:
     once = filter_submission(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS, {})
     assert filter_submission(["-l", "vcluster=image=a"], once, DEFAULTS, {}) == once
     assert filter_submission([], once, DEFAULTS, {}) == once
@@ -63,7 +63,7 @@ def test_running_it_twice_is_running_it_once() -> None:
         ),
     ],
 )
-def test_a_faulty_request_is_refused(arguments: tuple[str, ...], told: str) -> None:
+def test_an_invalid_request_is_refused(arguments: tuple[str, ...], told: str) -> None:
     assert refusal(*arguments) == told
 
 
@@ -84,26 +84,24 @@ def test_a_walltime_may_have_days() -> None:
         (["-l", "vcluster=image=a"], {"PBS_DPREFIX": "#X"}, SCRIPT),
     ],
 )
-def test_directives_of_another_prefix_carry_no_request(
-    arguments: list[str], environment: dict[str, str], script: str
-) -> None:
+def test_other_directive_prefixes_are_refused(arguments: list[str], environment: dict[str, str], script: str) -> None:
     with pytest.raises(RequestError, match="omit -C and PBS_DPREFIX: the request is passed in a line that begins w"):
         filter_submission(arguments, script, DEFAULTS, environment)
     assert filter_submission(["-C", "#X"], "#X -l nodes=2\n", DEFAULTS, environment) == "#X -l nodes=2\n"
 
 
-def test_a_request_that_is_too_long_to_travel_is_refused() -> None:
+def test_a_too_long_request_is_refused() -> None:
     assert refusal("-l", "vcluster=image=a:share=" + "+".join(["bob"] * 400)) == (
         "vcluster: expected at most 1024 characters, the limit of a Torque job, got 1613"
     )
 
 
-def test_qsub_reads_the_words_and_the_code_that_says_rejected() -> None:
+def test_qsub_gets_the_message_and_exit_code() -> None:
     done = qsub(SCRIPT.encode(), "-l", "vcluster=image=a:guests=0")
     assert (done.returncode, done.stdout) == (255, b"")
     assert done.stderr == b"vcluster: guests: expected a number from 1 to 64, got '0' (character 9)\n"
 
 
-def test_a_script_in_any_encoding_comes_through_byte_by_byte(tmp_path: Path) -> None:
+def test_a_script_keeps_its_bytes(tmp_path: Path) -> None:
     script = b"#!/bin/sh\necho '\xff\xfe \xc5\x99'\r\n\x00"
     assert qsub(script).stdout == script
