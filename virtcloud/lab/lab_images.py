@@ -22,7 +22,7 @@ APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "ht
 DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
 
 CONTAINER_INIT = """#!/bin/sh
-# Addresses are set from outside. Ends at once when told to.
+# The agent sets the addresses. Exits at once on a signal.
 trap 'exit 0' TERM INT PWR
 hostname "$VIRTCLOUD_GUEST"
 echo "$(hostname): up"
@@ -30,8 +30,8 @@ while :; do sleep 3600 & wait $!; done
 """
 
 MACHINE_INIT = """#!/bin/sh
-# A guest's whole system: takes the addresses that the kernel's command line gives, then waits. Whoever is on its
-# network gets a shell on port 23 (nc, no password): this image is for trying.
+# A guest's init: sets the addresses from the kernel's command line, then waits. Everybody on its
+# network gets a shell on port 23 (nc, no password): this image is for trials.
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 for module in /modules/*.ko; do insmod "$module"; done
 for word in $(cat /proc/cmdline); do
@@ -146,7 +146,7 @@ LIBRARY = re.compile(r"(/\S+) \(0x")
 HOMES = "/tmp/home"  # noqa: S108 - a folder inside the guest, the only writable one there
 
 SSH_INIT = f"""#!/bin/sh
-# Addresses are set from outside. Ends at once when told to. A host key of its own at each start.
+# The agent sets the addresses. Exits at once on a signal. Each start creates a new host key.
 trap 'exit 0' TERM INT PWR
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 hostname "$VIRTCLOUD_GUEST"

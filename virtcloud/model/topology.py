@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
 T = TypeVar("T")
+Path = tuple[str | int, ...]
 
 LatencyMs = Annotated[float, Field(ge=0, le=10_000)]
 BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -153,13 +154,7 @@ def _find(what: str, name: str, known: dict[Name, T], missing: type[NotFound] = 
     return known[Name(name)]
 
 
-if TYPE_CHECKING:
-    pass
-
-Path = tuple[str | int, ...]
-
-
-def find_topology_faults(topology: "Topology") -> Iterator[BadInput]:
+def find_topology_faults(topology: Topology) -> Iterator[BadInput]:
     """Yield the faults of a topology. Faults of names come first, because all other checks rely on names."""
     yield from _name_faults(topology)
     yield from _port_faults(topology)
@@ -169,7 +164,7 @@ def find_topology_faults(topology: "Topology") -> Iterator[BadInput]:
     yield from _unlinked_faults(topology)
 
 
-def _name_faults(topology: "Topology") -> Iterator[BadInput]:
+def _name_faults(topology: Topology) -> Iterator[BadInput]:
     names = [element.name for site in topology.sites for element in site.elements]
     names += [transport.name for transport in topology.transports]
     for name in find_duplicates(names):
@@ -178,7 +173,7 @@ def _name_faults(topology: "Topology") -> Iterator[BadInput]:
         yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
 
 
-def _port_faults(topology: "Topology") -> Iterator[BadInput]:
+def _port_faults(topology: Topology) -> Iterator[BadInput]:
     used: set[PortRef] = set()
     for end, path in _port_uses(topology):
         element = topology.elements.get(end.element)
@@ -194,7 +189,7 @@ def _port_faults(topology: "Topology") -> Iterator[BadInput]:
         used.add(end)
 
 
-def _port_uses(topology: "Topology") -> Iterator[tuple[PortRef, Path]]:
+def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
     """Yield every use of a port with its path in the document."""
     for s, site in enumerate(topology.sites):
         for a, attachment in enumerate(site.attachments):
@@ -204,7 +199,7 @@ def _port_uses(topology: "Topology") -> Iterator[tuple[PortRef, Path]]:
         yield link.b, ("links", index, "b")
 
 
-def _transport_faults(topology: "Topology") -> Iterator[BadInput]:
+def _transport_faults(topology: Topology) -> Iterator[BadInput]:
     """Yield transports whose service ranges overlap: on a common backbone, two clusters would share one service."""
     numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
     for (_, one), (index, other) in combinations(numbered, 2):
@@ -218,7 +213,7 @@ def _transport_faults(topology: "Topology") -> Iterator[BadInput]:
             )
 
 
-def _attachment_faults(topology: "Topology") -> Iterator[BadInput]:
+def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
     known = {transport.name: transport for transport in topology.transports}
     for s, site in enumerate(topology.sites):
         for a, attachment in enumerate(site.attachments):
@@ -233,7 +228,7 @@ def _attachment_faults(topology: "Topology") -> Iterator[BadInput]:
 
 
 def _attachment_port_faults(
-    topology: "Topology", site: "Site", port: PortRef, transport: Transport, path: Path
+    topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
     """Yield the faults of an attachment's port: its owner, and for an edge's port, its link."""
     wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
@@ -247,7 +242,7 @@ def _attachment_port_faults(
         yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
 
 
-def _link_faults(topology: "Topology") -> Iterator[BadInput]:
+def _link_faults(topology: Topology) -> Iterator[BadInput]:
     for index, link in enumerate(topology.links):
         a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
         if a != b:
@@ -262,7 +257,7 @@ def _link_faults(topology: "Topology") -> Iterator[BadInput]:
             yield BadInput(message, ("links", index, "access"))
 
 
-def _unlinked_faults(topology: "Topology") -> Iterator[BadInput]:
+def _unlinked_faults(topology: Topology) -> Iterator[BadInput]:
     for s, site in enumerate(topology.sites):
         switches = {switch.name for switch in site.switches}
         for field in ("hosts", "gateways"):
