@@ -1,7 +1,4 @@
-"""``virtcloud login``, ``whoami``, ``token`` and ``quota``: the caller's identity, tokens, and quotas of users.
-
-``virtcloud quota``: how much a user may have.
-"""
+"""``virtcloud login``, ``whoami``, ``token`` and ``quota``: the caller's identity, tokens, and quotas of users."""
 
 from pathlib import Path
 from typing import TextIO

@@ -40,7 +40,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     """Return the spec of the spec file or of the options; other options override the file's keys.
 
     ``caller`` returns the user of the caller's token, who is the owner unless another is named.
-    Raise BadInput if hosts are given in both or in neither, or if either is malformed.
+    Raise BadInput if both or neither have hosts, or if one is malformed.
     """
     if options.file is None and not (options.hosts or options.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")

@@ -81,7 +81,7 @@ class ProgressDisplay:
                 self._console.print(f"{self.seconds:6.1f} s  {who}: {what}", soft_wrap=True)
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds until an element confirmed, or so far."""
+        """Return the seconds that an element took to confirm, or has taken so far."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
@@ -123,7 +123,7 @@ def wait_with_progress(
 ) -> float:
     """Wait for a state with progress displayed, and return the seconds that it took.
 
-    On Ctrl-C, exit with a message that ``continues`` completes: what SBF continues to do with the cluster.
+    On Ctrl-C, exit with a message; ``continues`` is its part about what SBF continues to do with the cluster.
     """
     try:
         with ProgressDisplay() as progress:

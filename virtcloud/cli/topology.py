@@ -171,7 +171,7 @@ def _choose_version(
 ) -> str | int | None:
     """Return the version to replace: the file's or, after confirmation of the difference, the current one.
 
-    Raise Conflict if the answer is no, BadInput for a file without a version without a terminal.
+    Raise Conflict if the answer is no, BadInput if the file has no version and there is no terminal.
     """
     if confirmation.is_terminal():
         confirmation.require_confirmation(f"Change {name}?", yes=options.yes)
