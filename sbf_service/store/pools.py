@@ -86,4 +86,4 @@ def _check_not_in_use(unit: Unit, site: str, pool: Pool) -> None:
     lost = {vlan: key for vlan, key in read_cluster_keys(unit, site).items() if vlan not in pool.vlans}
     if lost:
         users = ", ".join(f"{vlan} by {key}" for vlan, key in sorted(lost.items()))
-        raise Conflict(f"pool of {site}: numbers still in use would vanish: {users}; keep them until these have ended")
+        raise Conflict(f"pool of {site}: VLAN IDs in use would vanish: {users}; keep them until these have ended")

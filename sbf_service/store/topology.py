@@ -45,7 +45,7 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
         ]
         if used:
             users = ", ".join(f"{_format_service_id(before, number)}{user}" for user, number in used)
-            what = "change its kind or its numbers" if before.name in known else "vanish"
+            what = "change its kind or its service IDs" if before.name in known else "vanish"
             yield f"transport {before.name} would {what}, and is in use: {users}; keep it until these have ended"
 
 

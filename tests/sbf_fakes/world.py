@@ -204,17 +204,17 @@ class World:
             return make_site_view(unit, read_topology(unit).site(name), self.service.reserved)
 
     def converge(self, name: str) -> ReconcileOutcome:
-        """Let a worker try one device once."""
+        """Reconcile one device once."""
         return self.service.scheduler.worker.reconcile(name)
 
     def converge_switches(self) -> None:
-        """Let workers try every device that is due, until each is at what is wanted or has failed once."""
+        """Reconcile every due device until it is confirmed or has failed once."""
         for one in self._due():
             while self.converge(one) is ReconcileOutcome.OVERTAKEN:
                 pass
 
     def confirm_hosts(self) -> None:
-        """Let every agent that lives confirm what is wanted of it."""
+        """Confirm the wanted state of every host whose agent runs."""
         with self.store.read() as unit:
             views = elements.make_element_views(unit)
         for one in views:
@@ -229,7 +229,7 @@ class World:
         self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
-        """Let everybody act until nothing more is to be done."""
+        """Run workers and agents until nothing is due."""
         for _ in range(3):
             self.converge_switches()
             self.confirm_hosts()

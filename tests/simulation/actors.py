@@ -1,4 +1,4 @@
-"""Who acts: replicas of the service, with the real converger, sweep, worker and sessions, and the agents of hosts."""
+"""The actors: replicas with the real scheduler, sweep, worker and sessions, and the agents of hosts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Replica:
     database: Database
     devices: Devices
     jitter: Callable[[], float]
-    converger: WorkerScheduler = field(init=False)
+    scheduler: WorkerScheduler = field(init=False)
 
     def __post_init__(self) -> None:
         self.start()
@@ -37,7 +37,7 @@ class Replica:
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
         sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)
-        self.converger = WorkerScheduler(
+        self.scheduler = WorkerScheduler(
             MemoryCandidates(self.database),
             worker,
             sweep,
@@ -46,7 +46,7 @@ class Replica:
             jitter=self.jitter,
             spawn=self._spawn,
         )
-        self.converger.statuses.release_leases(self.holder)
+        self.scheduler.statuses.release_leases(self.holder)
 
     def clock(self) -> float:
         return (self.database.store.now - STARTED).total_seconds()

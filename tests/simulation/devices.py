@@ -176,7 +176,7 @@ class Session:
             raise Unreachable(f"{self.device.name} does not answer")
 
     def _say(self, line: str) -> None:
-        """Say a line."""
+        """Send a command."""
         self.device.stage.gate(f"{self.device.name}: {line}")
         self._reach()
         if self.boot is None:
@@ -185,7 +185,7 @@ class Session:
             raise Unreachable(f"{self.device.name} ended the session")
 
     def _change(self, line: str, refused: list[str]) -> bool:
-        """Say a line of a change; return whether it is done. A refused one keeps none of the others from being done."""
+        """Send a command of a change; return whether it was accepted. A refused command does not stop the others."""
         self._say(line)
         device = self.device
         if device.announced.get(self.holder) != device.fences[self.holder]:
@@ -216,7 +216,7 @@ class SwitchSession(Session):
         return SwitchObserved(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Say one line after the other; anything may happen between two of them.
+        """Send one command after another; anything may happen in between.
 
         Lists are emptied first and read back: nothing more is done while a port is without one.
         """
@@ -274,7 +274,7 @@ class EdgeSession(Session):
         return EdgeObserved(circuits=sort_circuits(ours), parts=tuple(self.device.running.parts))
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Say one line after the other; anything may happen between two of them."""
+        """Send one command after another; anything may happen in between."""
         refused: list[str] = []
         for part in difference.clear:
             if self._change("clear", refused):

@@ -118,7 +118,7 @@ class Schedule:
         return self.random.random() < 0.5
 
     def run(self, steps: int = 120) -> None:
-        """Let it all happen, then leave everybody alone. Raises BrokenError."""
+        """Run the schedule, then heal everything. Raise BrokenError."""
         try:
             if self.coin():
                 self.begin_with_clusters()
@@ -131,7 +131,7 @@ class Schedule:
                 one.kill()
 
     def begin_with_clusters(self) -> None:
-        """Let two be asked for, and set up before anything goes wrong."""
+        """Create two clusters before anything fails."""
         self.stage.each_time = self.hold_at
         for _ in range(2):
             self.tell(self.somebody_asks())
@@ -140,9 +140,9 @@ class Schedule:
         self.tell("now things begin to go wrong")
 
     def everybody_acts(self) -> None:
-        """Let each replica look around and each agent ask, one after the other."""
+        """Run one round of each replica and of each agent."""
         for replica in (*self.replicas, *self.replicas):
-            replica.converger.run_once()
+            replica.scheduler.run_once()
         must(not self.store.is_overdue(), "7.3: a deadline has passed, and no cluster moved")
         for host in self.hosts.values():
             Agent(self.database, host).run()
@@ -176,7 +176,7 @@ class Schedule:
         one = self.random.choice(up)
         if any((actor.holder, actor.element) == (one.holder, "") for actor in self.stage.actors):
             return f"{one.holder} is looking around"
-        self.stage.enter(one.converger.run_once, one.holder, "")
+        self.stage.enter(one.scheduler.run_once, one.holder, "")
         if self.coin():
             return f"{one.holder} begins to look around"
         actor = self.stage.actors[-1]

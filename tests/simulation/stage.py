@@ -61,7 +61,7 @@ class Actor:
     _puppet: _Puppet | None = None
 
     def go(self) -> None:
-        """Let it go on to its next call. Raise what it raised."""
+        """Run it up to its next call. Raise its error."""
         if self._puppet is None:
             self._puppet = _IDLE.pop() if _IDLE else _Puppet()
             self._puppet.work = self._run
@@ -123,7 +123,7 @@ class Stage:
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Let one go on to its next stop; who has ended leaves."""
+        """Run an actor up to its next stop; remove it when it has ended."""
         try:
             one.go()
         finally:

@@ -87,7 +87,7 @@ class Cluster:
         return self.state in ENDED_STATES and not self.quarantined
 
     def live(self) -> LiveCluster:
-        """Give it as elements are to carry it."""
+        """Return it as elements have to carry it."""
         own = self.network
         joined = None if self.joined is None else ClusterNetwork(own.id, ClusterKey(own.key), own.spec)
         return LiveCluster(self.id, ClusterKey(self.key), self.spec, own.claims, own.transport, own.service, joined)

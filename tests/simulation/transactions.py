@@ -1,4 +1,4 @@
-"""The transactions of workers, convergers and sweeps on the store in memory; an actor stops before each of them.
+"""The transactions of workers, schedulers and sweeps on the store in memory; an actor stops before each of them.
 
 A database that is away changes nothing; one whose answer is lost has committed, and nobody knows.
 """

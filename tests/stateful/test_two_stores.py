@@ -299,12 +299,12 @@ class Both:
 
 
 def _name(one: Cluster | ClusterRow) -> tuple[str, int, int]:
-    """Tell a cluster from all others, before and after it."""
+    """Return what identifies a cluster among all others."""
     return one.key, one.turn, one.attempt
 
 
 def outcome(call: Callable[[], object]) -> Outcome:
-    """Give what a call gives, or the name of what it raises."""
+    """Return the result of a call, or the name of its error."""
     try:
         return call()
     except (Conflict, Gone, NotFound, LeaseLostError) as error:

@@ -169,7 +169,7 @@ def test_vlan_ids_in_use_cannot_leave_a_pool(world: World) -> None:
     with pytest.raises(Conflict) as caught:
         world.put_pool("brno", "102-139")
     assert str(caught.value) == (
-        "pool of brno: numbers still in use would vanish: 100 by a, 101 by b; keep them until these have ended"
+        "pool of brno: VLAN IDs in use would vanish: 100 by a, 101 by b; keep them until these have ended"
     )
     assert str(world.site("brno").pool) == "100-139"
 

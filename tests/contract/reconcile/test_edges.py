@@ -315,7 +315,9 @@ def test_edges_hear_of_a_new_edge_on_their_transport(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("vnis", "why"), [("10101-10199", "change its kind or its numbers"), (None, "vanish")], ids=["shrinks", "vanishes"]
+    ("vnis", "why"),
+    [("10101-10199", "change its kind or its service IDs"), (None, "vanish")],
+    ids=["shrinks", "vanishes"],
 )
 @pytest.mark.parametrize("when", ["active", "draining"])
 def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | None, why: str) -> None:
