@@ -25,7 +25,9 @@ UNKNOWN_S = 0.2
 WHOLE = ("tests/lab/", "tests/compatibility/", "tests/pbs/")
 """Their tests share what one fixture of the file starts."""
 QUICK_S = 3.0
-"""Files that take longer are left out by ``--quick``."""
+UNIT = "tests/unit/"
+"""``--quick`` runs files that take at most so long by the table, and of those that it does not have the unit tests."""
+UNMEASURED_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "fabric", "edges", "own_state")
 """Fixtures that start a lab."""
 
@@ -54,12 +56,12 @@ def read_table(path: Path = TABLE) -> dict[str, Record]:
 
 
 def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
-    """Write the durations, longest first; files under half a second are left out."""
+    """Write the durations, longest first; files of unit tests under half a second are left out."""
     longest = sorted(records.items(), key=lambda one: (-round(one[1].seconds), one[0]))
     rows = {
         file: {"seconds": round(one.seconds)} | ({"lab": one.lab} if one.lab else {})
         for file, one in longest
-        if one.seconds >= 0.5 or one.lab
+        if one.seconds >= 0.5 or one.lab or not file.startswith(UNIT)
     }
     lines = ",\n".join(f" {json.dumps(file)}: {json.dumps(row)}" for file, row in rows.items())
     path.write_text(f"{{\n{lines}\n}}\n")
@@ -199,5 +201,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
 
 
 def _is_quick(item: pytest.Item, table: Mapping[str, Record]) -> bool:
-    record = table.get(file_of(item.nodeid), Record(0))
+    file = file_of(item.nodeid)
+    record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
     return record.seconds <= QUICK_S and not record.lab and not item.get_closest_marker("lab")
