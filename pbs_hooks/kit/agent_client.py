@@ -34,13 +34,13 @@ def ask_agent(
     The agent may take up to ``wait`` seconds, which the request tells it; the call ends after ``wait`` + ``grace``
     seconds at the latest. Raises AgentUnreachable and AgentRefused.
     """
-    asked = request if wait is None else dict(request, wait=wait)
+    message = request if wait is None else dict(request, wait=wait)
     ends = time.monotonic() + (wait or 0) + grace
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
             _set_timeout(talk, ends)
             talk.connect(path)
-            talk.sendall(json.dumps(asked).encode() + b"\n")
+            talk.sendall(json.dumps(message).encode() + b"\n")
             answer = json.loads(_read_line(talk, ends).decode())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error

@@ -65,10 +65,10 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
         _kill_child(pid)
     if not text:
         raise ChildError("its process ended without a result")
-    said = json.loads(text.decode())
-    if "error" in said:
-        raise ChildError(said["error"])
-    return said["result"]
+    answer = json.loads(text.decode())
+    if "error" in answer:
+        raise ChildError(answer["error"])
+    return answer["result"]
 
 
 def become_user(account: pwd.struct_passwd) -> None:
@@ -84,10 +84,10 @@ def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
     try:
         _close_other_files(writing)
         try:
-            said = {"result": work()}
+            answer = {"result": work()}
         except Exception as error:  # noqa: BLE001 - the parent raises it as ChildError
-            said = {"error": str(error) or type(error).__name__}
-        text = json.dumps(said).encode()
+            answer = {"error": str(error) or type(error).__name__}
+        text = json.dumps(answer).encode()
         while text:
             text = text[os.write(writing, text) :]
     finally:

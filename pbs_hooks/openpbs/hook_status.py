@@ -31,9 +31,9 @@ def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     last line of a host counts.
     """
     last = {
-        words[0].rpartition(":")[0]: words[2]
-        for words in map(str.split, tracking.splitlines())
-        if len(words) == 4 and words[1] == hook  # noqa: PLR2004 - the four words above
+        description[0].rpartition(":")[0]: description[2]
+        for description in map(str.split, tracking.splitlines())
+        if len(description) == 4 and description[1] == hook  # noqa: PLR2004 - the four words above
     }
     return sorted(host for host, action in last.items() if action != SENT)
 
@@ -68,14 +68,14 @@ class HookFinding:
 
 
 def check_installation(
-    server: QmgrServer, place: PbsInstallation, parts: HookSources, reconciled: Path, now: datetime
+    server: QmgrServer, installation: PbsInstallation, sources: HookSources, reconciled: Path, now: datetime
 ) -> Iterator[HookFinding]:
     """Run all checks; a failed query is a finding as well. Raises only if PBS itself does not answer.
 
     ``reconciled`` is the status file of reconciliation.
     """
     found = qmgr.read_server_state(server)
-    yield from _check_hooks(found, parts)
+    yield from _check_hooks(found, sources)
     if SERVER_HOOK not in found.hooks:
         return
     keys = read_hook_settings(found, SERVER_HOOK)
@@ -87,25 +87,27 @@ def check_installation(
     else:
         yield HookFinding("SBF", good=True, seen=f"answers at {keys.get('sbf')}, and accepts the hooks' token")
         yield from _check_hosts(server, read_hook_settings(found, MOM_HOOK), elements, now)
-    yield from _check_copies(place)
+    yield from _check_copies(installation)
     yield from check_reconciliation(reconciled, now)
 
 
-def _check_hooks(found: ServerState, parts: HookSources) -> Iterator[HookFinding]:
+def _check_hooks(found: ServerState, sources: HookSources) -> Iterator[HookFinding]:
     for kind, name in HOOK_NAMES.items():
         has = found.hooks.get(name)
         if has is None:
             yield HookFinding(f"hook {name}", good=False, seen="not installed: run virtcloud pbs install")
             continue
         try:
-            wanted = install.build_wanted_hook(kind, parts, RequestedSettings(), found)
+            wanted = install.build_wanted_hook(kind, sources, RequestedSettings(), found)
             differs = [one.description for one in server_state.compute_installation((), [wanted], found)]
         except VirtcloudError as error:
             yield HookFinding(f"hook {name}", good=False, seen=str(error))
             continue
-        for words in differs:
+        for description in differs:
             yield HookFinding(
-                f"hook {name}", good=False, seen=f"{words.removeprefix(f'hook {name}: ')}: run virtcloud pbs install"
+                f"hook {name}",
+                good=False,
+                seen=f"{description.removeprefix(f'hook {name}: ')}: run virtcloud pbs install",
             )
         state = "enabled" if has.attributes.get("enabled") == "true" else "disabled"
         yield HookFinding(
@@ -160,8 +162,8 @@ def _check_hosts(
     )
 
 
-def _check_copies(place: PbsInstallation) -> Iterator[HookFinding]:
-    file = place.home / TRACKING_FILE
+def _check_copies(installation: PbsInstallation) -> Iterator[HookFinding]:
+    file = installation.home / TRACKING_FILE
     try:
         waiting = find_hosts_without_copy(file.read_text(), MOM_HOOK)
     except OSError as error:
@@ -178,15 +180,15 @@ def _check_copies(place: PbsInstallation) -> Iterator[HookFinding]:
 def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
     """Yield the state of reconciliation and its alerts, from its status file."""
     try:
-        told = read_status(file)
+        status = read_status(file)
     except VirtcloudError as error:
         yield HookFinding("reconciliation", good=False, seen=str(error))
         return
-    report = told.report
+    report = status.report
     for one in report.alerts:
         yield HookFinding(f"alert {one.name}", good=False, seen=one.text)
     at = f"last round {report.at:%Y-%m-%d %H:%M:%S} UTC"
-    if told.late(now):
+    if status.late(now):
         yield HookFinding("reconciliation", good=False, seen=f"{at}, overdue: is its 'virtcloud agent' running?")
     elif not report.good:
         yield HookFinding("reconciliation", good=False, seen=f"{at} failed: read the agent's log")

@@ -45,32 +45,32 @@ class RequestedSettings:
 
 
 def plan_installation(
-    server: QmgrServer, place: PbsInstallation, parts: HookSources, wishes: RequestedSettings
+    server: QmgrServer, installation: PbsInstallation, sources: HookSources, requested: RequestedSettings
 ) -> list[InstallationChange]:
     """Return the changes of an installation.
 
     Raises before any change; see :mod:`pbs_hooks.openpbs.qmgr` for the errors.
     """
     found = qmgr.read_server_state(server)
-    hooks = [build_wanted_hook(kind, parts, wishes, found) for kind in HOOK_NAMES]
+    hooks = [build_wanted_hook(kind, sources, requested, found) for kind in HOOK_NAMES]
     changes = server_state.compute_installation(RESOURCES, hooks, found)
     for one in hooks:
-        check_program(place, one)
+        check_program(installation, one)
     return changes
 
 
 def build_wanted_hook(
-    kind: HookKind, parts: HookSources, wishes: RequestedSettings, found: ServerState
+    kind: HookKind, sources: HookSources, requested: RequestedSettings, found: ServerState
 ) -> InstalledHook:
     """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones."""
     name = HOOK_NAMES[kind]
     has = found.hooks.get(name)
     keys = {
         **_parse_settings(name, has.settings if has is not None and has.ours else ""),
-        **wishes.settings.get(kind, {}),
+        **requested.settings.get(kind, {}),
     }
-    parts.check(kind, keys)
-    return build_hook(name, parts.bundle(kind), keys)
+    sources.check(kind, keys)
+    return build_hook(name, sources.bundle(kind), keys)
 
 
 def _parse_settings(name: str, text: str) -> dict[str, Any]:
@@ -84,23 +84,23 @@ def _parse_settings(name: str, text: str) -> dict[str, Any]:
     return dict(found)
 
 
-def check_program(place: PbsInstallation, one: InstalledHook) -> None:
+def check_program(installation: PbsInstallation, one: InstalledHook) -> None:
     """Compile a program with the server's Python.
 
     Raises BadInput (it does not compile) or Refused (Python is too old).
     """
     code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
-    command = [str(place.program("pbs_python")), "-c", code, one.name]
+    command = [str(installation.program("pbs_python")), "-c", code, one.name]
     done = subprocess.run(command, input=one.program, capture_output=True, text=True, check=False)  # noqa: S603
     version = done.stdout.strip()
     if version and tuple(int(part) for part in version.split(".")) < OLDEST_PYTHON:
         raise Refused(
-            f"{place.exec}: expected an OpenPBS with Python 3.6 or later, got {version}; hooks cannot run there"
+            f"{installation.exec}: expected an OpenPBS with Python 3.6 or later, got {version}; hooks cannot run there"
         )
     if done.returncode or not version:
-        said = done.stderr.strip().splitlines()[-1:] or ["nothing"]
+        output = done.stderr.strip().splitlines()[-1:] or ["nothing"]
         raise BadInput(
-            f"hook {one.name}: expected a program that Python {version} reads, got: {said[0]}; reinstall virtcloud"
+            f"hook {one.name}: expected a program that Python {version} reads, got: {output[0]}; reinstall virtcloud"
         )
 
 

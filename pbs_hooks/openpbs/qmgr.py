@@ -83,7 +83,7 @@ class QmgrServer(Protocol):
 class Qmgr:
     """The server of this host. Raises Unreachable, Forbidden, NotFound (no pbs.conf) and Refused."""
 
-    place: PbsInstallation
+    installation: PbsInstallation
 
     def run_line(self, line: str) -> str:
         """Return the output of ``qmgr`` for a line."""
@@ -115,7 +115,7 @@ class Qmgr:
             self.run_line(f"import hook {hook} {kind} default {path}")
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        command = [str(self.place.program("qmgr")), *words]
+        command = [str(self.installation.program("qmgr")), *words]
         try:
             return subprocess.run(  # noqa: S603 - a program of PBS
                 command, capture_output=True, text=True, errors="replace", check=False, timeout=COMMAND_TIMEOUT_S
@@ -174,9 +174,9 @@ SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
 """
 
 
-def list_jobs_with_cluster(place: PbsInstallation) -> list[str]:
+def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
     """Return the ids of running jobs with a cluster. Raises NotFound, and SchedulerUnavailable if ``qselect`` fails."""
-    ended = build_runner(None, COMMAND_TIMEOUT_S)((str(place.program("qselect")), *SELECT_WITH_CLUSTER))
+    ended = build_runner(None, COMMAND_TIMEOUT_S)((str(installation.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():
         raise SchedulerUnavailable(f"{ended.complaint}: the jobs with a cluster are unknown; check the server")
     return ended.out.split()

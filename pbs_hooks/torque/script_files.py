@@ -67,14 +67,14 @@ def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
             _write_file(file, text, owner)
 
 
-def _compare_files(places: Sequence[tuple[Path, int]], text: str, owner: int) -> list[ScriptFile]:
-    foreign = [str(path) for path, _ in places if _is_foreign(path)]
+def _compare_files(wanted: Sequence[tuple[Path, int]], text: str, owner: int) -> list[ScriptFile]:
+    foreign = [str(path) for path, _ in wanted if _is_foreign(path)]
     if foreign:
         raise BadInput(
             f"{', '.join(foreign)}: not written by this command; left unchanged. Write ours to another folder "
             "and call each from yours (docs/how-to/torque.md), or move yours away"
         )
-    return [ScriptFile(path, mode, _is_right(path, mode, text, owner)) for path, mode in places]
+    return [ScriptFile(path, mode, _is_right(path, mode, text, owner)) for path, mode in wanted]
 
 
 def _is_foreign(path: Path) -> bool:

@@ -44,8 +44,8 @@ def build_cluster_spec(
     """
     check_host_count(request, len(job.hosts))
     prefix = "" if request.net is None else "j%s-" % parse_job_number(job.key)
-    places = [(host, wish) for index, host in enumerate(job.hosts) for wish in request.part(index)]
-    named = [(host, wish, wish.name or "%sg%d" % (prefix, n)) for n, (host, wish) in enumerate(places, 1)]
+    slots = [(host, wish) for index, host in enumerate(job.hosts) for wish in request.part(index)]
+    named = [(host, wish, wish.name or "%sg%d" % (prefix, n)) for n, (host, wish) in enumerate(slots, 1)]
     network = joined or JobNetwork(request.net or "")
     given = _assign_addresses(request, [(name, wish) for _, wish, name in named], network, plan)
     spec = {
@@ -81,8 +81,8 @@ def _assign_addresses(
 ) -> Dict[str, Tuple[str, ...]]:
     """Return the addresses of each guest: those of the request, those it has already, or the next of the plan."""
     given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
-    kept = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
-    given.update(kept)
+    former = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
+    given.update(former)
     open_ = [name for name, _ in named if name not in given]
     used = tuple(network.used) + tuple(one.partition("/")[0] for many in given.values() for one in many)
     given.update(zip(open_, plan_addresses(len(open_), request.subnet, used, network.subnets, default)))

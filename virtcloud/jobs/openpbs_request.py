@@ -49,11 +49,11 @@ def parse_select(select: str) -> Tuple[Chunk, ...]:
 
 
 def _parse_chunk(text: str) -> Chunk:
-    words = text.strip().split(":")
-    count = int(words.pop(0)) if words[0].isdigit() else 1
-    if count < 1 or not all(key and value for key, _, value in (word.partition("=") for word in words)):
+    fields = text.strip().split(":")
+    count = int(fields.pop(0)) if fields[0].isdigit() else 1
+    if count < 1 or not all(key and value for key, _, value in (field.partition("=") for field in fields)):
         raise RequestError("%s, got select=%s" % (SELECT_WANTED, text))
-    return Chunk(count, {key: value for key, _, value in (word.partition("=") for word in words)})
+    return Chunk(count, {key: value for key, _, value in (field.partition("=") for field in fields)})
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
@@ -80,10 +80,10 @@ def _check_fits(request: JobRequest, number: int, chunk: Chunk) -> None:
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
     """Yield what the guests of a host need and what its chunk has, if less. A chunk without a limit has enough."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
-    wanted = sum(wish.memory_mb for wish in part) * MIB
+    wanted = sum(guest.memory_mb for guest in part) * MIB
     if memory is not None and _parse_size(memory) < wanted:
         yield _format_size(wanted), memory
-    processors = sum(wish.cpus for wish in part)
+    processors = sum(guest.cpus for guest in part)
     if cpus is not None and cpus.isdigit() and int(cpus) < processors:
         yield "ncpus=%d" % processors, "ncpus=%s" % cpus
 
@@ -104,10 +104,10 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
     """Raise RequestError for a missing or too long walltime: the walltime determines the lease of the cluster."""
     text = "a walltime is required, at most %s" % format_seconds(longest_s)
     try:
-        asked = 0 if walltime is None else parse_seconds(walltime)
+        seconds = 0 if walltime is None else parse_seconds(walltime)
     except ValueError:
-        asked = 0
-    if not 0 < asked <= longest_s:
+        seconds = 0
+    if not 0 < seconds <= longest_s:
         raise RequestError(text)
 
 
@@ -115,7 +115,7 @@ def _check_place(place: Optional[str]) -> str:
     """Return the place, by default one exclusive host per chunk. Other jobs must not share a host with guests."""
     if not place:
         return DEFAULT_PLACE
-    words = place.split(":")
-    if "scatter" not in words or not any(word in EXCLUSIVE for word in words):
+    fields = place.split(":")
+    if "scatter" not in fields or not any(field in EXCLUSIVE for field in fields):
         raise RequestError("needs one exclusive host per chunk (place=%s)" % DEFAULT_PLACE)
     return place

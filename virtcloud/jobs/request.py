@@ -56,7 +56,7 @@ class JobRequest(NamedTuple):
     @property
     def images(self) -> Tuple[str, ...]:
         """Every requested image, once, in order."""
-        return tuple(OrderedDict.fromkeys(wish.image for part in self.parts for wish in part))
+        return tuple(OrderedDict.fromkeys(guest.image for part in self.parts for guest in part))
 
 
 class RequestKey(NamedTuple):
@@ -126,15 +126,15 @@ class _Pair(NamedTuple):
 
 def parse_request(text: str) -> JobRequest:
     """Parse a request. Raises RequestError with the key, the expectation, the value, and the position."""
-    words = OrderedDict()  # type: OrderedDict[str, _Pair]
-    for word in _parse_pairs(text):
-        if word.key in words:
-            raise _wrong_value(word, "the key once", "it twice")
-        words[word.key] = word
-    read = {key: _read_value(word) for key, word in words.items()}
-    _check_together(words)
+    pairs = OrderedDict()  # type: OrderedDict[str, _Pair]
+    for pair in _parse_pairs(text):
+        if pair.key in pairs:
+            raise _wrong_value(pair, "the key once", "it twice")
+        pairs[pair.key] = pair
+    read = {key: _read_value(pair) for key, pair in pairs.items()}
+    _check_together(pairs)
     for key, expected in find_conflicts(read):
-        raise _wrong_value(words[key], expected, repr(words[key].value))
+        raise _wrong_value(pairs[key], expected, repr(pairs[key].value))
     return _build_request(read)
 
 
@@ -149,9 +149,9 @@ def find_conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
 
 
 def _build_request(read: Dict[str, Any]) -> JobRequest:
-    wish = GuestRequest(read.pop("image", ""), read.pop("mem", 256), read.pop("ncpus", 1))
+    guest = GuestRequest(read.pop("image", ""), read.pop("mem", 256), read.pop("ncpus", 1))
     guests = read.pop("guests", 1)
-    return JobRequest(parts=() if "spec" in read else ((wish,) * guests,), **read)
+    return JobRequest(parts=() if "spec" in read else ((guest,) * guests,), **read)
 
 
 def _parse_pairs(text: str) -> Iterator[_Pair]:
@@ -168,36 +168,36 @@ def _parse_pairs(text: str) -> Iterator[_Pair]:
 
 def _parse_pair(found: "re.Match[str]", place: int) -> _Pair:
     key, equals, value = found.group(1).strip(), found.group(2), found.group(3)
-    word = _Pair(key, value.strip("[]") if value.startswith("[") else value, place)
+    pair = _Pair(key, value.strip("[]") if value.startswith("[") else value, place)
     if key in RESERVED_KEYS:
         raise RequestError("'%s' is not supported here (character %d)" % (key, place))
     if key not in REQUEST_KEYS:
         raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(REQUEST_KEYS), key, place))
-    if not equals or not word.value:
-        raise _wrong_value(word, "a value", "none")
-    return word
+    if not equals or not pair.value:
+        raise _wrong_value(pair, "a value", "none")
+    return pair
 
 
-def _read_value(word: _Pair) -> object:
-    kind = REQUEST_KEYS[word.key].kind
+def _read_value(pair: _Pair) -> object:
+    kind = REQUEST_KEYS[pair.key].kind
     try:
         if kind.many:
-            return tuple(OrderedDict.fromkeys(kind.read(one) for one in word.value.split("+")))
-        return kind.read(word.value)
+            return tuple(OrderedDict.fromkeys(kind.read(one) for one in pair.value.split("+")))
+        return kind.read(pair.value)
     except ValueError:
-        if word.key == "name":
-            raise RequestError("name must match %s, got %r" % (NAME_PATTERN, word.value)) from None
-        raise _wrong_value(word, kind.expected, repr(word.value)) from None
+        if pair.key == "name":
+            raise RequestError("name must match %s, got %r" % (NAME_PATTERN, pair.value)) from None
+        raise _wrong_value(pair, kind.expected, repr(pair.value)) from None
 
 
-def _wrong_value(word: _Pair, expected: str, got: str) -> RequestError:
-    return RequestError("%s: expected %s, got %s (character %d)" % (word.key, expected, got, word.place))
+def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
+    return RequestError("%s: expected %s, got %s (character %d)" % (pair.key, expected, got, pair.place))
 
 
-def _check_together(words: Dict[str, _Pair]) -> None:
+def _check_together(pairs: Dict[str, _Pair]) -> None:
     """Raise RequestError for keys that belong into the request file, and for a request without an image."""
-    if "spec" in words:
-        for key in (one for one in words if one not in KEYS_BESIDE_SPEC):
-            raise _wrong_value(words[key], "it in the file %s" % words["spec"].value, "it beside spec")
-    elif "image" not in words:
+    if "spec" in pairs:
+        for key in (one for one in pairs if one not in KEYS_BESIDE_SPEC):
+            raise _wrong_value(pairs[key], "it in the file %s" % pairs["spec"].value, "it beside spec")
+    elif "image" not in pairs:
         raise RequestError("image: expected the name of an image, got none; see 'virtcloud image list'")

@@ -105,10 +105,10 @@ def check_host_count(request: JobRequest, count: int) -> None:
     if count <= last:
         at.to("hosts").wrong("at most %d, as the job has" % count, str(last + 1))
     if count > last + 1:
-        for number, wish in enumerate(request.parts[last]):
-            for key in (one for one in SINGLE_GUEST_KEYS if getattr(wish, one)):
+        for number, guest in enumerate(request.parts[last]):
+            for key in (one for one in SINGLE_GUEST_KEYS if getattr(guest, one)):
                 what = "none, since this stands for %d hosts" % (count - last)
-                at.to("hosts", last, "guests", number, key).wrong(what, _format_value(getattr(wish, key)))
+                at.to("hosts", last, "guests", number, key).wrong(what, _format_value(getattr(guest, key)))
 
 
 def _parse_host(value: object, at: _FilePosition) -> HostGuests:
@@ -163,34 +163,34 @@ def _check_list(value: object, at: _FilePosition) -> List[object]:
 
 def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
     """Raise RequestError for a name, MAC or address of two guests."""
-    seen = {}  # type: Dict[Tuple[str, str], _FilePosition]
+    used = {}  # type: Dict[Tuple[str, str], _FilePosition]
     for number, part in enumerate(parts):
-        for index, wish in enumerate(part):
+        for index, guest in enumerate(part):
             here = at.to("hosts", number, "guests", index)
             for key, value in chain(
-                [("name", wish.name), ("mac", wish.mac)],
-                [("addresses", one.partition("/")[0]) for one in wish.addresses or ()],
+                [("name", guest.name), ("mac", guest.mac)],
+                [("addresses", one.partition("/")[0]) for one in guest.addresses or ()],
             ):
-                _check_first_use(seen, key, value, here.to(key))
+                _check_first_use(used, key, value, here.to(key))
 
 
 def _check_numbered(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
     """Raise RequestError for a name like ``g2`` that another guest gets by default."""
-    places = [(number, index, wish) for number, part in enumerate(parts) for index, wish in enumerate(part)]
-    for count, (number, index, wish) in enumerate(places, 1):
-        if wish.name and NUMBERED_NAME.fullmatch(wish.name) and wish.name != "g%d" % count:
+    places = [(number, index, guest) for number, part in enumerate(parts) for index, guest in enumerate(part)]
+    for count, (number, index, guest) in enumerate(places, 1):
+        if guest.name and NUMBERED_NAME.fullmatch(guest.name) and guest.name != "g%d" % count:
             here = at.to("hosts", number, "guests", index, "name")
-            here.wrong("none such as g1, which guests without a name get", repr(wish.name))
+            here.wrong("none such as g1, which guests without a name get", repr(guest.name))
 
 
 def _check_first_use(
-    seen: Dict[Tuple[str, str], _FilePosition], key: str, value: Optional[str], here: _FilePosition
+    used: Dict[Tuple[str, str], _FilePosition], key: str, value: Optional[str], here: _FilePosition
 ) -> None:
     if value is None:
         return
-    if (key, value) in seen:
-        here.wrong("none that %s has" % ".".join(seen[key, value].place[:-1]), repr(value))
-    seen[key, value] = here
+    if (key, value) in used:
+        here.wrong("none that %s has" % ".".join(used[key, value].place[:-1]), repr(value))
+    used[key, value] = here
 
 
 def _format_value(value: object) -> str:

@@ -111,11 +111,11 @@ class Decision:
     memory: DoubtMemory = field(default_factory=dict)
 
 
-def decide(seen: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
+def decide(observation: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
     """Decide after a complete observation; ``now`` is monotonic. After a failed observation, pass an empty memory."""
-    doubts = dict(_find_doubts(seen))
+    doubts = dict(_find_doubts(observation))
     remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
-    grace = rules.grace_empty_s if seen.empty else rules.grace_s
+    grace = rules.grace_empty_s if observation.empty else rules.grace_s
     graces = {DoubtSubject.CLUSTER: grace, DoubtSubject.JOB: grace, DoubtSubject.START: SCRIPT_START_S}
     sure = {
         about: doubt
@@ -129,22 +129,22 @@ def decide(seen: Observation, memory: DoubtMemory, now: float, rules: DoubtRules
         for one, doubt in sure.items()
         if one.subject in DOUBT_ALERTS
     ]
-    return Decision(ends, (*told, *_alert_unreadable_jobs(seen)), remembered)
+    return Decision(ends, (*told, *_alert_unreadable_jobs(observation)), remembered)
 
 
 def _extend_doubt(before: Doubt | None, why: str, now: float) -> Doubt:
     return Doubt(now, 1, why) if before is None else Doubt(before.since, before.observations + 1, why)
 
 
-def _find_doubts(seen: Observation) -> Iterator[tuple[DoubtKey, str]]:
+def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
     """Yield the current doubts and their reasons."""
-    wanted = {one.key: one for one in seen.clusters if one.state in WANTED_STATES}
+    wanted = {one.key: one for one in observation.clusters if one.state in WANTED_STATES}
     for key, cluster in wanted.items():
-        job = seen.jobs.get(key)
+        job = observation.jobs.get(key)
         why = None if job is None else _find_objection(cluster, job)
         if why:
             yield DoubtKey(DoubtSubject.CLUSTER, key, cluster.attempt, cluster.spec.owner), why
-    for key, job in seen.jobs.items():
+    for key, job in observation.jobs.items():
         if not job.wants_cluster or job.phase is not JobPhase.RUNNING:
             continue
         if key not in wanted:
@@ -168,8 +168,8 @@ def _find_objection(cluster: ClusterView, job: SchedulerJob) -> str | None:
     return None
 
 
-def _alert_unreadable_jobs(seen: Observation) -> Iterator[Alert]:
-    for key, job in seen.jobs.items():
+def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
+    for key, job in observation.jobs.items():
         if job.phase is JobPhase.UNREADABLE:
             yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.description}; its cluster is left unchanged")
 

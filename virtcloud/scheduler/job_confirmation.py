@@ -40,13 +40,13 @@ class JobQuestions(Protocol):
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs that SBF asks about; wait up to ``wait`` seconds for one."""
 
-    def send_job_statement(self, key: str, word: JobStatement) -> None:
+    def send_job_statement(self, key: str, statement: JobStatement) -> None:
         """Send the server's statement about a job."""
 
 
 def answer_questions(
     answers: JobAnswerer,
-    asked: JobQuestions,
+    questions: JobQuestions,
     names: Mapping[str, str],
     log: Log,
     beat: Callable[[], None] = lambda: None,
@@ -57,14 +57,16 @@ def answer_questions(
     """
     try:
         server = answers.server()
-        keys = asked.requested_jobs(server.name, QUESTION_WAIT_S)
+        keys = questions.requested_jobs(server.name, QUESTION_WAIT_S)
         for key in keys:
             beat()
             number = parse_job_number(key, server)
             if number is not None:
-                word = answers.describe_job(number, server, names)
-                asked.send_job_statement(key, word)
-                log.info("job_answered", job=key, runs=word.runs, owner=word.owner, hosts=",".join(word.hosts))
+                statement = answers.describe_job(number, server, names)
+                questions.send_job_statement(key, statement)
+                log.info(
+                    "job_answered", job=key, runs=statement.runs, owner=statement.owner, hosts=",".join(statement.hosts)
+                )
     except NotFound as error:
         log.warning("jobs_not_answered", error=f"{error}; upgrade SBF")
         return OLD_SBF_PAUSE_S
@@ -76,7 +78,7 @@ def answer_questions(
 
 def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     answers: JobAnswerer,
-    asked: JobQuestions,
+    questions: JobQuestions,
     names: Mapping[str, str],
     log: Log,
     stop: threading.Event,
@@ -86,7 +88,7 @@ def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     while not stop.is_set():
         beat()
         try:
-            pause = answer_questions(answers, asked, names, log, beat)
+            pause = answer_questions(answers, questions, names, log, beat)
         except Exception:
             log.exception("fault")
             pause = RETRY_S

@@ -84,7 +84,7 @@ class ServerObservation:
     """An observation and the server that it is about."""
 
     server: SchedulerServer
-    seen: Observation
+    observed: Observation
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
@@ -143,10 +143,10 @@ class JobReconciler:
     def run_round(self) -> ReconciliationReport:
         """Run one round and return its report. Raises no exception."""
         at = self._clocks.now()
-        seen: ServerObservation | None = None
+        observed: ServerObservation | None = None
         try:
-            seen = observe(self._scheduler, self._clusters)
-            self._alerts = (*self._act(seen.seen), *self._others())
+            observed = observe(self._scheduler, self._clusters)
+            self._alerts = (*self._act(observed.observed), *self._others())
             self._journal.update_alerts(self._alerts, at)
             self._last_good = at
         except SchedulerUnavailable as error:
@@ -158,17 +158,17 @@ class JobReconciler:
             self._record_failure(
                 Alert(AlertName.FAULT, "reconciliation", f"{type(error).__name__}: {error}; see the log"), at
             )
-        return self._report(seen, at)
+        return self._report(observed, at)
 
-    def _act(self, seen: Observation) -> Iterator[Alert]:
+    def _act(self, observed: Observation) -> Iterator[Alert]:
         """Act on a complete observation; yield alerts."""
-        verdict = decide(seen, self._memory, self._clocks.monotonic(), self._rules)
+        verdict = decide(observed, self._memory, self._clocks.monotonic(), self._rules)
         self._memory = verdict.memory
         yield from verdict.alerts
         for end in verdict.ends:
             yield from self._end(end)
-        for cluster in seen.clusters:
-            job = seen.jobs.get(cluster.key)
+        for cluster in observed.clusters:
+            job = observed.jobs.get(cluster.key)
             wanted = compute_extension(cluster, job, self._clocks.now()) if job else None
             if wanted is not None:
                 yield from self._extend(cluster, wanted)
@@ -202,7 +202,7 @@ class JobReconciler:
             why = f"to {seconds:g} s from now, for its job's walltime"
             self._journal.record_action("extended", key, attempt, why, self._clocks.now())
 
-    def _report(self, seen: ServerObservation | None, at: datetime) -> ReconciliationReport:
+    def _report(self, observed: ServerObservation | None, at: datetime) -> ReconciliationReport:
         now = self._clocks.monotonic()
         doubts = tuple(
             DoubtView(
@@ -219,9 +219,9 @@ class JobReconciler:
             at=at,
             good=self._last_good == at,
             last_good=self._last_good,
-            server=seen.server.name if seen else None,
-            jobs=len(seen.seen.jobs) if seen else 0,
-            clusters=len(seen.seen.clusters) if seen else 0,
+            server=observed.server.name if observed else None,
+            jobs=len(observed.observed.jobs) if observed else 0,
+            clusters=len(observed.observed.clusters) if observed else 0,
             doubts=doubts,
             alerts=self._journal.alerts,
             deeds=self._journal.deeds,

@@ -45,10 +45,10 @@ def parse_server(ended: CommandResult) -> SchedulerServer:
         raise SchedulerUnavailable(ended.complaint)
     try:
         ((name, found),) = dict(_parse_json(ended)["Server"]).items()
-        told = (str(name), str(found["server_state"]), str(found["total_jobs"]))
+        facts_of_server = (str(name), str(found["server_state"]), str(found["total_jobs"]))
     except (KeyError, TypeError, ValueError) as error:
         raise job_states.not_a_server_error(ended) from error
-    return job_states.build_server(ended, *told)
+    return job_states.build_server(ended, *facts_of_server)
 
 
 def parse_job_numbers(ended: CommandResult) -> set[str]:
@@ -101,10 +101,10 @@ def _parse_gone_jobs(ended: CommandResult, server: SchedulerServer) -> list[Sche
 
 
 def _parse_gone_job(line: str, ended: CommandResult, server: SchedulerServer) -> SchedulerJob:
-    for pattern, words in GONE_MESSAGES:
+    for pattern, description in GONE_MESSAGES:
         if found := pattern.fullmatch(line):
             return SchedulerJob(
-                job_cluster_key(found.group(1), server), JobPhase.GONE, words.format(server=server.name)
+                job_cluster_key(found.group(1), server), JobPhase.GONE, description.format(server=server.name)
             )
     raise SchedulerUnavailable(ended.complaint)
 
@@ -112,12 +112,12 @@ def _parse_gone_job(line: str, ended: CommandResult, server: SchedulerServer) ->
 def _parse_job(number: str, facts: Mapping[str, Any], server: SchedulerServer) -> SchedulerJob:
     if not isinstance(facts, dict):
         raise ValueError(number)  # noqa: TRY004 - as any other text that is no such document
-    phase, words = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
+    phase, description = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
     asked, used = (_as_mapping(facts.get(name)) for name in ("Resource_List", "resources_used"))
     return SchedulerJob(
         key=job_cluster_key(number, server),
         phase=phase,
-        description=words,
+        description=description,
         attempt=_parse_attempt(facts.get("run_version")),
         wants_cluster=job_states.REQUEST_RESOURCE in asked,
         script_started=facts.get("substate") != PRERUN_SUBSTATE,

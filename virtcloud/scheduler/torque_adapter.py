@@ -38,10 +38,10 @@ def parse_server(ended: CommandResult) -> SchedulerServer:
         raise SchedulerUnavailable(ended.complaint)
     found = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", ended.out, re.MULTILINE))
     try:
-        told = (found["Server: "], found["server_state = "], found["total_jobs = "])
+        facts_of_server = (found["Server: "], found["server_state = "], found["total_jobs = "])
     except KeyError as error:
         raise job_states.not_a_server_error(ended) from error
-    return job_states.build_server(ended, *told)
+    return job_states.build_server(ended, *facts_of_server)
 
 
 def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
@@ -125,11 +125,11 @@ def _parse_unknown_job(line: str, ended: CommandResult, server: SchedulerServer)
 
 
 def _parse_job(number: str, element: ET.Element, server: SchedulerServer) -> SchedulerJob:
-    phase, words = job_states.parse_phase(TORQUE_STATES, _find_text(element, "job_state"))
+    phase, description = job_states.parse_phase(TORQUE_STATES, _find_text(element, "job_state"))
     return SchedulerJob(
         key=job_cluster_key(number, server),
         phase=phase,
-        description=words,
+        description=description,
         wants_cluster=find_request({one.tag: one.text or "" for one in element.iterfind("Resource_List/*")})
         is not None,
         walltime_s=parse_seconds_or_zero(_find_text(element, "Resource_List/walltime")),

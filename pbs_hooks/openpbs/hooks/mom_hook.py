@@ -114,14 +114,14 @@ def _dispatch(pbs: Any) -> None:
 
 def _refuse(event: MomEvent, fault: StartFault) -> None:
     """Reject the start, report the reason, and delete, hold or requeue the job according to its fault."""
-    fate, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
-    message = "vcluster: %s%s" % (fault, fate.after)
-    event.log_job(str(fault) + fate.after)
-    if fate.delete:
+    outcome, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
+    message = "vcluster: %s%s" % (fault, outcome.after)
+    event.log_job(str(fault) + outcome.after)
+    if outcome.delete:
         job.delete()
     else:
         _requeue(event, run, message)
-    if fate.hold:
+    if outcome.hold:
         job.Hold_Types = event.pbs.hold_types("s")
     _write_to_owner(event, run, message)
     event.event.reject(message)

@@ -147,61 +147,61 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
 
     Defaults of a queue, or jobs from a time without the hook, were never checked.
     """
-    kept = read_resource(event.job, SPEC_RESOURCE)
-    request = parse_stored_request(line, kept)
-    if request.spec is not None and kept is None:
+    content = read_resource(event.job, SPEC_RESOURCE)
+    request = parse_stored_request(line, content)
+    if request.spec is not None and content is None:
         raise RequestError("spec: %s was not read at submission; submit the job again" % request.spec)
     admit_pbs_job(request, read_job_shape(event.job), event.settings.longest_walltime)
     return request
 
 
-def _request_cluster(event: ServerHookEvent, given: ClusterOrder) -> Optional[StartRefusal]:
+def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[StartRefusal]:
     """Request the cluster; return the refusal, if any. Raises SbfUnreachable and RequestError."""
-    too_much = find_recent_refusal(given.run)
+    too_much = find_recent_refusal(order.run)
     if too_much is not None:
         return StartRefusal(too_much)
-    answer = _put(event, given)
+    answer = _put(event, order)
     if answer.slug == "name-taken":
-        return _refuse_taken_name(event, given, answer)
+        return _refuse_taken_name(event, order, answer)
     if is_attempt_over(answer):
-        _let_attempt_fail(event, given, answer)
+        _let_attempt_fail(event, order, answer)
     vnodes = parse_exec_vnode(str(event.job.exec_vnode))
     names = {element_of_host(vnode, event.settings.hosts): vnode for vnode in vnodes}
     refused = decide_refusal(
-        answer, RefusalContext(given.run.owner, given.request.net, names), event.settings.retry_after
+        answer, RefusalContext(order.run.owner, order.request.net, names), event.settings.retry_after
     )
     if refused is not None and answer.slug == "quota-exceeded":
-        record_refusal(given.run, refused.message)
+        record_refusal(order.run, refused.message)
     return refused
 
 
-def _put(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
+def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
     """Send the request. Two jobs that join a network at once may choose the same addresses; then choose again, once."""
-    request = given.request
+    request = order.request
     if request.net is None:
-        return event.sbf.put(given.run.key, _build_spec(event, given, None), given.attempt)
-    answer = _join(event, given)
-    return _join(event, given) if answer.slug == "guest-taken" else answer
+        return event.sbf.put(order.run.key, _build_spec(event, order, None), order.attempt)
+    answer = _join(event, order)
+    return _join(event, order) if answer.slug == "guest-taken" else answer
 
 
-def _join(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
-    found = event.sbf.network(str(given.request.net))
+def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
+    found = event.sbf.network(str(order.request.net))
     if not found.ok:
         return found
-    joined = parse_network(found.document, given.run.key)
+    joined = parse_network(found.document, order.run.key)
     if joined is None:
         return SbfAnswer(404, {"type": "urn:virtcloud:problem:no-such-network", "detail": ""})
-    return event.sbf.put(given.run.key, _build_spec(event, given, joined), given.attempt)
+    return event.sbf.put(order.run.key, _build_spec(event, order, joined), order.attempt)
 
 
-def _build_spec(event: ServerHookEvent, given: ClusterOrder, joined: Any) -> Dict[str, Any]:
+def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec. Its deadline is earlier than that of the hosts, so the hosts can report SBF's reason."""
-    spec = build_cluster_spec(given.request, given.run, joined)
+    spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=event.settings.setup * 3 // 4)
 
 
-def _refuse_taken_name(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> StartRefusal:
-    name = str(given.request.name)
+def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> StartRefusal:
+    name = str(order.request.name)
     found = event.sbf.network(name)
     if not found.ok or not found.document:
         return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), SHORT_RETRY_S)
@@ -209,16 +209,16 @@ def _refuse_taken_name(event: ServerHookEvent, given: ClusterOrder, answer: SbfA
     return StartRefusal(text, event.settings.retry_after)
 
 
-def _let_attempt_fail(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> None:
+def _let_attempt_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
     """Let the job start although its attempt is over.
 
     Its hosts find that out and send the job back; the next attempt has a new number.
     """
     if not answer.ok:
-        event.sbf.end(given.run.key, given.attempt, given.run.owner)
+        event.sbf.end(order.run.key, order.attempt, order.run.owner)
     event.alert(
         "job %s: attempt %d is over (%s): its hosts will send it back"
-        % (given.run.key, given.attempt, answer.detail if not answer.ok else answer.document.get("state"))
+        % (order.run.key, order.attempt, answer.detail if not answer.ok else answer.document.get("state"))
     )
 
 

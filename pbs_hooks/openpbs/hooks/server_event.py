@@ -98,10 +98,10 @@ def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
     return JobShape(array=array is not None, **found)
 
 
-def parse_stored_request(line: str, kept: Optional[str]) -> JobRequest:
+def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
     """Parse a request line and the content of its file, as stored at submission. Raises RequestError."""
     request = parse_request(line)
-    return request if request.spec is None or kept is None else merge_request_file(request, json.loads(kept))
+    return request if request.spec is None or content is None else merge_request_file(request, json.loads(content))
 
 
 def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str, ...]:

@@ -35,11 +35,11 @@ class StartRefusal(NamedTuple):
 RefusalRule = Callable[[SbfAnswer, RefusalContext, int], StartRefusal]
 
 
-def decide_refusal(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> Optional[StartRefusal]:
+def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> Optional[StartRefusal]:
     """Return why the job cannot start now; None if it can, or if this attempt is over."""
     if answer.ok or is_attempt_over(answer):
         return None
-    return REFUSAL_RULES.get(answer.slug, _refuse_unexpected)(answer, asked, retry_after)
+    return REFUSAL_RULES.get(answer.slug, _refuse_unexpected)(answer, context, retry_after)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
@@ -59,50 +59,50 @@ def refuse_unreachable(why: str, retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: SBF does not answer (%s)%s" % (why, RETRY_SUFFIX), retry_after, alert=True)
 
 
-def _refuse_unlinked_host(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> StartRefusal:
+def _refuse_unlinked_host(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     words = re.findall(r"[a-z][a-z0-9-]*", answer.detail)
-    named = next((asked.hosts[word] for word in words if word in asked.hosts), None)
+    named = next((context.hosts[word] for word in words if word in context.hosts), None)
     if named is None:
-        return _refuse_unexpected(answer, asked, retry_after)
+        return _refuse_unexpected(answer, context, retry_after)
     return StartRefusal(
         "vcluster: host %s has no switch port in SBF%s" % (named, RETRY_SUFFIX), retry_after, alert=True
     )
 
 
-def _refuse_for_now(answer: SbfAnswer, _asked: RefusalContext, retry_after: int) -> StartRefusal:
+def _refuse_for_now(answer: SbfAnswer, _context: RefusalContext, retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), retry_after)
 
 
-def _refuse_shortly(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
+def _refuse_shortly(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), SHORT_RETRY_S)
 
 
-def _refuse_until_next_cycle(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
+def _refuse_until_next_cycle(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: %s" % answer.detail)
 
 
-def _refuse_and_hold(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
+def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: %s" % answer.detail, hold="u")
 
 
-def _refuse_former_run(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
+def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     """Name what the removal of the former run waits for, as SBF reports it after "; "."""
     waits = answer.detail.partition("; ")[2]
     what = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
     return StartRefusal("vcluster: %s%s" % (what, RETRY_SUFFIX), SHORT_RETRY_S)
 
 
-def _refuse_missing_network(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> StartRefusal:
-    if asked.net is None:
-        return _refuse_unexpected(answer, asked, retry_after)
-    return StartRefusal("vcluster: network '%s' is not running%s" % (asked.net, RETRY_SUFFIX), retry_after)
+def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
+    if context.net is None:
+        return _refuse_unexpected(answer, context, retry_after)
+    return StartRefusal("vcluster: network '%s' is not running%s" % (context.net, RETRY_SUFFIX), retry_after)
 
 
-def _refuse_forbidden(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> StartRefusal:
+def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     """Distinguish a user's error from a site's: the batch system itself may create every network."""
-    if asked.net is None:
-        return _refuse_unexpected(answer, asked, retry_after)
-    return StartRefusal(format_not_shared(asked.net, asked.owner), hold="u")
+    if context.net is None:
+        return _refuse_unexpected(answer, context, retry_after)
+    return StartRefusal(format_not_shared(context.net, context.owner), hold="u")
 
 
 def format_not_shared(net: str, user: str) -> str:
@@ -110,11 +110,11 @@ def format_not_shared(net: str, user: str) -> str:
     return "vcluster: network '%s' is not shared with %s" % (net, user)
 
 
-def _refuse_malformed(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
+def _refuse_malformed(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: SBF cannot create this network: %s" % answer.detail, hold="s", alert=True)
 
 
-def _refuse_unexpected(answer: SbfAnswer, _asked: RefusalContext, retry_after: int) -> StartRefusal:
+def _refuse_unexpected(answer: SbfAnswer, _context: RefusalContext, retry_after: int) -> StartRefusal:
     return StartRefusal("vcluster: SBF refused: %s%s" % (answer.detail, RETRY_SUFFIX), retry_after, alert=True)
 
 

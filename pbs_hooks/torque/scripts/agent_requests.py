@@ -24,9 +24,9 @@ AgentRequest = Dict[str, Union[str, int, bool]]
 
 def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> AgentRequest:
     """Return a request to the agent. Torque gives hosts no run count, so the attempt number is 0."""
-    asked = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
-    asked.update(more)
-    return asked
+    request = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
+    request.update(more)
+    return request
 
 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:

@@ -51,19 +51,19 @@ def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> 
 
     Raises OSError; KeyError for an unknown user.
     """
-    place = _environment_path(folder, call)
-    if not place.parent.is_dir():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.parent.chmod(FOLDER_MODE)
-    new = place.with_name(".new-" + place.name)
+    path = _environment_path(folder, call)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.chmod(FOLDER_MODE)
+    new = path.with_name(".new-" + path.name)
     if new.exists():
         new.unlink()
     account = pwd.getpwnam(call.user)
-    told = dict(facts, **{SCHEDULER_VARIABLE: facts["VCLUSTER_VLAN"]}) if "VCLUSTER_VLAN" in facts else facts
+    variables = dict(facts, **{SCHEDULER_VARIABLE: facts["VCLUSTER_VLAN"]}) if "VCLUSTER_VLAN" in facts else facts
     with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w") as file:
-        file.writelines("export %s=%s\n" % (name, shlex.quote(value)) for name, value in sorted(told.items()))
+        file.writelines("export %s=%s\n" % (name, shlex.quote(value)) for name, value in sorted(variables.items()))
         os.fchown(file.fileno(), account.pw_uid, account.pw_gid)
-    new.rename(place)
+    new.rename(path)
 
 
 def ensure_no_environment(folder: str, call: ScriptCall) -> None:
@@ -149,14 +149,14 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
 
     Raises ScriptExit and RequestError.
     """
-    wish = _admit(call, settings)
+    request = _admit(call, settings)
     patience = RetryBudget(settings.patience)
     sbf = JobSbfClient(settings.where, call.key, patience)
     run = JobRun(call.key, call.user, _read_elements(call, settings), parse_seconds(call.wanted["walltime"]))
     with _withdraw_on_error(call, settings):
         announce_job(settings.socket, call, patience)
         with _abort_if_deleted(call, settings, patience):
-            sbf.put(lambda: build_spec(run, wish, call.network, sbf), sbf.next_attempt())
+            sbf.put(lambda: build_spec(run, request, call.network, sbf), sbf.next_attempt())
             facts = wait_until_up(settings.socket, call, patience)
             ensure_environment(settings.environments, call, facts)
 
@@ -189,12 +189,12 @@ def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: Retr
         raise
 
 
-def build_spec(run: JobRun, wish: Optional[JobRequest], network: Optional[str], sbf: JobSbfClient) -> Dict[str, Any]:
+def build_spec(run: JobRun, request: Optional[JobRequest], network: Optional[str], sbf: JobSbfClient) -> Dict[str, Any]:
     """Return the spec of the job's cluster; without a request for guests it contains only the hosts."""
-    name = wish.net if wish else None if network == PRIVATE_NETWORK else network
+    name = request.net if request else None if network == PRIVATE_NETWORK else network
     joined = None if name is None else sbf.network(name)
-    if wish is not None:
-        return build_cluster_spec(wish, run, joined)
+    if request is not None:
+        return build_cluster_spec(request, run, joined)
     return _build_hosts_spec(run, joined)
 
 
@@ -210,9 +210,9 @@ def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
         check_no_array("[" in call.job)
         check_walltime(call.wanted.get("walltime"), settings.longest_walltime)
         return None
-    wish = parse_request(call.request)
-    admit_torque_job(wish, call.wanted, settings.longest_walltime, "[" in call.job)
-    return wish
+    request = parse_request(call.request)
+    admit_torque_job(request, call.wanted, settings.longest_walltime, "[" in call.job)
+    return request
 
 
 def _read_elements(call: ScriptCall, settings: ScriptSettings) -> Tuple[str, ...]:

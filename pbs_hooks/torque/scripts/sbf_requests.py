@@ -53,11 +53,11 @@ class JobSbfClient:
         try, since the network that the job joins may have changed.
         """
         while True:
-            asked = spec()
-            answer = self._ask("PUT", self._path, {"spec": asked, "attempt": attempt})
+            wanted = spec()
+            answer = self._ask("PUT", self._path, {"spec": wanted, "attempt": attempt})
             if answer.ok:
                 return
-            self._check(answer, asked["hosts"])
+            self._check(answer, wanted["hosts"])
 
     def network(self, name: str) -> JobNetwork:
         """Return the running network to join. Raises RequestError if there is none."""

@@ -41,18 +41,18 @@ class HookCallers:
         if self.server is None:
             return NOT_RUN
         at = SERVER_NAME
-        told = HookEvent(event, job, before, server_jobs=others, config=self.server.config, node=at, server=at)
-        return self._keep(FakeHost(at), self.server, _with_caller(told, record, self.server), record)
+        shown = HookEvent(event, job, before, server_jobs=others, config=self.server.config, node=at, server=at)
+        return self._keep(FakeHost(at), self.server, _with_caller(shown, record, self.server), record)
 
     def of_job(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
         """Run the MoM hook on a job, and apply what it set as far as a MoM sends it."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)
-        told = HookEvent(
+        shown = HookEvent(
             event, record.at_host(host.name), config=self.mom.config, node=host.name, server=SERVER_NAME, env=env
         )
-        outcome = self._keep(host, self.mom, _with_caller(told, record, self.mom), record)
+        outcome = self._keep(host, self.mom, _with_caller(shown, record, self.mom), record)
         record.take_from_host(host.name, outcome)
         return outcome
 
@@ -60,23 +60,23 @@ class HookCallers:
         """Run the MoM hook on an event of the host."""
         if self.mom is None or not host.alive:
             return NOT_RUN
-        told = HookEvent(event, job_list=jobs, config=self.mom.config, node=host.name, server=SERVER_NAME)
-        return self._keep(host, self.mom, _with_caller(told, None, self.mom), None)
+        shown = HookEvent(event, job_list=jobs, config=self.mom.config, node=host.name, server=SERVER_NAME)
+        return self._keep(host, self.mom, _with_caller(shown, None, self.mom), None)
 
-    def _keep(self, host: FakeHost, hook: HookDefinition, told: HookEvent, record: FakeJob | None) -> HookOutcome:
-        outcome = host.hook(hook, told)
+    def _keep(self, host: FakeHost, hook: HookDefinition, shown: HookEvent, record: FakeJob | None) -> HookOutcome:
+        outcome = host.hook(hook, shown)
         if not host.alive:
             return NOT_RUN  # the host died meanwhile: the hook's outcome is lost
         version = record.run_version if record else 0
-        self.seen.append(HookCall(host.name, told.kind, record.id if record else None, version, outcome))
+        self.seen.append(HookCall(host.name, shown.kind, record.id if record else None, version, outcome))
         return outcome
 
 
-def _with_caller(told: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
+def _with_caller(shown: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
     """Return the event with its caller, the hook's name and its alarm."""
-    by_user = record is not None and told.kind in ("queuejob", "modifyjob")
+    by_user = record is not None and shown.kind in ("queuejob", "modifyjob")
     return replace(
-        told, requestor=record.wanted.user if by_user and record else "", hook_name=hook.name, alarm=hook.alarm
+        shown, requestor=record.wanted.user if by_user and record else "", hook_name=hook.name, alarm=hook.alarm
     )
 
 

@@ -30,20 +30,20 @@ TYPES = (
 class HookStage:
     """The objects of one run: rules, event, and logs."""
 
-    def __init__(self, told: Dict[str, Any]) -> None:
+    def __init__(self, description: Dict[str, Any]) -> None:
         """Create the objects from an event (``fakepbs.HookEvent.as_json``)."""
         self.log: List[List[Any]] = []
         self.job_log: List[List[str]] = []
-        self.rules = SetRules(told["kind"])
-        custom = {name: CUSTOM_TYPES[kind] for name, kind in told["custom_resources"].items()}
+        self.rules = SetRules(description["kind"])
+        custom = {name: CUSTOM_TYPES[kind] for name, kind in description["custom_resources"].items()}
         self._custom = custom
-        self.server = self._server(told)
-        self.event = self._event(told)
+        self.server = self._server(description)
+        self.event = self._event(description)
 
-    def _server(self, told: Dict[str, Any]) -> "PbsServer":
-        jobs = {one["id"]: _readonly(self._job(one)) for one in told["server_jobs"]}
-        vnodes = {one["name"]: _readonly(self._vnode(one)) for one in told["server_vnodes"]}
-        return PbsServer(told["server"], jobs, vnodes)
+    def _server(self, description: Dict[str, Any]) -> "PbsServer":
+        jobs = {one["id"]: _readonly(self._job(one)) for one in description["server_jobs"]}
+        vnodes = {one["name"]: _readonly(self._vnode(one)) for one in description["server_vnodes"]}
+        return PbsServer(description["server"], jobs, vnodes)
 
     def _job(self, described: Dict[str, Any]) -> PbsJob:
         return PbsJob(self.rules, described, self._custom)
@@ -51,22 +51,22 @@ class HookStage:
     def _vnode(self, described: Dict[str, Any]) -> PbsVnode:
         return PbsVnode(self.rules, described, self._custom)
 
-    def _event(self, told: Dict[str, Any]) -> "PbsEvent":
+    def _event(self, description: Dict[str, Any]) -> "PbsEvent":
         all_parameters = {
-            "job": told["job"] and self._job(told["job"]),
-            "job_o": told["job_o"] and _readonly(self._job(told["job_o"])),
+            "job": description["job"] and self._job(description["job"]),
+            "job_o": description["job_o"] and _readonly(self._job(description["job_o"])),
             "src_queue": None,
-            "vnode_list": {one["name"]: self._vnode(one) for one in told["vnodes"]},
+            "vnode_list": {one["name"]: self._vnode(one) for one in description["vnodes"]},
             "vnode_list_fail": {},
-            "job_list": {one["id"]: self._job(one) for one in told["job_list"]},
-            "progname": told["progname"],
-            "argv": list(told["argv"]),
-            "env": pbs_env(dict(told["env"]), generic=True),
+            "job_list": {one["id"]: self._job(one) for one in description["job_list"]},
+            "progname": description["progname"],
+            "argv": list(description["argv"]),
+            "env": pbs_env(dict(description["env"]), generic=True),
             "pid": 1,
         }
-        facts = {name: told[name] for name in ("requestor", "requestor_host", "hook_name")}
+        facts = {name: description[name] for name in ("requestor", "requestor_host", "hook_name")}
         facts.update(hook_type="site", freq=None)
-        wanted = {name: all_parameters[name] for name in pbs_events.PARAMETERS[told["kind"]]}
+        wanted = {name: all_parameters[name] for name in pbs_events.PARAMETERS[description["kind"]]}
         return PbsEvent(self.rules, self.rules.number, facts, wanted)
 
 
@@ -77,7 +77,7 @@ def _readonly(made: Any) -> Any:
     return made
 
 
-def build_module(stage: HookStage, told: Dict[str, Any]) -> types.ModuleType:
+def build_module(stage: HookStage, description: Dict[str, Any]) -> types.ModuleType:
     """Return the module ``pbs`` for a run."""
     made = types.ModuleType("pbs")
     for table in (pbs_events.constants(), pbs_events.LOG_LEVELS, pbs_events.JOB_STATES, pbs_values.NAMED):
@@ -86,11 +86,11 @@ def build_module(stage: HookStage, told: Dict[str, Any]) -> types.ModuleType:
     made.__dict__.update(
         event=lambda: stage.event,
         server=lambda: stage.server,
-        get_local_nodename=lambda: told["node"],
-        hook_config_filename=told["config_file"],
+        get_local_nodename=lambda: description["node"],
+        hook_config_filename=description["config_file"],
         logmsg=lambda level, text: stage.log.append([int(level), str(text)]),
         logjobmsg=lambda identifier, text: stage.job_log.append([str(identifier), str(text)]),
         size_to_kbytes=pbs_values.size_to_kbytes,
-        pbs_conf=dict(told["pbs_conf"]),
+        pbs_conf=dict(description["pbs_conf"]),
     )
     return made

@@ -26,15 +26,15 @@ def main(folder: str) -> None:
     module = importlib.import_module("interpreter.module")
 
     with open(os.path.join(folder, "event.json"), encoding="utf-8") as told_file:
-        told = json.load(told_file)
+        description = json.load(told_file)
     with open(os.path.join(folder, "hook.py"), encoding="utf-8") as hook_file:
         text = hook_file.read()
-    stage = module.HookStage(told)
-    sys.modules["pbs"] = module.build_module(stage, told)
+    stage = module.HookStage(description)
+    sys.modules["pbs"] = module.build_module(stage, description)
     sys.path.remove(OWN)
     open(os.path.join(folder, "began"), "w").close()
     began = time.time()
-    failure, trace = _run(text, stage, told["alarm"])
+    failure, trace = _run(text, stage, description["alarm"])
     seconds = time.time() - began
     with open(os.path.join(folder, "outcome.json"), "w", encoding="utf-8") as outcome_file:
         json.dump(dict(_outcome(stage, failure, trace), seconds=seconds), outcome_file)
