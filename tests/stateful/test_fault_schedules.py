@@ -57,8 +57,8 @@ BUGS = {
     "forgets that a save was interrupted": ("7.", (task, "not self.task.unsaved and ", "")),
     "deletes what others created": (
         "7.4",
-        (ownership, "return number in created and (not name or is_default_name(number, name))", "return True"),
-        (ownership, "    for number in VlanSet(ports) | unowned:", "    for number in unowned:"),
+        (ownership, "return vlan in created and (not name or is_default_name(vlan, name))", "return True"),
+        (ownership, "    for vlan in VlanSet(ports) | unowned:", "    for vlan in unowned:"),
         (task, "        self.check_ownership()\n", ""),
     ),
     "goes on without its lease": (
