@@ -122,7 +122,9 @@ class SocketListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                log.warning("accept_failed", error=error)  # no descriptor left, say: those that answer free some
+                log.warning(
+                    "accept_failed", error=error
+                )  # for instance no descriptor is free; finished answers free some
                 time.sleep(ACCEPT_RETRY_S)
 
     def _admit(self, connection: socket.socket) -> None:
@@ -135,7 +137,7 @@ class SocketListener:
             return
         try:
             threading.Thread(target=self._serve, args=(connection, uid, slots), name="request", daemon=True).start()
-        except RuntimeError as error:  # this machine has no thread left, or no memory for one
+        except RuntimeError as error:  # the machine has no thread or no memory left
             slots.release()
             log.warning("request_refused", error=error)
             _send_answer(

@@ -82,8 +82,8 @@ class JobRemovals:
 
     def _try(self, job: JobRecord) -> None:
         """Close the run's access and end its cluster, each even if the other fails; then record the removal."""
-        missing = [words for step in (self._close_access, self._end_cluster) if (words := _attempt_step(step, job))]
-        missing = missing or [words for words in [_attempt_step(self._record_removal, job)] if words]
+        missing = [text for step in (self._close_access, self._end_cluster) if (text := _attempt_step(step, job))]
+        missing = missing or [text for text in [_attempt_step(self._record_removal, job)] if text]
         if missing and self._missing.get(job.run) != missing:
             log.info("removal_waits", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
         self._missing[job.run] = missing
@@ -107,7 +107,7 @@ class JobRemovals:
             else:
                 view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None, owner=job.user)
                 self._delete_sent.add(job.run)
-        except (NotFound, Gone):  # it was never asked for, has no part here, or a later attempt has its place
+        except (NotFound, Gone):  # never created, without a part on this host, or replaced by a later attempt
             return None
         return describe_remainder(view, job, self._element)
 

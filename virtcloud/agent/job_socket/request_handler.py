@@ -119,8 +119,8 @@ class RequestHandler:
             log.info(
                 "barrier_state", cluster=job.cluster, attempt=job.attempt, state=result.state, reason=result.reason
             )
-        said = {"state": result.state, "missing": list(result.missing), "reason": result.reason}
-        return {"ok": True, **said, "facts": facts if result.state is BarrierState.UP else {}}
+        answer = {"ok": True, "state": result.state, "missing": list(result.missing), "reason": result.reason}
+        return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
         """Return the state of a run that another thread cancelled or ended while guests were probed."""

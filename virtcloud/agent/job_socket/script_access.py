@@ -23,19 +23,17 @@ class ScriptAccess:
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
         """Return the environment of a job's script, and open its access on the script's host. Raise Refused."""
-        told = {
+        variables = {
             "VCLUSTER_ID": view.key,
             "VCLUSTER_VLAN": str(view.vlans[site]),
             "VCLUSTER_GUESTS": " ".join(guest.name for guest in view.spec.guests),
         }
-        named = {"VCLUSTER_NAME": view.spec.name} if view.spec.name else {}
+        if view.spec.name:
+            variables["VCLUSTER_NAME"] = view.spec.name
         with self._lock:
-            opened = (
-                self._open_and_record(job, _job_access(job, view, site))
-                if _is_current_run(job, self._records.get(job.cluster))
-                else {}
-            )
-        return {**told, **named, **opened}
+            if _is_current_run(job, self._records.get(job.cluster)):
+                variables |= self._open_and_record(job, _job_access(job, view, site))
+        return variables
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
         """Open the access that was open when the agent ended; log an error, and retry when a hook asks.
@@ -51,7 +49,7 @@ class ScriptAccess:
                         self._ensure_open(job.opening)
                 except VirtcloudError as error:
                     log.warning("access_not_opened", cluster=job.cluster, error=error)
-                except Exception as error:  # noqa: BLE001 - one job's place keeps no other job from its removal
+                except Exception as error:  # noqa: BLE001 - one job's error does not block the removal of others
                     log.internal_error(error, cluster=job.cluster)
 
     def close(self, job: JobRecord) -> None:
@@ -62,7 +60,7 @@ class ScriptAccess:
                 self._close(job.cluster)
 
     def _close(self, cluster: str) -> None:
-        self._environments = {access: facts for access, facts in self._environments.items() if access.key != cluster}
+        self._environments = {access: found for access, found in self._environments.items() if access.key != cluster}
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
