@@ -1,1 +1,1 @@
-"""One machine's converger: reads what the machine carries, makes it what is wanted, and confirms (DESIGN.md §3)."""
+"""The agent: reconciles one machine with its wanted state (DESIGN.md §3), and serves the job socket."""

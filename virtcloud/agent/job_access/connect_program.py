@@ -41,12 +41,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
-    ends = time.monotonic() + wait_s
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             return request_connection(path, line)
         except ConnectionRefusedError:
-            if time.monotonic() >= ends:
+            if time.monotonic() >= deadline:
                 raise
         time.sleep(RETRY_S)
 
@@ -59,13 +59,13 @@ def request_connection(path: str, line: str) -> socket.socket:
         except OSError as error:
             raise OSError(EIO, f"the job's relay {path}: {error.strerror}; has the job ended?") from error
         relay.sendall(f"{line}\n".encode())
-        words, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR))
+        answer, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR))
     if ancillary:
         return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
-    said = words.decode(errors="replace").strip() or "the job's relay ended"
-    if said.startswith("refused"):
-        raise ConnectionRefusedError(ECONNREFUSED, said)
-    raise OSError(EIO, said)
+    message = answer.decode(errors="replace").strip() or "the job's relay ended"
+    if message.startswith("refused"):
+        raise ConnectionRefusedError(ECONNREFUSED, message)
+    raise OSError(EIO, message)
 
 
 def _pass_descriptor(link: socket.socket) -> None:
