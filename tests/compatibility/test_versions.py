@@ -49,9 +49,9 @@ print(digest(segment, segment.guests[0]))
 """
 BUNDLE = """
 try:
+    from virtcloud.pbs.bundle import bundle  # version 0.1; pbs_hooks of this version is importable beside it
+except ModuleNotFoundError:
     from pbs_hooks.bundle import bundle_hook as bundle
-except ModuleNotFoundError:  # version 0.1
-    from virtcloud.pbs.bundle import bundle
 print(bundle('server'))
 """
 
