@@ -15,9 +15,10 @@ from sbf_service.domain.cabling import Neighbour, check_cables
 from sbf_service.drivers.contract import ListsCommands, ReadsNeighbours, SwitchDriver, SwitchScope
 from sbf_service.log import get_log
 from sbf_service.overload import BoundedThreads
+from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.sessions import PlatformOf
-from sbf_service.reconcile.task import DeviceReading, ReconcilableDriver, SwitchTask
+from sbf_service.reconcile.task import SwitchTask
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.audit_log import find_last_change, find_newest_id
 from sbf_service.store.elements import make_element_view

@@ -13,9 +13,10 @@ from sbf_service.device_credentials import make_login
 from sbf_service.domain.dry_run import ComparedDevice, find_other_use
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.overload import BoundedThreads
+from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver, ReconcileTask
 from sbf_service.reconcile.on_demand import READ_LIMIT_S, hold_device, make_element_difference, read_all
 from sbf_service.reconcile.scheduler import WorkerScheduler
-from sbf_service.reconcile.task import TASKS, DeviceReading, ReconcilableDriver, ReconcileTask, make_task
+from sbf_service.reconcile.task import TASKS, make_task
 from sbf_service.store.revisions import require_element
 from sbf_service.store.unit_of_work import Store, Unit, read_topology
 from sbf_service.store.vlan_ownership import record_foreign_vlans

@@ -12,7 +12,8 @@ from sqlalchemy import select
 from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.error_report import ErrorReport, describe_blocked_vlans, describe_shared_vlans
 from sbf_service.log import get_log
-from sbf_service.reconcile.task import DeviceReading, ReconcileTask, read_task
+from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
+from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.elements import ElementClusterErrors, confirm_revision, record_error, reset_confirmation
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease

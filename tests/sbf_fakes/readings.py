@@ -1,7 +1,8 @@
 """Readings of devices, for tests of the read-back check."""
 
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
-from sbf_service.reconcile.task import DeviceReading, EdgeTask, SwitchTask
+from sbf_service.reconcile.device_task import DeviceReading
+from sbf_service.reconcile.task import EdgeTask, SwitchTask
 from virtcloud.model.edge import EdgeObserved, EdgeWanted
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.values import Name

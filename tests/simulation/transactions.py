@@ -12,7 +12,8 @@ from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.wanted import find_edge_peers, find_edge_transports
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
-from sbf_service.reconcile.task import TASKS, DeviceReading, ReconcileTask
+from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
+from sbf_service.reconcile.task import TASKS
 from sbf_service.reconcile.transactions import LeaseLostError
 from sbf_service.store.observed_state import list_observed_items
 from simulation.devices import Edge, Switch

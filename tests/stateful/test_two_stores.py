@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.reconcile import transactions
-from sbf_service.reconcile.task import DeviceReading, ReconcileTask
+from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
 from sbf_service.store import elements, leases
 from sbf_service.store.allocation import NEVER_USED

@@ -1,0 +1,181 @@
+"""What every kind of device has in common while it is reconciled: its task, and the reading of its observed state."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
+
+from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
+from sbf_service.drivers.device_errors import ChangeFault
+from sbf_service.reconcile import read_back
+from sbf_service.store.observed_state import (
+    list_observed_items,
+)
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.edge import (
+    DeviceDifference,
+    DeviceObserved,
+    EdgeWanted,
+)
+from virtcloud.model.element import Device, ElementKind
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import (
+    SwitchWanted,
+)
+
+DeviceScope = SwitchScope | EdgeScope
+
+
+class ReconcilableDriver(Protocol):
+    """A driver of a switch or of an edge, as the workers use it (``drivers/contract.py``)."""
+
+    def read(self, scope: Any) -> Any:  # noqa: ANN401 - the scope and the observed state of the device's kind
+        """Return the observed state within ``scope``."""
+
+    def apply(self, difference: Any) -> None:  # noqa: ANN401 - the difference of the device's kind
+        """Change the running configuration."""
+
+    def save(self) -> bool:
+        """Copy the running configuration to the startup configuration. Return False when no such step exists."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileTask(ABC):
+    """A device, its wanted state and the scope in which SBF may change it, with the fencing token of its lease.
+
+    ``kept`` is the part of the wanted state that was confirmed before. ``users`` are the keys of the clusters, by VLAN
+    ID. ``saved`` are the items that the startup configuration was last verified to contain; ``unsaved`` is true when
+    the running configuration may have changed since. ``may_save`` is false during the pause after a failed save.
+    """
+
+    kind: ClassVar[ElementKind]
+
+    device: Device
+    site: Name
+    fence: int
+    revision: int
+    confirmed: int
+    wanted: SwitchWanted | EdgeWanted
+    kept: SwitchWanted | EdgeWanted
+    scope: DeviceScope
+    backbone: Backbone | None
+    users: Mapping[VlanId, str]
+    saved: frozenset[object] = frozenset()
+    unsaved: bool = False
+    may_save: bool = True
+
+    @property
+    def name(self) -> Name:
+        """The device's name."""
+        return self.device.name
+
+    @property
+    def change(self) -> str:
+        """The name of the event of a change to this device, in the audit log and in the log."""
+        return f"{self.kind}_change"
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the device has not confirmed the wanted revision."""
+        return self.confirmed < self.revision
+
+    def read(self, driver: ReconcilableDriver) -> "DeviceReading":
+        """Read the device and compare it with the wanted state."""
+        return self.interpret(driver.read(self.scope))
+
+    def owning(self, vlans: VlanSet) -> Self:
+        """Return the task after ``vlans`` were recorded as created by SBF."""
+        return replace(self, scope=replace(self.scope, created=self.scope.created | vlans))
+
+    @abstractmethod
+    def interpret(self, observed: Any) -> "DeviceReading":  # noqa: ANN401 - of the device's kind
+        """Compare an observed state with the wanted state."""
+
+    @staticmethod
+    @abstractmethod
+    def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - of the device's kind
+        """Return what SBF may change on a device now."""
+
+    @staticmethod
+    def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
+        """Return what the device's driver must know of other edges; None for switches."""
+        return None
+
+    def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
+        """Record what a change takes over, before the device receives it. Raise Unsafe when an adoption ended since."""
+
+    def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
+        """Record what follows from a reading that shows the wanted state."""
+
+
+@dataclass(frozen=True)
+class DeviceReading(ABC):
+    """The observed state of a device beside the wanted state of its task."""
+
+    task: ReconcileTask
+    observed: DeviceObserved
+
+    @cached_property
+    @abstractmethod
+    def difference(self) -> DeviceDifference:
+        """What has to change on the device."""
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the startup configuration contains what was read, as far as the database records it."""
+        return not self.task.unsaved and list_observed_items(self.observed) == self.task.saved
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the device no longer carries what it was confirmed to carry."""
+        shut = self._list_shut(self.task.kept)
+        return read_back.has_drifted(self._compare(self.task.kept), shut, behind=self.task.is_behind)
+
+    @property
+    @abstractmethod
+    def owned(self) -> VlanSet:
+        """The VLAN IDs that are SBF's by this reading and by the record of created VLANs."""
+
+    @property
+    @abstractmethod
+    def blocked(self) -> VlanSet:
+        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+
+    def check_allowed(self) -> None:
+        """Raise Unsafe for a difference that SBF must not apply."""
+        self.check_scope()
+        self.check_not_in_use()
+        self.check_ownership()
+
+    @abstractmethod
+    def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - of the device's kind
+        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+
+    def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports that others may use
+        """Raise Unsafe for a difference that changes a port in other use."""
+
+    @abstractmethod
+    def check_ownership(self) -> None:
+        """Raise Unsafe for a difference that touches a VLAN in other use."""
+
+    def check_read_back(self) -> None:
+        """Raise Refused unless the device carries the wanted state."""
+        read_back.check_read_back(self._prefix, self._list_shut(self.task.wanted), self._list_faults())
+
+    @property
+    @abstractmethod
+    def _prefix(self) -> str: ...
+
+    @abstractmethod
+    def _compare(self, wanted: Any) -> DeviceDifference: ...  # noqa: ANN401 - of the device's kind
+
+    @abstractmethod
+    def _list_shut(self, wanted: Any) -> Iterator[ChangeFault]: ...  # noqa: ANN401 - of the device's kind
+
+    @abstractmethod
+    def _list_faults(self) -> Iterator[ChangeFault]: ...
