@@ -31,7 +31,7 @@ COMMANDS = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """The address of SBF, and the files for the connection, from the command line."""
+    """The connection options of the command line: SBF's address, and the files with the token and certificates."""
 
     url: str | None
     token_file: Path | None

@@ -23,7 +23,7 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 )
 @click.pass_context
 def login(context: click.Context, given: TextIO | None) -> None:
-    """Store your token for later commands, in a file that only you can read, after SBF accepted it.
+    """Check your token with SBF, and store it for later commands in a file that only you can read.
 
     Example: virtcloud --url https://sbf.example.org login
     """
@@ -60,9 +60,13 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="The role of its holder.")
+@click.option(
+    "--role", type=click.Choice([str(one) for one in Role]), required=True, help="The role of the token's holder."
+)
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
-@click.option("--expires", type=DurationType(), help="How long the token is valid.  [default: until it is revoked]")
+@click.option(
+    "--expires", type=DurationType(), help="Duration of the token's validity.  [default: until it is revoked]"
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Write the token to this file, which only you can read."
 )
@@ -79,7 +83,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Create a token for NAME: a user, an administrator, a scheduler, or an agent's element. It is shown only once.
+    """Create a token for NAME: a user, an administrator, a scheduler, or an agent's element. The token is shown once.
 
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
@@ -99,7 +103,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, as_json: bool) -> None:
-    """List all tokens, also expired and revoked ones; SBF does not store the tokens themselves.
+    """List all tokens, including expired and revoked ones. SBF does not store the secret part of a token.
 
     Example: virtcloud token list
     """
@@ -112,7 +116,7 @@ def list_(context: click.Context, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def revoke(context: click.Context, token_id: str, as_json: bool) -> None:
-    """Revoke the token ID: at once at this replica of SBF, within five seconds at the others. Idempotent.
+    """Revoke the token ID. All replicas of SBF reject the token within five seconds. Idempotent.
 
     Example: virtcloud token revoke k3qh7x2a
     """
@@ -155,13 +159,13 @@ QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "ma
 MIB = 1 << 20
 
 
-class MemoryType(click.ParamType):  # type: ignore[type-arg]  # older ones are not generic
+class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
     """A size in the notation of batch systems (``64gb``), in MiB."""
 
     name = "memory"
 
     def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Return MiB, rounded down; a number alone is bytes."""
+        """Return the size in MiB, rounded down. A value without a unit is in bytes."""
         try:
             return parse_bytes(str(value)) // MIB
         except ValueError:
@@ -181,7 +185,7 @@ def quota() -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, user: str | None, as_json: bool) -> None:
-    """Show the quota of USER, or of every user who has a quota of its own.
+    """Show the quota of USER; without USER, of every user for whom limits were set.
 
     Example: virtcloud quota show alice
     """
@@ -218,7 +222,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     lease: float | None,
     as_json: bool,
 ) -> None:
-    """Set the quota of USER; other limits are those of the service's settings. Existing clusters are not changed.
+    """Set limits of USER. For all other limits, the service's settings apply. Existing clusters are not changed.
 
     Example: virtcloud quota set alice --clusters 5 --lease 7d
     """

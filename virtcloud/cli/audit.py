@@ -25,7 +25,9 @@ WAIT_S = 30.0
 def audit(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, *, cluster: str | None, element: str | None, limit: int, follow: bool, as_json: bool
 ) -> None:
-    """Show who changed what, when and why, on which element and for which cluster; with --json one document per line.
+    """Show the changes that the audit log records: who, what, when, why, on which element and for which cluster.
+
+    With --json, print one JSON document per line.
 
     Example: virtcloud audit --cluster demo --follow
     """
@@ -38,7 +40,7 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _follow(sbf: SbfClient, element: str | None, cluster: str | None, after: int) -> Iterator[Sequence[AuditEntry]]:
-    """Yield the rows after ``after``, for ever."""
+    """Yield the rows of the audit log whose id is higher than ``after``, and wait for further rows without end."""
     while True:
         rows = sbf.audit(element, cluster, after=after, wait=WAIT_S)
         after = rows[-1].id if rows else after

@@ -120,7 +120,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:
-    """Create a cluster; the error for a name or address of another guest names the options to change."""
+    """Create a cluster. If a guest's name or address is in use, the error names the options to change."""
     try:
         return client.create(key, spec, attempt=attempt)
     except GuestTaken as error:
@@ -128,7 +128,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """Print the sites from which no cluster can join a network that is named or shared."""
+    """If the network has a name or is shared, warn of the sites from which no cluster can join it."""
     if view.network or not (view.spec.name or view.spec.shares_with):
         return
     for line in find_unreachable_sites(view, client.sbf.sites()):
@@ -137,7 +137,7 @@ def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
 
 @cluster.command("list")
 @click.option("--owner", help="Only clusters of this owner.")
-@click.option("--ended", is_flag=True, help="Also ended clusters: the newest of all.")
+@click.option("--ended", is_flag=True, help="List ended clusters too: the newest clusters of all states.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
@@ -242,7 +242,7 @@ def share(context: click.Context, key: str, users: tuple[str, ...], as_json: boo
 @printing.json_option
 @click.pass_context
 def unshare(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
-    """Forbid new clusters of each USER to join the network of the cluster KEY; those that joined stay. Idempotent.
+    """Forbid new clusters of each USER to join the network of the cluster KEY. Existing members remain. Idempotent.
 
     Example: virtcloud cluster unshare demo bob
     """
@@ -258,14 +258,14 @@ def _print_shares(view: ClusterView, *, as_json: bool) -> None:
 
 @cluster.command()
 @click.argument("key")
-@click.option("--no-wait", is_flag=True, help="Return at once, while the cluster drains.")
-@click.option("--yes", is_flag=True, help="Do not ask before members of its network end with it.")
+@click.option("--no-wait", is_flag=True, help="Return immediately, while the cluster is still being removed.")
+@click.option("--yes", is_flag=True, help="Delete members of its network without asking for confirmation.")
 @printing.json_option
 @click.pass_context
 def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Delete the cluster KEY and wait until every element has confirmed its removal. Idempotent.
 
-    Members of its network end with it; if there are any, you are asked for confirmation.
+    If the cluster's network has members, they are deleted too, and you are asked for confirmation first.
 
     Example: virtcloud cluster delete demo
     """
@@ -285,7 +285,7 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
 
 def _confirm_members(view: ClusterView, *, yes: bool) -> None:
-    """Ask for confirmation before members end with their network. Raise BadInput, Conflict."""
+    """Ask for confirmation if the deletion of the cluster also deletes members. Raise BadInput, Conflict."""
     if not view.members:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())

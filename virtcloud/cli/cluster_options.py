@@ -1,4 +1,4 @@
-"""The spec of a cluster, from the options and the spec file of ``cluster create``."""
+"""The options and the spec file of ``cluster create``, and the cluster's spec that they describe."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,10 +37,10 @@ class ClusterOptions:
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
-    """Return the spec of the spec file or of the options; other options override the file's keys.
+    """Return the spec from the spec file or from the options. Options other than the hosts override keys of the file.
 
-    ``caller`` returns the user of the caller's token, who is the owner unless another is named.
-    Raise BadInput if both or neither have hosts, or if one is malformed.
+    ``caller`` returns the user of the caller's token: the owner, unless the options or the file name another owner.
+    Raise BadInput if both or neither name hosts, or if a value is malformed.
     """
     if options.file is None and not (options.hosts or options.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
@@ -68,7 +68,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
 
 def _require_image(options: ClusterOptions) -> str:
-    """Return the image of the guests. Raise BadInput if there are guests and no image."""
+    """Return the image of the guests. Raise BadInput if there are guests and no image is given."""
     if options.image is None and options.guests_per_host and options.hosts:
         raise BadInput(
             "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none; 'virtcloud image list' on a host "
@@ -80,9 +80,10 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return the guests g1, g2, … host by host, with the addresses of ``network`` in order, from its address on.
+    """Return the guests g1, g2, … host by host; their addresses are those of ``network`` in ascending order.
 
-    Raise BadInput if a name is malformed or the network is too small.
+    The first guest has the address given in ``network``. Raise BadInput if a name is malformed or the network is too
+    small.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))
@@ -93,7 +94,7 @@ def build_guests(
 
 
 def validate_spec(**keys: object) -> ClusterSpec:
-    """Create a spec; keys that are None have their defaults. Raise BadInput with all faults."""
+    """Create a spec from ``keys``; a key with the value None has its default. Raise BadInput that lists all errors."""
     try:
         return ClusterSpec.model_validate({key: value for key, value in keys.items() if value is not None})
     except ValidationError as error:
@@ -119,7 +120,7 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
 
 
 def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
-    """Return the host addresses of a network from the given address on, or all if only the network is given."""
+    """Return the host addresses of a network, beginning with the given address; all if no host address is given."""
     network = first.network
     if first.ip == network.network_address:
         return iter(network.hosts())
@@ -128,7 +129,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site whose pool has no VLAN ID of the network of cluster ``view``."""
+    """Yield a sentence for each site whose pool does not contain the VLAN ID of the network of cluster ``view``."""
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

@@ -1,4 +1,4 @@
-"""A cluster as text: a row of ``cluster list``, and the summary, guests and elements of ``cluster show``."""
+"""Text output about clusters: a row of ``cluster list``; the summary, guests and elements of ``cluster show``."""
 
 import click
 
@@ -51,7 +51,7 @@ def _print_guests(view: ClusterView) -> None:
 
 
 def _print_placements(view: ClusterView) -> None:
-    """Print the progress of each element, and below the table the trouble that is too long for it."""
+    """Print the progress of each element in a table, and below it the errors that are too long for the table."""
     click.echo()
     parts = [
         (one.element, one.kind, one.site, _format_progress(one), printing.shorten(one.trouble))
@@ -72,12 +72,12 @@ def _format_progress(part: PlacementView) -> str:
 
 
 def describe_remains(view: ClusterView) -> str:
-    """Return what a deleted cluster left: nothing, or quarantined VLAN IDs."""
+    """Return a description of what remains of a deleted cluster: nothing, or quarantined VLAN IDs."""
     if view.quarantined:
         return "its VLAN IDs are quarantined, because an element did not confirm the removal (virtcloud cluster show)"
     return "nothing is left of it"
 
 
 def format_lease_end(view: ClusterView) -> str:
-    """Format the end of a cluster's lease in the reader's time zone, without seconds."""
+    """Format the end of a cluster's lease in the local time zone, without seconds."""
     return view.lease_ends.astimezone().strftime("%Y-%m-%d %H:%M")

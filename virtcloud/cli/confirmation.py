@@ -1,6 +1,7 @@
-"""Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and questions about ports in other use.
+"""Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-Without a terminal, ``--yes`` is required; without both, nothing is changed (exit code 2).
+Without a terminal, ``--yes`` is required. Without ``--yes`` and without a terminal, the command changes nothing and
+ends with exit code 2.
 """
 
 import sys
@@ -23,7 +24,7 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
-    """Print a dry run: the difference of each device, ports and VLANs in other use, and devices that were not read."""
+    """Print a dry run: the difference of each device, the ports and VLANs in other use, and the devices not read."""
     if as_json:
         printing.print_json(dry_run)
         return
@@ -37,9 +38,9 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 
 
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
-    """Print ports and VLANs in other use, and ask for confirmation if the change would alter them.
+    """Print the ports and VLANs in other use, and ask for confirmation if the change would alter any of them.
 
-    Raise BadInput without a terminal, Conflict if the answer is no; nothing was changed then.
+    Raise BadInput without a terminal, and Conflict if the answer is no. In both cases nothing was changed.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
@@ -52,7 +53,7 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 def require_confirmation(question: str, *, yes: bool, otherwise: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes``. Raise BadInput without a terminal, Conflict if the answer is no.
 
-    ``otherwise`` is the beginning of the error: what was not done.
+    ``otherwise`` is the beginning of the error message: the action that was not done.
     """
     if yes:
         return
@@ -69,12 +70,12 @@ def _print_other_use(dry_run: ChangeDryRun, *, err: bool) -> None:
 
 
 def is_terminal() -> bool:
-    """Return whether standard input is a terminal, so that the user can answer."""
+    """Return whether standard input is a terminal, so that the user can answer prompts."""
     return sys.stdin.isatty()
 
 
 def select_ports(switch: str, views: Iterable[PortView], ports: Sequence[str]) -> list[PortView]:
-    """Return the views of ``ports``. Raise BadInput for a port that is not managed, or that SBF controls already."""
+    """Return the views of ``ports``. Raise BadInput for a port that is not managed or that SBF controls already."""
     known = {one.port.lower(): one for one in views}
     found = []
     for port in ports:

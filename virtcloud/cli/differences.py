@@ -1,4 +1,4 @@
-"""Differences as text: changes of elements (``+ p1: VLAN 100``, ``- p1: VLAN 139``), and unified diffs of documents."""
+"""Text output of differences: changes of elements (``+ p1: VLAN 100``), and unified diffs of documents."""
 
 from collections.abc import Iterator, Mapping
 from difflib import unified_diff
@@ -21,7 +21,7 @@ CARRIES_ALL_VLANS = "carries every VLAN; its list is set to empty"
 
 
 def print_cluster_dry_run(dry_run: ClusterDryRun) -> None:
-    """Print what the creation of a cluster would change."""
+    """Print the changes that the creation of a cluster would cause."""
     vlans = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(dry_run.vlans.items())) or "no VLAN"
     verb = "would get" if dry_run.created else "exists already, with"
     over = f", joined by {format_transport_service(dry_run.joined)}" if dry_run.joined else ""
@@ -36,7 +36,7 @@ def format_transport_service(found: ClusterTransport) -> str:
 
 
 def print_difference(found: ElementDifference) -> None:
-    """Print what a reconciliation would change on an element."""
+    """Print the changes that a reconciliation would make on an element."""
     click.echo(f"{found.kind} {found.element} at {found.site}, {_format_reading(found)}:")
     for line in _format_lines(found) or ["nothing to change"]:
         click.echo(f"  {line}")
@@ -46,7 +46,7 @@ def print_difference(found: ElementDifference) -> None:
 
 
 def print_reconciliation(found: ElementReconciliation) -> None:
-    """Print what a reconciliation changed on a device, or that the device could not be read."""
+    """Print the changes that a reconciliation made on a device, or that the device could not be read."""
     name = f"{found.element.kind} {found.element.name}"
     if found.mended is None:
         read = "was read" if found.element.reachable else "could not be read"
@@ -114,7 +114,7 @@ def _format_reading(found: ElementDifference) -> str:
 
 
 def format_yaml(document: Document, **first: object) -> str:
-    """Format a document as YAML without default values; the keys ``first`` precede its own."""
+    """Format a document as YAML without default values. The keys of ``first`` are written before the other keys."""
     plain: Mapping[str, Any] = first | document.model_dump(mode="json", exclude_defaults=True)
     return str(yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True))
 

@@ -1,4 +1,4 @@
-"""``virtcloud doctor``: check this machine for a lab, or as a host of guests."""
+"""``virtcloud doctor``: check whether this machine can run a lab, or can be a host of guests."""
 
 import json
 import sys
@@ -31,9 +31,9 @@ KERNEL_SUMMARIES = {
 )
 @printing.json_option
 def doctor(host: bool, config: Path, as_json: bool) -> None:
-    """Check whether this machine can run a lab; with --host, whether it can be a host of guests.
+    """Check whether this machine can run a lab; with --host, whether it can be a host of guests. Changes nothing.
 
-    Exit code 1 if a lab, or a cluster, cannot run here. Changes nothing.
+    Exit code 1 if this machine cannot run a lab or, with --host, cannot run the guests of a cluster.
     """
     if host:
         sys.exit(_check_host(config, as_json=as_json))
@@ -62,7 +62,7 @@ def _word(finding: Prerequisite) -> str:
 
 
 def _check_host(config: Path, *, as_json: bool) -> int:
-    """Print every check of a host. Return the exit code: 1 if a needed check failed."""
+    """Print every check of a host. Return the exit code: 1 if a required check failed."""
     checks = check_host(config)
     failed = [one for one in checks if one.required and not one.ok]
     if as_json:
@@ -74,7 +74,7 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
-    """Print a line per check, and the remedy below a failed one; not a table, because errors are long."""
+    """Print one line for each check, and the remedy below a failed check. Not a table, because error texts are long."""
     for one in checks:
         word = "ok  " if one.ok else "NO  " if one.required else "warn"
         click.echo(f"{word} {one.group}: {one.name}" + (f": {one.observation}" if one.observation else ""))

@@ -30,7 +30,7 @@ element.add_command(try_command)
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, as_json: bool) -> None:
-    """List all elements with their wanted and confirmed revisions; an element is up to date if both are equal.
+    """List all elements with their wanted and confirmed revisions. If both are equal, the element is up to date.
 
     Example: virtcloud element list
     """
@@ -91,7 +91,8 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 def reconcile(context: click.Context, name: str, as_json: bool) -> None:
     """Read the switch or edge NAME now and CHANGE what differs from its wanted state.
 
-    To read without changing anything: virtcloud element diff NAME --read. Exit code 1 if the device refuses.
+    To read the device without changing it: virtcloud element diff NAME --read. Exit code 1 if the device rejects a
+    change.
 
     Example: virtcloud element reconcile brno-sw
     """
@@ -106,7 +107,7 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def ports(context: click.Context, name: str, as_json: bool) -> None:
-    """Read the switch NAME now and list its managed ports with their uses.
+    """Read the switch NAME now and list its managed ports and the use of each port.
 
     Example: virtcloud element ports brno-sw
     """
@@ -128,10 +129,10 @@ def _port_row(view: PortView) -> tuple[object, ...]:
 def adopt(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, name: str, ports: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Allow SBF to take over the PORTs of the switch NAME, although they are in other use.
+    """Allow SBF to use the PORTs of the switch NAME, although they are in other use.
 
-    First, the switch is read, and you confirm the effect on each port. SBF changes a port when the first cluster
-    needs it, records its former configuration, and restores it when the port is released.
+    The command reads the switch and asks you to confirm the effect on each port. SBF changes a port when a cluster
+    first needs it, records the port's former configuration, and restores that configuration when the port is released.
 
     Example: virtcloud element adopt brno-sw Gi1/0/1
     """
@@ -156,7 +157,7 @@ def adopt(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, forget: bool, as_json: bool) -> None:
-    """Take the PORTs of the switch NAME back from SBF, which restores their former configuration.
+    """Release the PORTs of the switch NAME: SBF restores their former configuration and no longer uses them.
 
     Example: virtcloud element release brno-sw Gi1/0/1
     """
@@ -169,8 +170,8 @@ def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, for
 @element.command(hidden=True)
 @click.argument("name")
 @printing.json_option
-def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - its former option
-    """Print that the command is named ``reconcile`` now, because it changes the device.
+def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - an option of the former command
+    """Print that this command is now named ``reconcile``, because it changes the device.
 
     Example: virtcloud element reconcile brno-sw
     """
@@ -195,12 +196,12 @@ def _row(view: ElementView) -> tuple[object, ...]:
 
 
 def _format_unsaved(view: ElementView) -> str | None:
-    """Return the time since which the running configuration may differ from the startup configuration."""
+    """Return the time from which the running configuration may differ from the startup configuration."""
     return f"not saved since {printing.format_time(view.unsaved_since)}" if view.unsaved_since else None
 
 
 def _format_observed(view: ElementView) -> str | None:
-    """Return a summary of a device's observed state, with its time if the device is unreachable."""
+    """Return a summary of a device's observed state; if the device is unreachable, with the time of the observation."""
     as_of = (
         "" if view.reachable or view.read_at is None else f" as of {printing.format_time(view.read_at)}, unreachable"
     )

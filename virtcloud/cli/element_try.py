@@ -1,7 +1,7 @@
-"""``virtcloud element try``: try a dialect on one switch, read-only, without SBF.
+"""``virtcloud element try``: test a dialect on one switch, read-only, without SBF.
 
-The driver runs in another process, ``python -m sbf_service.trial``, because the package virtcloud does not import
-sbf_service. The request is passed through a pipe, because it may contain passwords.
+The driver runs in a second process, ``python -m sbf_service.trial``, because the package virtcloud does not import
+sbf_service. The request is sent to that process through a pipe, because it may contain passwords.
 """
 
 import os
@@ -25,7 +25,7 @@ MODULE = "sbf_service.trial"
 NEEDED = "netmiko"
 FILE = click.Path(path_type=Path)
 EXAMPLE = {"platform", "ports", "vlan", "access"}
-"""Fields of a request that a replay takes from its record."""
+"""The fields of a request that a replay reads from its record."""
 
 
 @click.command("try", cls=SummaryCommand)
@@ -34,8 +34,12 @@ EXAMPLE = {"platform", "ports", "vlan", "access"}
 @click.option("--username", metavar="NAME", help="The account; read-only access is sufficient.")
 @click.option("--key-file", type=FILE, help="The account's SSH key; without it you are asked for the password.")
 @click.option("--password-file", type=FILE, help="File with the password, instead of a prompt.")
-@click.option("--enable-file", type=FILE, help="File with the 'enable' password, if it differs.")
-@click.option("--known-hosts", type=FILE, help="Accept only the SSH host keys in this file; without it any.")
+@click.option(
+    "--enable-file", type=FILE, help="File with the 'enable' password, if it differs from the login password."
+)
+@click.option(
+    "--known-hosts", type=FILE, help="Accept only the SSH host keys in this file; without this option, accept any key."
+)
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 600), default=10, help="Seconds to wait for each answer of the switch."
 )
@@ -44,7 +48,7 @@ EXAMPLE = {"platform", "ports", "vlan", "access"}
 @click.option("--access", is_flag=True, help="Print the lines for an access port, untagged.")
 @click.option("--record", type=FILE, help="Write the conversation and its result to this file (YAML).")
 @click.option("--source", metavar="TEXT", help="The model and release of the switch, for readers of the record.")
-@click.option("--replay", type=FILE, help="Use the answers of such a record; no switch is contacted.")
+@click.option("--replay", type=FILE, help="Use the answers of a file that --record wrote; no switch is contacted.")
 @printing.json_option
 def try_command(  # noqa: PLR0913 - click passes each option by its name
     *,
@@ -56,11 +60,11 @@ def try_command(  # noqa: PLR0913 - click passes each option by its name
     as_json: bool,
     **options: object,
 ) -> None:
-    """Try a platform's dialect on one switch, read-only: SBF is not used, and only show commands are sent.
+    """Test a platform's dialect on one switch, read-only: SBF is not used, and only show commands are sent.
 
-    Prints the VLANs, ports and LLDP neighbours that were understood, and the lines that were not. Exit code 1 if
-    something was not read or not understood, or if SBF would refuse the example of --vlan. A replay uses the platform,
-    ports and example of the record unless others are given.
+    Prints the VLANs, ports and LLDP neighbours that the dialect parsed, and the lines that it could not parse. Exit
+    code 1 if some output was not read or not parsed, or if SBF would refuse the example of --vlan. A replay uses the
+    platform, ports and example of the record, unless options override them.
 
     Example: virtcloud element try --platform cisco_ios --address 192.0.2.10 --username viewer --port Gi1/0/1 --vlan 100
     """
@@ -80,13 +84,13 @@ def try_command(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _make_replay(recorded: TrialRecord, options: Mapping[str, object]) -> TrialRequest:
-    """Return the trial that replays a record, with the example of the options where they have one."""
+    """Return the request to replay a record. Options for the example override the example of the record."""
     example = {key: options[key] for key in EXAMPLE if options[key]}
     return _validate_trial({**recorded.model_dump(include=EXAMPLE), **example, "replayed": recorded})
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
-    """Return the trial of a switch; prompts for the password unless a file has it. Raise BadInput."""
+    """Return the request to test a switch. Prompt for the password unless a file contains it. Raise BadInput."""
     if not all(options[key] for key in ("platform", "address", "username")):
         raise BadInput("expected --platform, --address and --username, or --replay FILE")
     names = {key: options[key] and str(options[key]) for key in ("key_file", "known_hosts")}
@@ -98,7 +102,7 @@ def _make_trial(options: Mapping[str, object], password_file: Path | None, enabl
 
 
 def read_record(path: Path) -> TrialRecord:
-    """Read a recorded conversation. Raise BadInput if the file has none."""
+    """Read a recorded conversation from a file. Raise BadInput if the file contains no record."""
     try:
         return TrialRecord.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -110,7 +114,7 @@ def read_record(path: Path) -> TrialRecord:
 
 
 def format_record(record: TrialRecord) -> str:
-    """Format a conversation as YAML, with one line per line of an answer."""
+    """Format a conversation as YAML; each line of an answer is a line of its own."""
     document = record.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=sys.maxsize)
 
@@ -123,11 +127,11 @@ def _validate_trial(fields: Mapping[str, object]) -> TrialRequest:
 
 
 def _run_trial(trial: TrialRequest) -> TrialRecord:
-    """Run the trial in another process; exit with its exit code if it fails."""
+    """Run the trial in a second process. If that process fails, exit with its exit code."""
     if find_spec(NEEDED) is None or find_spec(MODULE.partition(".")[0]) is None:
         raise BadInput(f"the command 'element try' needs {NEEDED}; install it with: pip install 'virtcloud[sbf]'")
     argv = [sys.executable, "-m", MODULE]
-    done = subprocess.run(argv, input=trial.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own program
+    done = subprocess.run(argv, input=trial.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
     if done.returncode:
         click.get_current_context().exit(done.returncode)
     return TrialRecord.model_validate_json(done.stdout)
@@ -188,7 +192,7 @@ def _print_understood(record: TrialRecord, found: ParsedSwitch) -> None:
 
 
 def _select_ports(record: TrialRecord, found: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports to print: those of --port if all were found under exactly these names, else all ports."""
+    """Yield the ports to print: those of --port if all these names were found exactly, otherwise all ports."""
     wanted = {port.lower() for port in record.ports}
     exact = [(name, port) for name, port in found.ports.items() if name.lower() in wanted]
     yield from exact if len(exact) == len(wanted) and exact else found.ports.items()

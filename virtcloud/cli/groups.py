@@ -1,4 +1,4 @@
-"""Click groups: lazy imports of commands, errors as messages and exit codes, and help of whole sentences.
+"""Click groups: lazy import of commands, error messages and exit codes, and help texts that are not cut off.
 
 ====  ===================================================================================================
 code  meaning
@@ -29,20 +29,21 @@ PROGRAM = "virtcloud"
 class LazyGroup(click.Group):
     """A group that imports a command only when the command runs, so that ``--help`` is fast and needs no extra.
 
-    An error of virtcloud ends the program with a message and an exit code, never with a traceback.
+    An exception of virtcloud ends the program with a message and an exit code, never with a traceback.
     """
 
     def __init__(
         self,
-        *args: Any,  # noqa: ANN401 - click's
+        *args: Any,  # noqa: ANN401 - click's signature
         lazy: Mapping[str, tuple[str, str]],
         program: str = PROGRAM,
         extra: str = "lab",
-        **kwargs: Any,  # noqa: ANN401 - click's
+        **kwargs: Any,  # noqa: ANN401 - click's signature
     ) -> None:
-        """Create a group of the commands in ``lazy``: name to ``module:attribute`` and a line of help.
+        """Create a group. ``lazy`` maps each command's name to ``module:attribute`` and a one-line help text.
 
-        ``program`` is the prefix of error messages, ``extra`` the extra of virtcloud that has the commands' libraries.
+        ``program`` is the prefix of error messages. ``extra`` is the extra of virtcloud that installs the libraries
+        which the commands need.
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
@@ -54,7 +55,7 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import a command. Raise BadInput, which names the extra to install, if a library is missing."""
+        """Import a command. If a library is missing, raise BadInput that names the extra to install."""
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -69,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that ``args`` begin with; the error for a misspelt name suggests the nearest names."""
+        """Return the command that ``args`` begin with. The error for an unknown name suggests similar names."""
         near = [] if args[0] in self._lazy else get_close_matches(args[0], self._lazy)
         if near and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
@@ -87,12 +88,12 @@ class LazyGroup(click.Group):
         return [one for one in names if one.value.startswith(incomplete)] + options
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Run the command; end with a message and an exit code on an error of virtcloud and on Ctrl-C."""
+        """Run the command. On an exception of virtcloud and on Ctrl-C, end with a message and an exit code."""
         try:
             return super().invoke(ctx)
         except VirtcloudError as error:
             exit_with_error(ctx, error, self._program)
-        except (KeyboardInterrupt, click.Abort):  # Abort: Ctrl-C at a prompt
+        except (KeyboardInterrupt, click.Abort):  # click raises Abort after Ctrl-C at a prompt
             exit_interrupted(ctx, program=self._program)
 
 
@@ -103,23 +104,23 @@ def exit_code(error: VirtcloudError) -> int:
 
 
 def exit_with_error(context: click.Context, error: VirtcloudError, program: str = PROGRAM) -> NoReturn:
-    """Print an error, with the program's name before each line, and exit with its code."""
+    """Print an error, each line after the program's name, and exit with the error's exit code."""
     for line in str(error).splitlines():
         click.echo(f"{program}: {line}", err=True)
     context.exit(exit_code(error))
 
 
 def exit_interrupted(context: click.Context, message: str = "interrupted", program: str = PROGRAM) -> NoReturn:
-    """Print what continues after Ctrl-C, and exit with the code for an interruption."""
+    """Print which operation continues after Ctrl-C, and exit with the code for an interruption."""
     click.echo(f"\n{program}: {message}", err=True)
     context.exit(EXIT_INTERRUPTED)
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the whole first sentence of its help; click would cut it off at a line's end."""
+    """A command whose short help is the first sentence of its help. Click would cut it off at a line's end."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
-        """Return the first sentence."""
+        """Return the first sentence of the help text."""
         return " ".join((self.help or "").split()).partition(". ")[0].rstrip(".") + "."
 
 

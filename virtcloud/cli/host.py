@@ -1,4 +1,4 @@
-"""``virtcloud agent`` and ``virtcloud image``: this machine as a host of guests."""
+"""``virtcloud agent`` and ``virtcloud image``: commands that run on a host of guests."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ COLUMNS = ("image", "kind", "for", "you may", "trouble")
 def agent(config: Path) -> None:
     """Reconcile this machine with its wanted state until SIGTERM. Needs root.
 
-    SIGTERM ends the agent at once and changes nothing on the machine; clusters continue to run.
+    On SIGTERM the agent exits immediately and changes nothing on the machine. Clusters continue to run.
 
     Example: virtcloud agent --config /etc/virtcloud/agent.toml
     """
@@ -35,7 +35,7 @@ def agent(config: Path) -> None:
 
 @click.group(cls=SummaryGroup)
 def image() -> None:
-    """List the images of guests.
+    """List the images from which guests are created.
 
     Example: virtcloud image list
     """
@@ -46,11 +46,11 @@ def image() -> None:
     "--images",
     "folder",
     type=click.Path(path_type=Path),
-    help="The folder of images.  [default: that of this machine's agent, or /var/lib/virtcloud/images]",
+    help="The folder of images.  [default: the folder of this machine's agent, or /var/lib/virtcloud/images]",
 )
 @printing.json_option
 def list_(folder: Path | None, as_json: bool) -> None:
-    """List this machine's images: the kind of each, who may use it, and its faults.
+    """List this machine's images: the kind, the permitted users and the faults of each image.
 
     Example: virtcloud image list --images /var/lib/virtcloud/images
     """
@@ -59,7 +59,7 @@ def list_(folder: Path | None, as_json: bool) -> None:
 
 
 def _find_folder() -> Path:
-    """Return the image folder of this machine's agent; the default one if the agent's settings are not readable."""
+    """Return the image folder of this machine's agent; the default folder if the agent's settings are not readable."""
     if os.access(AGENT_SETTINGS_FILE, os.R_OK):
         return read_settings(AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default

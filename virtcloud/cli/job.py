@@ -1,4 +1,4 @@
-"""``virtcloud job``: show the cluster of a batch job, and what its elements have not confirmed."""
+"""``virtcloud job``: show the cluster of a batch job, and the elements that have not confirmed it."""
 
 import os
 import re
@@ -19,11 +19,11 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 
 JOB_ID = re.compile("[0-9]+([.][a-z0-9._-]+)?")
 JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
-"""Variables of a job's environment: the key of its active cluster, and the job's ID."""
+"""Environment variables of a job: the key of the job's active cluster, and the job's ID."""
 
 
 class JobSummary(Document):
-    """A job's cluster, what its elements have not confirmed, and the visible clusters of its network."""
+    """The cluster of a job, the elements that have not confirmed it, and the visible clusters of its network."""
 
     job: ClusterKey
     missing: tuple[str, ...]
@@ -38,9 +38,10 @@ class JobSummary(Document):
 @printing.json_option
 @click.pass_context
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
-    """Show the cluster of the job ID: its network, its guests, and what is missing. Without ID: of the current job.
+    """Show the cluster of the job ID: its network, its guests, and the elements that have not confirmed it.
 
-    Exit code 2 if the job has no cluster, 1 with --wait if the cluster does not become active.
+    Without ID, show the cluster of the job in which the command runs. Exit code 2 if the job has no cluster; with
+    --wait, 1 if the cluster does not become active.
 
     Example: virtcloud job 12.pbssrv
     """
@@ -97,7 +98,7 @@ def _row(view: ClusterView) -> tuple[object, ...]:
 
 
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return the ID of a job in lower case: the one given, or that of the environment. Raise BadInput."""
+    """Return ``given``, or else the job ID of the environment, in lower case. Raise BadInput if neither is set."""
     found = given or next((environment[one] for one in JOB_VARIABLES if environment.get(one)), None)
     if found is None:
         names = " nor ".join(JOB_VARIABLES)
@@ -112,7 +113,7 @@ def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
 
 
 def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
-    """Return the full ID of a job given by its number. Raise BadInput if several servers have a job of this number."""
+    """Return the full ID of a job given by its number. Raise BadInput if several servers have such a job."""
     if not re.fullmatch("[0-9]+", job):
         return job
     found = sorted({one.key for one in clusters if one.key.startswith(f"{job}.")})

@@ -36,13 +36,13 @@ def lab() -> None:
 @click.option(
     "--kernel",
     type=click.Choice(["direct", "uml"]),
-    help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: what works here]",
+    help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: what works on this machine]",
 )
 def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
     """Start the lab of TOPOLOGY: a file, or the name of a topology that is part of virtcloud.
 
-    These are metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each), and evpn (the same
-    sites joined by FRR with BGP EVPN over VXLAN; no VLAN ID is free at two sites).
+    The topologies of virtcloud are metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each),
+    and evpn (the same sites joined by FRR with BGP EVPN over VXLAN; no VLAN ID is free at more than one site).
     """
     described = read_lab_file(topology)
     with LabProgress(Console(stderr=True)) as progress:
@@ -55,7 +55,7 @@ def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
 
 
 def _url_option(socket: str) -> str:
-    """Return the option --url that the lab's SBF needs; empty if it has the default address."""
+    """Return the option --url for the lab's SBF; empty if SBF has the default address."""
     return "" if f"unix://{socket}" == DEFAULT_URL else f"--url unix://{socket} "
 
 
@@ -67,7 +67,7 @@ def _summarize(described: LabFile) -> str:
 
 @lab.command()
 def down() -> None:
-    """Stop the lab and remove all of it, also the remains of a lab that crashed."""
+    """Stop the lab and remove all its parts, including the remains of a lab that crashed."""
     state = LabState.of_machine()
     was_running = state.pid() is not None
     found = take_down(state)
@@ -103,9 +103,10 @@ def _format_services(states: Mapping[str, str]) -> str:
 @lab.command()
 @click.option("--host", "hosts", multiple=True, help="Only on this host; may be repeated.  [default: all hosts]")
 def pbs(hosts: tuple[str, ...]) -> None:
-    """Start OpenPBS in the running lab: the server on the station, a MoM on each host, and virtcloud's hooks.
+    """Start OpenPBS in the running lab: the server on the node station, a MoM on each host, and virtcloud's hooks.
 
-    The lab gets two users, alice and bob. OpenPBS must be installed on this machine, by default in /opt/pbs.
+    The command creates the users alice and bob in the lab. OpenPBS must be installed on this machine, by default in
+    /opt/pbs.
 
     Example: virtcloud lab pbs
     """
@@ -151,7 +152,7 @@ def shell(user: str | None, node: str) -> None:
 @click.argument("service")
 @click.argument("action", type=click.Choice(["start", "stop", "kill"]))
 def service(node: str, service: str, action: str) -> None:
-    """Start, stop or kill one SERVICE of NODE (SBF is the service sbf of the node station)."""
+    """Start, stop or kill the service SERVICE of NODE. For SBF: service sbf of node station."""
     handle = Lab.running().service(node, service)
     {"start": handle.start, "stop": handle.stop, "kill": handle.kill}[action]()
     click.echo(f"{node}: {service}: {action} done")
@@ -159,9 +160,9 @@ def service(node: str, service: str, action: str) -> None:
 
 @lab.command()
 def demo() -> None:
-    """Demonstrate virtcloud in a lab: two clusters across three sites, a fault, and the removal of both.
+    """Demonstrate virtcloud in a lab: two clusters across three sites, a fault, and the removal of both clusters.
 
-    Exit code 0 if every claim was checked and holds.
+    Exit code 0 if every statement of the demonstration was checked and is true.
 
     Example: virtcloud lab demo
     """
@@ -179,7 +180,7 @@ def demo() -> None:
 
 
 class LabProgress:
-    """Displays the current steps with their durations, and prints completed steps."""
+    """Displays the current steps of the lab with their durations, and prints completed steps."""
 
     def __init__(self, console: Console) -> None:
         """Create a display on ``console``."""
@@ -194,7 +195,7 @@ class LabProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the display; printed lines remain."""
+        """Stop the display. Printed lines remain on the terminal."""
         self._status.stop()
 
     @property
@@ -203,7 +204,7 @@ class LabProgress:
         return time.monotonic() - self._start
 
     def __rich__(self) -> str:
-        """Return the current line."""
+        """Return the text of the current steps."""
         return f"{self.seconds:5.1f} s  waiting for {', '.join(list(self._open)[:4]) or 'the next step'}"
 
     def watch(self, event: LabEvent) -> None:

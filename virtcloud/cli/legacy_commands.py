@@ -44,7 +44,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create the network ID and print its VLAN ID; if it differs between sites, a line with site and VLAN ID each.
 
-    Idempotent. If the command fails, it leaves nothing behind.
+    Idempotent. If the command fails, no network and no cluster remain.
 
     Example: sbf requestvlan mine
     """
@@ -59,7 +59,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
 @timeout_option
 @click.pass_context
 def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease: float, timeout: float) -> None:
-    """Add each HOST to the network ID, and wait until all are active. If one fails, all of this call are removed.
+    """Add each HOST to the network ID, and wait until all are active. If a host fails, remove all hosts of this call.
 
     Example: sbf addhosts mine brno-h1 praha-h1
     """
@@ -72,7 +72,7 @@ def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease
 @timeout_option
 @click.pass_context
 def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], timeout: float) -> None:
-    """Remove each HOST from the network ID, and wait for their confirmation. Idempotent.
+    """Remove each HOST from the network ID, and wait until the hosts have confirmed the removal. Idempotent.
 
     Example: sbf removehosts mine brno-h1 praha-h1
     """
@@ -84,7 +84,7 @@ def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], ti
 @timeout_option
 @click.pass_context
 def releasevlan(context: click.Context, network: str, timeout: float) -> None:
-    """Release the network ID, which must have no hosts. Idempotent.
+    """Release the network ID. The network must have no hosts. Idempotent.
 
     Example: sbf releasevlan mine
     """
@@ -114,12 +114,12 @@ def dumpstate(context: click.Context) -> None:
 
 
 def _parse_id(network: str) -> ClusterKey:
-    """Parse an ID. Schedulers use job names in upper and lower case; keys of SBF are in lower case."""
+    """Convert an ID to lower case and validate it: job names may have upper case letters, SBF's keys do not."""
     return ClusterKey(network.lower())
 
 
 def _parse_hosts(hosts: tuple[str, ...]) -> tuple[Name, ...]:
-    """Parse names of hosts in a batch system; the name in SBF is the part before the first dot."""
+    """Parse names of hosts in a batch system. The host's name in SBF is the part before the first dot."""
     return tuple(dict.fromkeys(Name(host.partition(".")[0].lower()) for host in hosts))
 
 

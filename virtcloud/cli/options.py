@@ -1,4 +1,4 @@
-"""What commands share: the connection to SBF, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
+"""The connection to SBF that commands share, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
 def open_client(context: click.Context) -> Client:
-    """Return a client for the address and token of the command line, created once and closed when the command ends."""
+    """Return the command's client, for the address and token of the command line. It is closed after the command."""
     root = context.find_root()
     client = root.meta.get(__name__)
     if not isinstance(client, Client):
@@ -27,7 +27,7 @@ def open_client(context: click.Context) -> Client:
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration and return seconds. Raise BadInput unless it is a duration above zero."""
+    """Parse a duration and return seconds. Raise BadInput if the text is malformed or the duration is zero."""
     parts = _PART.findall(text)
     seconds = sum(float(number) * DURATION_UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not seconds:
@@ -45,12 +45,12 @@ def format_duration(seconds: float) -> str:
     return "".join(words[:2]) or "0s"
 
 
-class DurationType(click.ParamType):  # type: ignore[type-arg]  # older ones are not generic
+class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
     """A duration on the command line, in seconds."""
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - click's signature
         """Parse the option's value."""
         if isinstance(value, int | float):
             return float(value)

@@ -24,7 +24,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 FILES = ("token_file", "ca_file", "images")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be changed; change nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 
 
 @click.group(cls=SummaryGroup)
@@ -55,9 +55,9 @@ def install(  # noqa: PLR0913 - click passes each option by its name
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Create or update the resources and hooks; what is up to date is not changed.
+    """Create or update the resources and hooks. Objects that are up to date are not changed.
 
-    Settings that are not given remain as they are on the server. Idempotent, also after an interruption.
+    Settings that are not given remain unchanged on the server. Idempotent, also after an interruption.
 
     Example: virtcloud pbs install --sbf https://sbf.example.org --token-file /etc/virtcloud/pbs.token --dry-run
     """
@@ -78,11 +78,11 @@ def install(  # noqa: PLR0913 - click passes each option by its name
 
 
 @pbs.command()
-@click.option("--force", is_flag=True, help="Delete them even while jobs with a cluster run.")
+@click.option("--force", is_flag=True, help="Delete the hooks even while jobs with a cluster run.")
 @dry_run_option
 @printing.json_option
 def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete the hooks, and the resources that no job uses.
+    """Delete the hooks, and those resources that no job uses.
 
     Example: virtcloud pbs uninstall --dry-run
     """
@@ -107,7 +107,7 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
 )
 @printing.json_option
 def status(agent_config: Path, as_json: bool) -> None:
-    """Check the hooks, and whether SBF and the agents of the hosts answer. Exit code 1 if a check fails.
+    """Check the hooks, and whether SBF and the hosts' agents respond. Exit code 1 if a check fails.
 
     Example: virtcloud pbs status
     """
@@ -123,21 +123,21 @@ def status(agent_config: Path, as_json: bool) -> None:
 
 
 def _check_files(server: Mapping[str, Any]) -> None:
-    """Raise BadInput for a file or folder that does not exist on this host, where the hook reads it."""
-    for key in (one for one in FILES if server.get(one) and not os.path.exists(server[one])):  # noqa: PTH110 - Path raises
+    """Raise BadInput for a file or folder that does not exist on this host. The hook reads it on this host."""
+    for key in (one for one in FILES if server.get(one) and not os.path.exists(server[one])):  # noqa: PTH110 - Path.exists raises an exception
         raise BadInput(
             f"server: the hook's setting {key}: expected a path on this host, got {server[key]}, which does not exist"
         )
 
 
 def _find_status_file(agent_config: Path) -> Path:
-    """Return the status file of the scheduler reconciliation by this host's agent; the default without settings."""
+    """Return the status file that this host's agent writes about jobs; the default path if it has no settings."""
     keys = read_settings(agent_config).scheduler if agent_config.exists() else None
     return (keys or SchedulerSettings()).status
 
 
 def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
-    """Print the changes; return those to apply: none in a dry run."""
+    """Print the changes. Return the changes to apply: none in a dry run."""
     if changes and dry_run and not as_json:
         click.echo("dry run; these changes would be made:")
     for change in () if as_json else changes:
@@ -146,7 +146,7 @@ def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: 
 
 
 def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
-    """Print changes as JSON; ``done`` is whether they were made."""
+    """Print changes as JSON. ``done`` is true if they were made."""
     click.echo(json.dumps({"done": not dry_run, "changes": [one.description for one in changes]}, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""``virtcloud pool``: the VLAN IDs that a site allocates to clusters, and their quarantine."""
+"""``virtcloud pool``: the VLAN IDs that a site allocates to clusters, and quarantined VLAN IDs."""
 
 import click
 
@@ -26,10 +26,10 @@ def pool() -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, site: str, as_json: bool) -> None:
-    """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use, which no cluster gets.
+    """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use.
 
-    A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries it on an
-    unmanaged port. It is available again after a reading without this use.
+    A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries the VLAN on
+    an unmanaged port. SBF does not allocate such a VLAN ID until it has read the device again without this use.
 
     Example: virtcloud pool show brno
     """
@@ -56,10 +56,10 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, site: str, vlans: str, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Set the pool of SITE to VLANS, ranges such as 100-199,300; VLAN IDs of clusters cannot be removed.
+    """Set the pool of SITE to VLANS, ranges such as 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
 
-    First, the site's switches and edges are read. VLAN IDs in other use are listed; they are not changed, and no
-    cluster gets them. Before a port in other use is changed, you are asked for confirmation.
+    The site's switches and edges are read first. VLAN IDs in other use are listed. They are neither changed nor
+    allocated to clusters. Before a port in other use is changed, you are asked for confirmation.
 
     Example: virtcloud pool set brno 100-199,300 --dry-run
     """
@@ -76,13 +76,14 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 @pool.command()
 @click.argument("site")
 @click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
-@click.option("--reason", required=True, metavar="TEXT", help="Why the VLAN ID is clean, for the audit log.")
+@click.option("--reason", required=True, metavar="TEXT", help="The reason why the VLAN ID is clean, for the audit log.")
 @printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
-    """Declare the quarantined VLAN ID VLAN clean on all elements of SITE; the audit log records your name.
+    """Declare the quarantined VLAN ID VLAN clean on all elements of SITE. The audit log records your name.
 
-    The VLAN IDs of its cluster are released when the elements of the other sites have confirmed, or are declared clean.
+    The VLAN IDs of the former cluster are released when the elements of its other sites have confirmed the removal, or
+    are declared clean too.
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """

@@ -1,4 +1,4 @@
-"""Output of commands: tables that are also readable in a pipe, and JSON."""
+"""Output of commands: tables that can also be parsed in a pipe, and JSON."""
 
 import json
 import shutil
@@ -17,9 +17,9 @@ D = TypeVar("D", bound=Document)
 Row = Sequence[object]
 
 COLUMN_GAP = 2
-"""Characters between two columns."""
+"""The number of spaces between two columns."""
 MAX_CELL_CHARACTERS = 80
-"""Length of a message in a table; the view of one object, and JSON, have the whole message."""
+"""Maximum length of a message in a table. The view of one object and the JSON output contain the full message."""
 
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON."
@@ -29,7 +29,7 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def print_list(
     columns: Sequence[str], documents: Sequence[D], make_row: Callable[[D], Row], empty: str, *, as_json: bool
 ) -> None:
-    """Print documents as a table with a row each, or as a JSON list; ``empty`` is printed instead of an empty table."""
+    """Print documents as a table with a row each, or as a JSON list. ``empty`` is printed instead of an empty table."""
     if as_json:
         click.echo(json.dumps([one.model_dump(mode="json") for one in documents], indent=2))
     else:
@@ -42,9 +42,10 @@ def print_json(document: Document) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None:
-    """Print a table, or ``empty`` without a row.
+    """Print a table, or ``empty`` if it has no rows.
 
-    In a pipe each row is one line. On a terminal that is too narrow, each row becomes a list of its cells.
+    In a pipe, each row is one line. On a terminal that is too narrow for the table, each row becomes a list of its
+    cells.
     """
     terminal = sys.stdout.isatty()
     if not rows:
@@ -78,10 +79,10 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the width of each column; None if even the longest words do not fit beside each other. Pure.
+    """Return the width of each column; None if the longest words of all columns do not fit side by side. Pure.
 
-    ``cells`` are the rows, the head first, all of the same length. A column is at least as wide as its longest word and
-    at most as wide as its longest cell; the remaining width is shared evenly. No word is ever broken.
+    ``cells`` are the rows, all of the same length; the first row is the head. A column is at least as wide as its
+    longest word and at most as wide as its longest cell. The remaining width is shared evenly. No word is ever broken.
     """
     columns = list(zip(*cells, strict=True))
     least = [max(_longest_word(cell) for cell in column) for column in columns]
@@ -108,7 +109,7 @@ def _longest_word(cell: str) -> int:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Return the lines of ``text``, broken between words only; at least one line. Pure."""
+    """Return the lines of ``text``, broken only between words. Return at least one line. Pure."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -119,13 +120,13 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def shorten(text: str | None) -> str | None:
-    """Return the beginning of a text that is too long for a table, on one line."""
+    """Return a text on one line. If the text is too long for a table, return its beginning."""
     words = " ".join(text.split()) if text else text
     return f"{words[:MAX_CELL_CHARACTERS].rstrip()}…" if words and len(words) > MAX_CELL_CHARACTERS + 1 else words
 
 
 def format_time(at: datetime) -> str:
-    """Format a time in the reader's time zone."""
+    """Format a time in the local time zone."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

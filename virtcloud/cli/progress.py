@@ -1,4 +1,4 @@
-"""Progress of a cluster on stderr: on a terminal a live line per element, elsewhere a line per change."""
+"""Display of a cluster's progress on stderr: on a terminal a live line per element, otherwise a line per change."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ MARKS = {
 
 
 class ProgressDisplay:
-    """Displays each view of a cluster that it is called with; a context manager that restores the terminal."""
+    """A context manager that displays each view of a cluster with which it is called, and restores the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         """Create a display whose times start now; ``clock`` returns seconds."""
@@ -81,7 +81,7 @@ class ProgressDisplay:
                 self._console.print(f"{self.seconds:6.1f} s  {who}: {what}", soft_wrap=True)
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds that an element took to confirm, or has taken so far."""
+        """Return the seconds until an element confirmed, or the seconds so far if it has not confirmed."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
@@ -92,7 +92,7 @@ class ProgressDisplay:
 
 
 def format_progress(placement: PlacementView, view: ClusterView) -> str:
-    """Return the progress of an element, and what it has yet to confirm. Pure."""
+    """Return the progress of an element, and what it has not confirmed yet. Pure."""
     what = _describe_wanted(placement, view)
     progress = {
         PlacementProgress.ADDING: f"waiting for {what}",
@@ -121,9 +121,9 @@ def _lines(view: ClusterView) -> Iterator[tuple[str, str]]:
 def wait_with_progress(
     context: click.Context, cluster: Cluster, continues: str, goal: ClusterState, timeout: float | None = None
 ) -> float:
-    """Wait for a state with progress displayed, and return the seconds that it took.
+    """Wait for a state, display the progress meanwhile, and return the seconds that it took.
 
-    On Ctrl-C, exit with a message; ``continues`` is its part about what SBF continues to do with the cluster.
+    On Ctrl-C, exit with a message. ``continues`` is the part of the message that describes what SBF continues to do.
     """
     try:
         with ProgressDisplay() as progress:

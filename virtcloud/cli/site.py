@@ -47,7 +47,7 @@ def list_(context: click.Context, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
-    """Show the site NAME: its hosts, its pool, and which VLAN IDs are claimed, quarantined and free.
+    """Show the site NAME: its hosts, its pool, and its claimed, quarantined and free VLAN IDs.
 
     Example: virtcloud site show brno
     """
@@ -62,7 +62,8 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
 def verify(context: click.Context, name: str, as_json: bool) -> None:
     """Compare the LLDP neighbours of the switches of the site NAME with the topology, and list every wrong cable.
 
-    Exit code 1 if a cable is wrong or a switch could not be read. A cable without an LLDP neighbour is not wrong.
+    Exit code 1 if a cable is wrong or a switch could not be read. A cable without an observed LLDP neighbour is
+    unknown, not wrong.
 
     Example: virtcloud site verify brno
     """
@@ -85,7 +86,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str | None) -> None:
     """Print the one-time configuration of the site NAME: for its uplinks, and for the backbone's administrators.
 
-    Nothing is changed. Values that only those administrators know are in angle brackets, and are listed.
+    Nothing is changed. Values that only the backbone's administrators know are in angle brackets and are listed.
 
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """
@@ -98,7 +99,7 @@ def _row(view: SiteView) -> tuple[object, ...]:
 
 
 def print_cables(found: SiteCables) -> None:
-    """Print every cable that is not right, with the neighbours that were observed and the remedy, then the counts."""
+    """Print every cable whose check is not right, with the observed neighbours and the remedy, then the counts."""
     for cable in found.wrong:
         _print_cable(cable, f"wrong: {cable.a} - {cable.b}: {CABLE_REMEDIES[cable.state]}")
     for cable in found.cables:
@@ -114,7 +115,7 @@ def print_cables(found: SiteCables) -> None:
 
 
 def format_cable_errors(found: SiteCables) -> str:
-    """Return a summary of wrong cables and unread switches in one line; empty if there are none."""
+    """Return one line about wrong cables and switches that were not read; empty if there are none."""
     wrong = [f"{len(found.wrong)} cables are not where the topology says"] if found.wrong else []
     unread = [f"{len(found.unread)} switches could not be read: {', '.join(found.unread)}"] if found.unread else []
     return f"site {found.site}: {'; '.join([*wrong, *unread])}" if wrong or unread else ""

@@ -1,4 +1,4 @@
-"""``virtcloud topology``: show and replace the topology, or one site's part of it."""
+"""``virtcloud topology``: show and replace the topology, or the part of one site."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,20 +24,20 @@ site_option = click.option("--site", metavar="NAME", help="Only this site, with 
 
 
 class TopologyFile(Topology):
-    """A topology in a file, with the version of the topology that it was made from."""
+    """A topology in a file, and the version of the topology on which it is based."""
 
     version: str | int | None = None
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology in a file, with the version that it was made from."""
+    """A site's part of the topology in a file, and the version on which it is based."""
 
     version: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyScope(Generic[D]):
-    """The part of the topology that a command reads or replaces, and the calls for it."""
+    """The part of the topology that a command reads or replaces, and the API calls for this part."""
 
     name: str
     read: Callable[[], tuple[D, str | None]]
@@ -94,7 +94,7 @@ def show_(context: click.Context, site: str | None, as_json: bool) -> None:
 @topology.command("set")
 @click.argument("file", type=click.File())
 @site_option
-@click.option("--force", is_flag=True, help="Replace any version; changes that others made in between are lost.")
+@click.option("--force", is_flag=True, help="Replace any version; changes made by other users since then are lost.")
 @confirmation.dry_run_option
 @confirmation.yes_option
 @printing.json_option
@@ -110,11 +110,12 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Replace the topology, or one site's part of it, by that of FILE (YAML or JSON; '-' is stdin).
+    """Replace the topology, or one site's part of it, by the content of FILE (YAML or JSON; '-' is stdin).
 
-    Elements that carry clusters cannot be removed. FILE has the 'version' that 'topology show' printed: SBF refuses to
-    replace a later version. First, the difference is shown, and the switches and edges that it concerns are read.
-    Before a port in other use is changed, you are asked for confirmation; on a terminal, before any change.
+    Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
+    current version is later, SBF refuses to replace it. The command first shows the difference and reads the switches
+    and edges that would change. You are asked for confirmation before a port in other use is changed; on a terminal,
+    before any change.
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
@@ -146,7 +147,7 @@ def _without_version(document: Document, kind: type[D]) -> D:
 
 
 def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, options: _SetOptions) -> None:
-    """Print the difference and, unless for a dry run, ask for confirmation where needed and replace the topology."""
+    """Print the difference and replace the topology, with confirmation where needed. A dry run only prints."""
     former, current = None, None
     with suppress(NotFound):
         former, current = scope.read()
@@ -169,7 +170,7 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 def _choose_version(
     name: str, version: str | int | None, current: str | None, options: _SetOptions
 ) -> str | int | None:
-    """Return the version to replace: the file's or, after confirmation of the difference, the current one.
+    """Return the version to replace: that of the file or, after confirmation of the difference, the current version.
 
     Raise Conflict if the answer is no, BadInput if the file has no version and there is no terminal.
     """

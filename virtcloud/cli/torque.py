@@ -24,7 +24,7 @@ settings_option = click.option(
 
 @click.group(cls=SummaryGroup)
 def torque() -> None:
-    """Write the scripts that Torque runs; as root, on each host.
+    """Write the scripts that Torque runs. Run this as root on each host.
 
     Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
     """
@@ -37,7 +37,7 @@ def torque() -> None:
 def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     """Write prologue, prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-    Idempotent. If the folder has a script that this command did not write, nothing is written.
+    Idempotent. If the folder contains one of these scripts and this command did not write it, nothing is written.
 
     Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
     """
@@ -56,7 +56,7 @@ def scripts(folder: Path, settings: Path, as_json: bool) -> None:
 @settings_option
 @printing.json_option
 def filter_(path: Path, settings: Path, as_json: bool) -> None:
-    """Write the submit filter, on each host where users submit jobs. Idempotent.
+    """Write the submit filter. Run this on each host where users submit jobs. Idempotent.
 
     Example: virtcloud torque filter --to /usr/local/sbin/torque_submitfilter
     """
@@ -65,7 +65,7 @@ def filter_(path: Path, settings: Path, as_json: bool) -> None:
 
 
 def _build_program(settings: Path) -> str:
-    """Check the settings, and return the text of the scripts; a host without settings has the defaults."""
+    """Check the settings, and return the text of the scripts. Without a settings file, the defaults apply."""
     try:
         read_script_settings(str(settings))
     except SettingsError as error:
