@@ -1,4 +1,4 @@
-"""A cluster on a switch with a confirm timer is active once the commit is confirmed, and not before."""
+"""Tests that a cluster on a switch with a confirm timer is active only after the commit is confirmed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -53,7 +53,10 @@ def test_a_confirmed_commit_makes_a_cluster_active(world: World, junos: ConfirmT
 
 
 def test_an_unconfirmed_commit_makes_no_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:
-    """The worker dies before it confirms; the next one reads the wanted state, which the switch may still revert."""
+    """The worker is killed before it confirms the commit.
+
+    The next worker reads the wanted state, which the switch may still revert.
+    """
     world.put("c1", spec("brno-h1", "praha-h1"))
     junos.fail("cut", "^commit-configuration$")
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED

@@ -1,4 +1,4 @@
-"""Looking for moves each second costs nothing for clusters that are well or wait: they are not read."""
+"""Tests that the search for due transitions reads only clusters with a due transition. The search runs every second."""
 
 import pytest
 from sbf_fakes.world import World, spec
@@ -19,7 +19,7 @@ def read_by_a_sweep(world: World) -> list[str]:
 
 @pytest.fixture
 def well(world: World) -> World:
-    """Two active clusters, at different hosts, the second with a lease of an hour."""
+    """Two active clusters at different hosts. The second one has a lease of one hour."""
     world.put("a", spec("brno-h1"))
     world.put("b", spec("praha-h1", lease_s=3600))
     world.settle()

@@ -1,4 +1,4 @@
-"""Sites on dedicated circuits (``direct``, the paper's Xponder): the tag passes, and nothing else is to be made."""
+"""Tests of sites on dedicated circuits (``direct``, the paper's Xponder): only switches are configured."""
 
 from collections.abc import Iterator
 

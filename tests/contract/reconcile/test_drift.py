@@ -1,4 +1,7 @@
-"""Drift (N8): what somebody changed by hand on a switch is found by one read, told, and mended; all else is theirs."""
+"""Tests of drift (N8): a read finds manual changes on a switch.
+
+SBF reports and corrects those of managed VLANs only.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +18,10 @@ INTERVAL_S = 301
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Cluster demo is active on VLAN 100 at Brno; on SQLite, since what is tested here is the same on any database."""
+    """Cluster demo is active on VLAN 100 at Brno.
+
+    SQLite suffices: these tests do not depend on the kind of database.
+    """
     made = make_world(tmp_path)
     made.furnish()
     made.put("demo", spec("brno-h1", "praha-h1"))
@@ -27,14 +33,14 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def by_hand(world: World, **ports: set[int]) -> FakeSwitch:
-    """Change a switch as somebody does who logs in."""
+    """Change the ports of Brno's switch, as an administrator who logs in could do."""
     switch = world.switches["brno-sw1"]
     switch.ports |= ports
     return switch
 
 
 def drift(world: World) -> tuple[str | None, str | None, SwitchDifference]:
-    """Give who found it, why it was changed, and the difference, from the audit log."""
+    """Return from the audit log who made the last change, its reason, and the difference."""
     row = world.audit("switch_change")[-1]
     return row.who, row.why, SwitchDifference.model_validate_json(row.difference or "")
 
@@ -87,8 +93,8 @@ def test_clusters_of_a_drifted_switch_degrade_and_return(world: World) -> None:
     world.clock.advance(INTERVAL_S)
     world.settle()
     assert [*states, world.view("demo").state] == ["degraded", "active"]
-    told = [row.what for row in world.audit()][-5:]
-    assert told == ["element_drifted", "cluster_degraded", "switch_change", "element_confirmed", "cluster_active"]
+    events = [row.what for row in world.audit()][-5:]
+    assert events == ["element_drifted", "cluster_degraded", "switch_change", "element_confirmed", "cluster_active"]
 
 
 def test_a_check_reads_now_and_mends_what_was_changed(world: World) -> None:
@@ -120,7 +126,7 @@ def test_reconciling_a_switch_busy_at_another_replica_is_a_conflict(world: World
 
 
 def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
-    """It may have restarted with what it had saved; the others are left in peace."""
+    """The switch may have restarted with an older startup configuration. Other switches are not read."""
     converger, others = world.service.scheduler, list(world.switches["praha-sw1"].calls)
     world.switches["brno-sw1"].restart()
     converger._start_due()

@@ -1,4 +1,4 @@
-"""What must always hold (DESIGN.md §7) of provider edges and of the service numbers of transports."""
+"""Tests of the invariants (DESIGN.md §7) of provider edges and of the service numbers of transports."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ TWO = spec("brno-h1", "praha-h1")
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """Three sites joined by EVPN with eight service numbers, on SQLite and on PostgreSQL."""
+    """Three sites connected by EVPN with eight service numbers, on SQLite and on PostgreSQL."""
     made = World(database)
     made.furnish(topology=three_edges({"name": "evpn", "kind": "evpn", "vnis": "10100-10107", "asn": 65000}))
     yield made
@@ -33,7 +33,10 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
 
 
 def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
-    """Twelve ask two services at once for eight numbers: eight get one, none of them twice."""
+    """Twelve simultaneous requests to two services need a service number.
+
+    Eight succeed, each with another service number.
+    """
     other = world.restarted()
     stores = [world.store, other.store] * 6
     start = Barrier(12)

@@ -1,4 +1,4 @@
-"""Clusters over provider edges: circuits, service numbers, translation, and everything that goes wrong with an edge."""
+"""Tests of clusters over provider edges: circuits, service numbers, translation of VLAN IDs, and failures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Three sites that are joined at provider edges by EVPN; on SQLite: what differs is in test_edge_invariants.py."""
+    """Three sites connected by EVPN at provider edges, on SQLite. test_edge_invariants.py also uses PostgreSQL."""
     made = make_world(tmp_path)
     made.furnish(topology=three_edges())
     made.settle()
@@ -34,7 +34,7 @@ def circuit(vlan: int, service: int, transport: str = "evpn") -> Circuit:
     return Circuit(transport=Name(transport), port=PortName("ac"), vlan=VlanId(vlan), service=service)
 
 
-# The whole way.
+# From the request to the release.
 
 
 def test_a_cluster_gets_one_service_and_a_circuit_per_site(world: World) -> None:
@@ -134,7 +134,7 @@ def test_a_shared_instance_does_not_translate(world: World) -> None:
         world.put("demo", TWO)
 
 
-# What goes wrong.
+# Failures.
 
 
 def test_an_edge_dead_before_the_change_is_awaited(world: World) -> None:
@@ -214,8 +214,8 @@ def test_circuits_are_restored_after_an_edge_restarts_empty(world: World) -> Non
     world.clock.advance(301)
     world.settle()
     assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100)]
-    told = [row.what for row in world.audit()][-5:]
-    assert told == ["element_drifted", "cluster_degraded", "edge_change", "element_confirmed", "cluster_active"]
+    events = [row.what for row in world.audit()][-5:]
+    assert events == ["element_drifted", "cluster_degraded", "edge_change", "element_confirmed", "cluster_active"]
 
 
 def test_an_outdated_startup_configuration_is_corrected(world: World) -> None:
@@ -282,11 +282,14 @@ def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -
     assert len(world.edges["brno-pe1"].circuits) == 100
 
 
-# What administrators may change meanwhile.
+# Topology changes while clusters run.
 
 
 def two_edges_at_brno(at: str) -> Topology:
-    """Describe a second edge at Brno, on another port of its switch; the site is attached at one of them."""
+    """Return a topology with a second edge at Brno, on another port of its switch.
+
+    The site is attached at one of the edges.
+    """
     made = three_edges().model_dump(mode="json")
     brno = made["sites"][0]
     brno["switches"][0]["ports"].append("uplink2")
@@ -334,7 +337,7 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
 
 
 def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
-    """An administrator said that the number is clean, and the edge has not been seen since."""
+    """An administrator declared the VLAN ID clean, but the edge has not been read since."""
     world.put("demo", TWO)
     world.settle()
     world.edges["praha-pe1"].cut_off = True
@@ -377,7 +380,7 @@ def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
         world.put_topology(three_edges())
 
 
-# Looking beforehand, and looking now.
+# Dry runs, and differences read on demand.
 
 
 def test_a_dry_run_lists_service_and_circuits(world: World) -> None:

@@ -1,4 +1,4 @@
-"""An element's trouble names every cluster that fails there: administrators read all, owners what is about theirs."""
+"""Tests of an element's error: it names each cluster that failed there. An owner sees only the part on own clusters."""
 
 import pytest
 from sbf_fakes.http_calls import ask
@@ -16,7 +16,7 @@ OTHERS = "it has trouble with another cluster"
 
 @pytest.fixture
 def world(world: World) -> World:
-    """A host with three owners' clusters, of which two fail there."""
+    """A host with clusters of three owners. Two of the clusters fail on this host."""
     for owner in ("alice", "bob", "dora"):
         world.put(f"of-{owner}", spec("brno-h1", owner=owner))
     report(world, {world.view("of-alice").id: ALICES, world.view("of-bob").id: BOBS})
@@ -24,8 +24,8 @@ def world(world: World) -> World:
 
 
 def report(world: World, clusters: dict[str, str], message: str = WHOLE) -> None:
-    said = {"revision": 2, "message": message, "clusters": clusters}
-    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))
+    document = {"revision": 2, "message": message, "clusters": clusters}
+    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=world.token(Role.AGENT, "brno-h1"))
     assert answer.status_code == 204, answer.text
 
 
@@ -106,23 +106,23 @@ def test_an_agents_report_is_stored_whatever_its_characters(world: World) -> Non
 
 def test_an_agents_refusal_is_stored_whatever_its_characters(world: World) -> None:
     one = world.view("of-alice").id
-    said = {"revision": 2, "message": "no", "clusters": {one: "no"}, "refused": {one: "image \x00"}}
-    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))
+    document = {"revision": 2, "message": "no", "clusters": {one: "no"}, "refused": {one: "image \x00"}}
+    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=world.token(Role.AGENT, "brno-h1"))
     assert (answer.status_code, world.view("of-alice").reason) == (204, "host brno-h1 at brno refused: image \ufffd")
 
 
 def test_an_agent_can_report_text_that_is_not_valid() -> None:
-    """File names that are not UTF-8 come as lone surrogates."""
+    """Python represents file names that are not valid UTF-8 with lone surrogates."""
     made = ElementErrorReport(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
     assert (made.message, made.clusters, made.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
 
 
 def refused_by_switch(world: World) -> None:
-    """Let the switch refuse alice's VLAN and obey bob's."""
+    """Reconcile a switch that refuses the VLAN of alice's cluster and accepts the VLAN of bob's."""
 
     def refuse() -> None:
-        told = "switch brno-sw1: told 'vlan 100', it said 'no'"
-        raise Refused(told, {world.view("of-alice").vlans["brno"]: told})
+        message = "switch brno-sw1: told 'vlan 100', it said 'no'"
+        raise Refused(message, {world.view("of-alice").vlans["brno"]: message})
 
     world.switches["brno-sw1"].before_apply = refuse
     world.converge("brno-sw1")
@@ -142,5 +142,5 @@ def test_what_a_switch_refuses_is_shown_to_the_owner_concerned(world: World) -> 
 def test_a_switch_that_does_not_save_concerns_every_owner(world: World) -> None:
     world.switches["brno-sw1"].save_fails = "Device or resource busy"
     world.converge("brno-sw1")
-    said = "switch brno-sw1: told 'save', it said 'Device or resource busy'"
-    assert [switch_trouble(world.view(f"of-{owner}")) for owner in ("alice", "bob")] == [said, said]
+    message = "switch brno-sw1: told 'save', it said 'Device or resource busy'"
+    assert [switch_trouble(world.view(f"of-{owner}")) for owner in ("alice", "bob")] == [message, message]

@@ -1,4 +1,4 @@
-"""Leases are kept while a conversation lasts; conversations end before another replica can take the element."""
+"""Tests of lease renewal during a conversation. A conversation ends before another replica can lease the element."""
 
 import socket
 import threading
@@ -60,7 +60,7 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The lease is of 1 s; the device answers after 2 s; another replica does not get the element meanwhile."""
+    """The lease lasts 1 s and the device answers after 2 s. Another replica cannot lease the element meanwhile."""
     slow = restarted(world, worker_lease=1)
     release = world.switches[SW1].hangs = Event()
     outcomes: list[ReconcileOutcome] = []
@@ -91,7 +91,7 @@ def test_the_threads_end_with_the_last_conversation(world: World) -> None:
 
 @dataclass
 class Kept:
-    """What the database says to renewals, and a clock."""
+    """The database's answers to renewals of a lease, and a clock."""
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0
@@ -105,7 +105,7 @@ class Kept:
 
 @dataclass
 class Watched:
-    """What becomes of conversations."""
+    """Records the deadlines of conversations and the reasons why conversations were disconnected."""
 
     limits: list[float] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
@@ -122,7 +122,10 @@ class Watched:
 
 @contextmanager
 def held(kept: Kept) -> Iterator[tuple[LeaseHeartbeats, Watched]]:
-    """Hold an element with a lease of 30 s and conversations of 60 s; a test makes the threads' steps."""
+    """Hold an element with a lease of 30 s and a conversation timeout of 60 s.
+
+    No thread is started: the test itself calls `renew_all` and `end_overdue`.
+    """
     watched = Watched()
     timing = ServiceSettings.model_validate({"timing": {"worker_lease": 30, "conversation_timeout": 60}}).timing
     beats = LeaseHeartbeats(kept.keep, watched, timing, lambda: kept.now)
@@ -168,7 +171,7 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
 
 
 def test_no_bytes_are_sent_after_the_deadline() -> None:
-    """Also by a process that slept meanwhile: no thread had to run for it."""
+    """The check compares the clock and needs no thread. It therefore also works in a process that was suspended."""
     now = [0.0]
     wire = CancelScope(lambda: now[0])
     wire.allow(10, "over")
@@ -188,7 +191,7 @@ def test_a_disconnected_session_ends_later_connections() -> None:
 
 @contextmanager
 def dripping(banner: bytes) -> Iterator[str]:
-    """Listen as a device that sends ``banner`` and then a byte now and then, for ever; give its address."""
+    """Run a device that sends ``banner`` and then one byte every 50 ms without end. Yield its address."""
     ended = Event()
 
     def drip(connection: socket.socket) -> None:
@@ -237,7 +240,7 @@ def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDrive
 
 @dataclass
 class Pair:
-    """Two replicas on one database, and an emulated switch that both reach over SSH."""
+    """Two replicas on one database, and an emulated switch that both replicas use over SSH."""
 
     device: EmulatedSwitch
     services: tuple[SbfService, SbfService]
@@ -282,7 +285,7 @@ def site_of(device: EmulatedSwitch) -> Topology:
 
 
 def test_an_answer_that_drips_ends_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over SSH: the first reading is answered, the second one by a byte every 50 ms, without an end."""
+    """The switch answers the first read. It answers the second read with one byte every 50 ms, without end."""
     with pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
         assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED

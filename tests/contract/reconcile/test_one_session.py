@@ -1,4 +1,4 @@
-"""A switch that allows one session, and several replicas of the service that need it."""
+"""Tests of a switch that allows one session and is used by several replicas of the service."""
 
 import time
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
-    """Two workers on one database, each with its own sessions with the one device."""
+    """Two workers on one database. Each worker has its own sessions with the same device."""
 
     def driver(_login: DeviceLogin) -> SwitchDriver:
         return driver_for(device, *map(PortName, PORTS), read_timeout=1)
@@ -68,7 +68,7 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
 
 def freed(device: Emulated) -> bool:
-    """Wait until the device has detected the end of a session."""
+    """Wait up to 10 s until the device has detected the end of each session. Return whether it has."""
     deadline = time.monotonic() + 10
     while device.in_use() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -78,7 +78,7 @@ def freed(device: Emulated) -> bool:
 def test_replicas_take_turns_on_the_only_session(
     world: World, device: Emulated, replicas: tuple[Worker, Worker]
 ) -> None:
-    """On-demand reads take turns too."""
+    """On-demand reads also share the session."""
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))
@@ -91,7 +91,7 @@ def test_replicas_take_turns_on_the_only_session(
 
 
 def test_a_kept_session_locks_other_replicas_out(world: World, replicas: tuple[Worker, Worker]) -> None:
-    """A switch must therefore allow one session per replica, or its description must limit the sessions."""
+    """A switch must therefore allow one session per replica, or its description must not set ``keep_session``."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
     assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

@@ -1,4 +1,7 @@
-"""Managed ports in other use: refused until an administrator adopts them, and put back when SBF gives them up."""
+"""Tests of managed ports in other use.
+
+SBF refuses them until an administrator adopts them, and restores them at release.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -44,13 +47,13 @@ def small(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def attach(small: World) -> Iterator[Attach]:
-    """What puts an emulated switch into Brno."""
+    """Return a function that adds an emulated switch to Brno."""
     with ExitStack() as stack:
         yield lambda platform: stack.enter_context(attach_switch(small, platform))
 
 
 def in_vlan(switch: EmulatedSwitch, name: str, vlan: int) -> None:
-    """Make a port somebody's access port."""
+    """Make a port an access port of a VLAN that SBF does not own."""
     switch.running.vlans[vlan] = "theirs"
     port = switch.running.ports[name]
     port.native, port.mode = vlan, port.mode if switch.platform == "hp_procurve" else "access"
@@ -136,7 +139,7 @@ def release(world: World, *ports: str, forget: bool = False) -> None:
 
 
 def used(switch: EmulatedSwitch, name: str, use: str) -> None:
-    """Set a port up as somebody uses it."""
+    """Configure a port for a use other than SBF's."""
     lists_ports = switch.platform in ("dell_force10", "dell_os10", "hp_procurve", "sonic")
     port = replace(USES[use])
     port.allowed = set() if port.allowed is None and lists_ports else port.allowed
@@ -180,7 +183,7 @@ def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: Wor
 
 
 def access_port_20(switch: EmulatedSwitch, small: World) -> str:
-    """Make the first port an access port in VLAN 20 and adopt it; return its name."""
+    """Make the first port an access port in VLAN 20 and adopt the port. Return its name."""
     used(switch, switch.port_names[0], "an access port")
     adopt(small, switch.port_names[0])
     return switch.port_names[0]
@@ -228,7 +231,7 @@ def test_putting_back_survives_a_cut_at_every_line(line: str, done: bool, small:
     sessions = small.service.scheduler.worker.sessions
     sessions.platforms = replace(sessions.platforms, of_switch=platform_for(switch, small))
     small.settle()
-    small.clock.advance(3600)  # a save that failed is postponed
+    small.clock.advance(3600)  # a failed save is retried after a pause
     small.settle()
     assert switch.running.ports[name] == switch.startup.ports[name] == before
 
@@ -243,7 +246,7 @@ def test_the_use_before_survives_a_cut_at_every_line(line: str, small: World, at
     small.converge("brno-sw1")
     small.delete("c1")
     small.settle()
-    small.clock.advance(3600)  # a save that failed is postponed
+    small.clock.advance(3600)  # a failed save is retried after a pause
     small.settle()
     release(small, name)
     small.settle()
@@ -330,7 +333,7 @@ def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach
 
 
 def without_brno(small: World) -> None:
-    """Take the whole site out of the topology."""
+    """Remove the whole site from the topology."""
     document = small.topology().model_dump(mode="json")
     document["sites"].pop(0)
     document["links"] = [one for one in document["links"] if not one["a"].startswith("brno")]

@@ -1,6 +1,7 @@
-"""A switch that restarts from an old startup configuration puts no port into another cluster's VLAN (DESIGN.md §7.2).
+"""Tests of switches that restart from an old startup configuration (DESIGN.md §7.2).
 
-The whole service, with the real driver, on an emulated switch of each platform.
+A restart must not put a port into the VLAN of another cluster. The tests run the whole service with the real driver and
+an emulated switch of each platform.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
 
 @dataclass
 class OneSwitch(World):
-    """A site with one emulated switch and one VLAN ID, and the real drivers."""
+    """A site with one emulated switch, two hosts and a pool of one VLAN ID. The service uses the real drivers."""
 
     switch: EmulatedSwitch = field(kw_only=True)
     folder: Path = field(kw_only=True)
@@ -56,7 +57,7 @@ class OneSwitch(World):
         self.settle()
 
     def in_112(self) -> set[str]:
-        """Return the ports that carry VLAN 112 now."""
+        """Return the ports that carry VLAN 112 at present."""
         return {port for port, vlans in self.switch.carrying().items() if 112 in vlans}
 
 
@@ -79,7 +80,10 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def alice_ends(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112, delete it on the host, and return the ports."""
+    """Create alice's cluster with VLAN 112 and delete it; only the hosts confirm the removal.
+
+    Return the switch's two ports.
+    """
     world.put("alice", ALICE)
     world.settle()
     assert world.view("alice").state is ClusterState.ACTIVE
@@ -127,7 +131,7 @@ def test_a_cut_save_frees_no_vlan_until_repeated(how: str, make: Make) -> None:
 
 
 def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
-    """The driver logs in again, and the switch saves its old configuration."""
+    """The switch restarts before it saves. The driver logs in again, and the switch saves the old configuration."""
     world = make("cisco_ios")
     alices, _ = alice_ends(world)
     save = world.switch.store

@@ -1,4 +1,4 @@
-"""Every cluster that a refused line concerns gets the switch's message, and no other cluster does."""
+"""Tests that each cluster affected by a refused command line shows the switch's message, and no other cluster does."""
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
@@ -55,7 +55,7 @@ def test_a_port_that_stays_open_quotes_the_device(make_bench: MakeBench) -> None
 
 @pytest.mark.parametrize("platform", ["cisco_ios", "cisco_nxos", "arista_eos"])
 def test_a_vlan_with_a_taken_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
-    """Names are unique on these platforms; a VLAN without SBF's name would be foreign."""
+    """VLAN names are unique on these platforms. SBF would treat a VLAN without its own name as foreign."""
     bench = make_bench(platform)
     bench.switch.running.vlans[50] = "vc-112"
     bench.switch.forbid("^name vc-112$")

@@ -1,4 +1,4 @@
-"""Several services on one PostgreSQL, as processes, with emulated switches over SSH (DESIGN.md §3, §5)."""
+"""Tests of several service processes on one PostgreSQL, with emulated switches over SSH (DESIGN.md §3, §5)."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ BOTH = ("brno-h1", "praha-h1")
 TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most = 1\nworker_lease = 6\n"
 
 
-def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - whatever it was waited for
+def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - any value that is not false
     ends = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < ends, "it did not come to be in time"
@@ -36,7 +36,7 @@ def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401
 
 @dataclass
 class Replica:
-    """One service, as a process."""
+    """A process of the service."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -54,7 +54,7 @@ class Replica:
         return found
 
     def confirm_hosts(self) -> None:
-        """Do what the hosts' agents do."""
+        """Confirm the wanted revision of each host, as the hosts' agents do."""
         for host in BOTH:
             wanted = self.http.get(f"/v1/elements/{host}/wanted").raise_for_status().json()
             answer = self.http.post(f"/v1/elements/{host}/confirmed", json={"revision": wanted["revision"]})
@@ -63,7 +63,7 @@ class Replica:
 
 @dataclass
 class Installation:
-    """Two sites with a switch each, and the replicas that serve them."""
+    """Two sites with one switch each, and the replicas that serve them."""
 
     folder: Path
     database: str
@@ -72,7 +72,7 @@ class Installation:
     replicas: list[Replica] = field(default_factory=list)
 
     def start(self, count: int) -> list[Replica]:
-        """Start replicas all at once, on a database that none of them has seen; describe the sites to the first."""
+        """Start all replicas simultaneously on an empty database, and send the topology to the first one."""
         names = [f"r{number}" for number in range(count)]
         processes = [self._start(name) for name in names]
         for name, process in zip(names, processes, strict=True):
@@ -98,7 +98,7 @@ class Installation:
             return connection.execute(question.encode(), values).fetchall()
 
     def worker_in_the_middle(self, name: str) -> tuple[Replica, list[Replica]]:
-        """Wait until a replica has begun to change a switch; give it, and the others."""
+        """Wait until a replica has begun to change a switch. Return this replica and the other replicas."""
         seen = len(self.switches[name].commands)
         until(lambda: "configure terminal" in self.switches[name].commands[seen:])
         holder = self.ask("SELECT lease_holder FROM elements WHERE name = %s", name)[0][0].removeprefix("sbf@")
@@ -106,7 +106,7 @@ class Installation:
         return found, [one for one in self.replicas if one is not found]
 
     def confirmations(self, name: str, revision: int) -> list[str]:
-        """Say who confirmed a revision of an element."""
+        """Return the replicas that confirmed a revision of an element."""
         rows = self.ask(
             "SELECT who FROM audit WHERE what = 'element_confirmed' AND element = %s AND why = %s",
             name,
@@ -115,7 +115,7 @@ class Installation:
         return [who for (who,) in rows]
 
     def carried(self, site: str) -> set[int]:
-        """Say what of the pool a switch carries on any port."""
+        """Return the VLANs of the pool that the switch of a site carries on any port."""
         return {vlan for vlans in self.switches[f"{site}-sw1"].carrying().values() for vlan in vlans if vlan >= 100}
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
@@ -162,7 +162,10 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """§7.1: forty-five ask at once for forty numbers; then a poll on one replica hears of a change through another."""
+    """§7.1: 45 simultaneous requests need a VLAN ID from a pool of 40.
+
+    A long poll at one replica then returns a change that another replica made.
+    """
     replicas = installation.start(3)
 
     def ask(number: int) -> httpx.Response:
@@ -182,7 +185,7 @@ def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> 
     version = replicas[0].cluster(key)["version"]
     with ThreadPoolExecutor(1) as threads:
         poll = threads.submit(replicas[0].http.get, f"/v1/clusters/{key}?after={version}&wait=30")
-        time.sleep(0.3)  # let the call arrive: nothing tells from outside that it did
+        time.sleep(0.3)  # wait until the request has arrived, which cannot be observed from outside
         began = time.monotonic()
         replicas[1].http.delete(f"/v1/clusters/{key}").raise_for_status()
         assert poll.result(30).json()["state"] == "draining"
@@ -209,26 +212,29 @@ def test_another_replica_continues_after_a_kill(installation: Installation) -> N
 
 
 def test_a_replica_suspended_past_its_lease_confirms_nothing(installation: Installation) -> None:
-    """The fence: its revision was confirmed once, by the one that took over; what it still changed is read again."""
+    """The fencing token is tested: only the replica that took over confirms the revision.
+
+    A change that the suspended replica still makes causes another read of the switch.
+    """
     replicas = installation.start(3)
     switch = installation.switches["brno-sw1"]
     switch.slowness = 0.2
     with ThreadPoolExecutor(1) as threads:
         middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
         vlan = replicas[0].put("demo", "brno-h1").json()["vlans"]["brno"]
-        sleeper, others = middle.result()
-    sleeper.process.send_signal(signal.SIGSTOP)
+        suspended, others = middle.result()
+    suspended.process.send_signal(signal.SIGSTOP)
     revision = others[0].element("brno-sw1")["wanted_revision"]
     switch.slowness = 0
     until(lambda: installation.rests(others[0], "brno-sw1"))
     (successor,) = installation.confirmations("brno-sw1", revision)
-    assert successor != f"sbf@{sleeper.name}"
-    sleeper.process.send_signal(signal.SIGCONT)
+    assert successor != f"sbf@{suspended.name}"
+    suspended.process.send_signal(signal.SIGCONT)
     until(lambda: others[0].element("brno-sw1")["wanted_revision"] == revision + 1)
     assert installation.confirmations("brno-sw1", revision) == [successor]
     until(lambda: installation.rests(others[0], "brno-sw1"))
     others[0].confirm_hosts()
-    assert sleeper.cluster("demo")["state"] == "active"
+    assert suspended.cluster("demo")["state"] == "active"
     assert installation.carried("brno") == {vlan}
 
 

@@ -1,4 +1,4 @@
-"""Persistence is part of confirmation (DESIGN.md §3): pending saves, failed saves, restarts in between."""
+"""Tests that a change is confirmed only after it is saved (DESIGN.md §3): pending saves, failed saves, restarts."""
 
 from contextlib import suppress
 from copy import deepcopy
@@ -22,7 +22,7 @@ BUSY = "startup-config file open failed (Device or resource busy)"
 
 
 class Killed(BaseException):
-    """The service is gone, at this instruction."""
+    """Raised in place of a kill of the service at this instruction."""
 
 
 def kill() -> None:
@@ -30,7 +30,7 @@ def kill() -> None:
 
 
 def restart(world: World) -> None:
-    """Start the service anew on its database, as after a kill."""
+    """Start another service on the same database, as after a kill."""
     world.service.store.close()
     world.service = world.restarted()
 
@@ -40,7 +40,7 @@ def unsaved(world: World) -> bool:
 
 
 def active(world: World, key: str = "alice") -> None:
-    """Give alice an active cluster on VLAN 100, which is saved."""
+    """Create an active cluster of alice on VLAN 100. The switch has saved its configuration."""
     world.settle()
     world.put(key, ALICE)
     world.settle()
@@ -48,7 +48,7 @@ def active(world: World, key: str = "alice") -> None:
 
 
 def deleted(world: World, key: str = "alice") -> None:
-    """Delete a cluster and let every host confirm that, before any switch does."""
+    """Delete a cluster. All hosts confirm the removal before any switch does."""
     world.delete(key)
     world.confirm_hosts()
 
@@ -73,7 +73,7 @@ def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
 
 
 def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
-    """The difference is empty by then."""
+    """After the restart there is no difference left to apply, but the save is still pending."""
     active(world)
     deleted(world)
     switch = world.switches["brno-sw1"]
@@ -90,7 +90,7 @@ def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
 
 
 def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
-    """A reboot brings alice's port back into VLAN 100: bob must not have it."""
+    """A reboot puts alice's port back into VLAN 100, so bob's cluster must not receive VLAN 100 before."""
     world.put_pool("brno", "100")
     active(world)
     switch = world.switches["brno-sw1"]
@@ -112,7 +112,7 @@ def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
 
 
 def test_a_restart_between_change_and_save_prevents_confirmation(world: World) -> None:
-    """What the save then writes is the old configuration."""
+    """The save after the restart stores the old configuration."""
     active(world)
     deleted(world)
     switch = world.switches["brno-sw1"]
@@ -174,7 +174,7 @@ def test_failed_saves_are_retried_ever_more_rarely(world: World) -> None:
 
 
 def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
-    """A cluster that ends loses its VLAN at once, saved or not."""
+    """The VLAN of a deleted cluster is removed immediately, even if an earlier save failed."""
     active(world)
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY
@@ -187,7 +187,7 @@ def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
 
 
 def test_what_a_refused_change_did_all_the_same_is_saved(world: World) -> None:
-    """Other clusters use it; the element stays unconfirmed."""
+    """The part of the change that took effect may serve other clusters. The element stays unconfirmed."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -204,7 +204,7 @@ def test_what_a_refused_change_did_all_the_same_is_saved(world: World) -> None:
 
 
 def test_a_vlan_removed_by_hand_is_saved_before_release(world: World) -> None:
-    """SBF finds nothing to change, and yet the startup configuration has the VLAN."""
+    """SBF finds no difference in the running configuration, but the startup configuration still contains the VLAN."""
     active(world)
     switch = world.switches["brno-sw1"]
     switch.ports["p1"] = set()
@@ -242,7 +242,7 @@ def test_an_edge_is_saved_before_its_cluster_is_active(tmp_path: Path) -> None:
 
 
 def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -> None:
-    """Another switch may stand behind its name."""
+    """The changed description may belong to another device of the same name."""
     active(world)
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["address"] = "192.0.2.9"
@@ -253,7 +253,7 @@ def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -
 
 
 def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
-    """A commit that is persistent was read back already."""
+    """A persistent commit was already read back, so it is not read again after the save."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -291,7 +291,7 @@ def test_reconciling_on_demand_skips_the_pause_between_saves(world: World) -> No
 
 
 def kill_at_call(world: World, number: int) -> bool:
-    """Converge and kill the service at its n-th call of a switch; return whether there was such a call."""
+    """Reconcile, and kill the service at its n-th call of a switch. Return whether this call was reached."""
     switch = world.switches["brno-sw1"]
     answer, last = switch.answer, len(switch.calls) + number
 
@@ -326,19 +326,22 @@ def test_a_kill_at_any_call_releases_no_unsaved_vlan(world: World, number: int) 
 
 
 def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> None:
-    """Every statement of the worker's transactions is the last one once."""
+    """Crash at each statement of the worker's transactions in turn."""
     (tmp_path / "0").mkdir()
     first = make_world(tmp_path / "0")
     first.furnish()
     active(first)
     deleted(first)
     first.close()
-    whole = next(statement for statement in range(1, 99) if not crashed_at(first, tmp_path, statement))
-    assert whole > 20
+    statements = next(statement for statement in range(1, 99) if not crashed_at(first, tmp_path, statement))
+    assert statements > 20
 
 
 def crashed_at(first: World, folder: Path, statement: int) -> bool:
-    """Crash a copy of a world at the n-th statement of a try, start it again; return whether there was such a one."""
+    """Crash a copy of a world at the n-th statement of a reconciliation, and start it again.
+
+    Return whether this statement was reached.
+    """
     copytree(folder / "0", folder / str(statement))
     world = World(
         f"sqlite:///{folder / str(statement) / 'sbf.db'}",
@@ -360,7 +363,7 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
 
 
 def test_a_switch_that_cannot_have_all_is_saved_once(world: World) -> None:
-    """A VLAN in other use keeps it from being confirmed; what it has of ours is saved, and not saved again."""
+    """A VLAN in other use prevents confirmation. The applied part of the wanted state is saved, and only once."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     active(world)
@@ -396,7 +399,10 @@ def test_a_pending_save_of_such_a_switch_is_made_once(world: World) -> None:
 
 
 def test_a_switch_that_stays_without_a_vlan_is_saved_once(world: World) -> None:
-    """An administrator moved alice's VLAN to a port that is not managed: nothing can be changed, the rest is saved."""
+    """An administrator moved alice's VLAN to a port that is not managed, so SBF cannot restore it.
+
+    The rest is saved.
+    """
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     active(world)

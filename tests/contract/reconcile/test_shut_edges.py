@@ -1,4 +1,4 @@
-"""A circuit on a shut port of a provider edge carries no frames, and is not confirmed."""
+"""Tests that a circuit on a shut port of a provider edge is not confirmed, since it carries no frames."""
 
 from collections.abc import Callable
 
@@ -72,7 +72,7 @@ def test_an_unwanted_circuit_may_be_shut() -> None:
 
 @pytest.mark.parametrize("platform", READY)
 def test_a_member_of_an_aggregate_accepts_no_circuit(platform: str) -> None:
-    """Its own list has no effect: its VLANs are configured on the aggregate."""
+    """The VLAN list of a member port has no effect. The VLANs are configured on the aggregate."""
     bench = open_direct_bench(platform, "evpn")
     bench.device.running.ports[bench.ports[0]].lines.append("channel-group 1 mode active")
     before = bench.device.running_config()

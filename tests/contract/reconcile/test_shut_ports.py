@@ -1,4 +1,4 @@
-"""A managed port that others shut down does not carry its cluster, and SBF does not enable it."""
+"""Tests of managed ports that others shut down: they do not carry clusters, and SBF does not enable them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ SHOWS_SHUT = (
     "hp_comware",
     "arista_eapi",
 )
-"""Platforms whose answers show which ports are shut down."""
+"""Platforms whose output shows which ports are shut down."""
 Attach = Callable[..., EmulatedSwitch]
 
 
@@ -35,13 +35,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def attach(world: World) -> Iterator[Attach]:
-    """The function that puts an emulated switch into Brno."""
+    """Return a function that adds an emulated switch to Brno."""
     with ExitStack() as stack:
         yield lambda platform, **more: stack.enter_context(attach_switch(world, platform, **more))
 
 
 def look(world: World) -> None:
-    """Let workers read Brno's switch as at the drift interval."""
+    """Advance the clock past the drift interval and let a worker read Brno's switch."""
     world.clock.advance(3600)
     world.converge("brno-sw1")
     world.sweep()

@@ -1,4 +1,4 @@
-"""Until an element was read again it is unreachable, tried again with pauses, and what is shown of it has its time."""
+"""Tests of unreachable elements: retries with pauses, and the time of the last read in all views."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,10 @@ ONE = spec("brno-h1")
 
 @pytest.fixture
 def active(world: World) -> World:
-    """Cluster demo is active; the converger runs its workers in the test's own thread, on a clock that stands."""
+    """Cluster demo is active.
+
+    The scheduler runs its workers in the test's own thread, on a clock that the test advances.
+    """
     world.put("demo", ONE)
     world.settle()
     converge_by_hand(world)
@@ -25,7 +28,10 @@ def active(world: World) -> World:
 
 
 def converge_by_hand(world: World) -> Callable[[float], None]:
-    """Make time go on for the converger and the database alike; return what does so."""
+    """Replace the clocks and threads of the scheduler.
+
+    Return a function that advances all clocks and starts due workers.
+    """
     converger, now = world.service.scheduler, [1000.0]
     converger.clock = converger._queue.clock = lambda: now[0]
     converger._queue.jitter = lambda: 0
@@ -51,7 +57,7 @@ def reads(world: World, name: str = "brno-sw1") -> int:
 
 
 def boots(world: World, error: Exception | None = None) -> None:
-    """Restart a switch, which answers nothing, or as a booting switch does, until it is up."""
+    """Restart a switch. Until it is up, it gives no answer or fails with ``error``."""
     switch = world.switches["brno-sw1"]
     switch.ended_session = True
     if error is None:
@@ -67,7 +73,7 @@ def boots(world: World, error: Exception | None = None) -> None:
 
 
 def test_a_switch_that_still_boots_is_tried_again_with_pauses(active: World) -> None:
-    """The first look is at once; the next ones do not wait for the drift interval (300 s)."""
+    """The first read is immediate. The next reads do not wait for the drift interval (300 s)."""
     boots(active)
     seen = []
     for _ in range(60):
@@ -131,7 +137,7 @@ def test_an_edge_that_restarts_is_unreachable_until_it_is_read(world: World) -> 
 
 
 def test_a_service_that_starts_reads_every_device_at_once(active: World) -> None:
-    """The power may have failed for all: what was read before the start may be of before a restart."""
+    """After a power failure, all earlier reads may date from before the devices' restart."""
     other = active.restarted()
     other.scheduler.spawn = lambda work, _name: work()
     before = reads(active)
@@ -175,7 +181,7 @@ def test_placements_have_the_time_of_the_elements_last_reading(active: World) ->
 
 @pytest.fixture
 def silent(active: World) -> World:
-    """The agent of brno-h1 has been silent for longer than it may."""
+    """The last heartbeat of brno-h1's agent is older than the limit."""
     active.service.scheduler.sweep.clock = lambda: 1e12
     active.clock.advance(151)
     active.sweep()
@@ -184,7 +190,7 @@ def silent(active: World) -> World:
 
 
 def test_a_stale_agent_has_to_confirm_again(silent: World) -> None:
-    """Its host may have restarted: it has only asked what is wanted."""
+    """The host may have restarted. A request for the wanted state does not confirm it."""
     wanted = ask(silent, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
     assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)

@@ -1,4 +1,4 @@
-"""VLANs that are not SBF's (DESIGN §3, Ownership): never touched, excluded from the pool, shown, and given back."""
+"""Tests of VLANs that SBF does not own (DESIGN §3, Ownership). SBF neither changes nor allocates them."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ SWITCH = "brno-sw1"
 
 @pytest.fixture
 def switch(world: World) -> FakeSwitch:
-    """Return Brno's switch, which has a table of VLANs, read once."""
+    """Return Brno's switch, which has a table of VLANs and was read once."""
     found = world.switches[SWITCH]
     found.table = {1: "default"}
     world.settle()
@@ -35,7 +35,7 @@ def created(world: World) -> str:
 
 
 def free(world: World) -> str:
-    """Return what has a row among Brno's free numbers."""
+    """Return the VLAN IDs of Brno that have a row in the table of free VLAN IDs."""
     with world.store.read() as unit:
         return str(VlanSet(row.vlan for row in unit.session.query(FreeVlanRow).where(FreeVlanRow.site == "brno")))
 
@@ -251,10 +251,10 @@ def test_a_creation_is_recorded_before_the_switch_receives_it(world: World, swit
 
 @pytest.mark.parametrize("name", ["vc-100", "VLAN0100", ""])
 def test_a_kill_between_record_and_answer_loses_no_vlan(world: World, switch: FakeSwitch, name: str) -> None:
-    """The VLAN was created, with or without its name; the service died before it read that."""
+    """The VLAN was created, with or without its name. The service was killed before it read the switch's answer."""
 
     class KilledError(BaseException):
-        """The service ends here."""
+        """Raised in place of a kill of the service."""
 
     def kill() -> None:
         switch.table |= {100: name}
@@ -292,7 +292,10 @@ def test_a_recorded_vlan_that_was_renamed_is_foreign(world: World, switch: FakeS
 
 
 def test_ports_leave_a_renamed_vlan_when_its_cluster_ends(world: World, switch: FakeSwitch) -> None:
-    """SBF put the VLAN on these ports: left there, it would join the next cluster of that ID to somebody's VLAN."""
+    """SBF put these ports into the VLAN.
+
+    If they stayed in the VLAN, the next cluster with its ID would join a foreign VLAN.
+    """
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     assert {port for port, vlans in switch.ports.items() if 100 in vlans} == {"p1", "uplink"}
@@ -311,7 +314,7 @@ def test_a_vlan_without_name_and_record_is_left(world: World, switch: FakeSwitch
 
 
 def test_an_older_startup_brings_back_only_own_vlans(world: World, switch: FakeSwitch) -> None:
-    """The switch comes back with a VLAN of an ended cluster, by its name, and with one of somebody's."""
+    """The restarted switch has a VLAN of an ended cluster, which SBF recognises by name, and a foreign VLAN."""
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.delete("demo")

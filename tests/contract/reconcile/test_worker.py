@@ -1,4 +1,4 @@
-"""Workers and the converger: leases and fences, faults of switches, retries, batches."""
+"""Tests of workers and of their scheduler: leases and fencing tokens, failures of switches, retries, batches."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -39,18 +39,18 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """It read, then slept so long that another one took the element: it neither changes the switch nor confirms."""
+    """The worker is suspended after its read until another worker has the lease. It changes and confirms nothing."""
     world.settle()
     world.put("demo", ONE)
     switch = world.switches["brno-sw1"]
     answer = switch.answer
 
-    def sleepy(call: str) -> None:
+    def suspended(call: str) -> None:
         answer(call)
         world.clock.advance(3600)
         holder_takes(world, "brno-sw1")
 
-    switch.answer = sleepy
+    switch.answer = suspended
     assert world.converge("brno-sw1") is ReconcileOutcome.BUSY
     assert switch.carried() == {}
     assert world.element("brno-sw1").confirmed_revision == 2
@@ -71,7 +71,10 @@ def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> No
 
 
 def test_a_session_lost_before_read_back_is_unknown(world: World) -> None:
-    """The change was made, nobody saw it: trouble now, and confirmed without a second change when it is back."""
+    """The session is lost after the change and before the read-back. SBF reports an error.
+
+    The next reconciliation confirms the change without applying it again.
+    """
     world.settle()
     world.put("demo", ONE)
     switch = world.switches["brno-sw1"]
@@ -220,7 +223,7 @@ def test_a_fault_in_a_driver_is_trouble_not_the_end(world: World) -> None:
 
 
 def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
-    """One switch never answers. The other is set up by the running converger; stopping takes a second at most."""
+    """One switch never answers. The running scheduler configures the other switch, and stops within one second."""
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()
@@ -241,14 +244,14 @@ def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
 
 
 def test_a_switch_that_returns_is_reconciled(world: World) -> None:
-    """The running converger tries again by itself, with pauses that grow."""
+    """The running scheduler retries automatically, with growing pauses."""
     world.clock.stands = False
     world.switches["brno-sw1"].cut_off = True
-    heard: list[frozenset[str]] = []
+    changes: list[frozenset[str]] = []
     tried, well = Event(), Event()
 
     def listen(changed: frozenset[str]) -> None:
-        heard.append(changed)
+        changes.append(changed)
         tried.set()
         if "cluster:demo" in changed and world.switches["brno-sw1"].applied:
             well.set()
@@ -280,7 +283,7 @@ def test_a_database_outage_ends_no_cluster(world: World) -> None:
 
 
 def test_a_failed_switch_is_freed_with_its_failure_recorded(world: World) -> None:
-    """Else whoever looked in between would try it again at once, beside the pause that follows."""
+    """Otherwise another thread could retry the switch immediately, without the pause after a failure."""
     world.put("demo", ONE)
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:
@@ -293,7 +296,7 @@ def test_a_failed_switch_is_freed_with_its_failure_recorded(world: World) -> Non
 
 
 def test_a_device_without_a_thread_is_retried_later(world: World) -> None:
-    """All threads were taken for a moment: the device's name is not busy for ever."""
+    """No thread could be started for a moment. The device does not stay marked as busy."""
     converger, now = world.service.scheduler, [100.0]
     converger.clock = converger._queue.clock = lambda: now[0]
     converger.spawn = no_thread

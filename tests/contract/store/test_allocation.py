@@ -1,4 +1,4 @@
-"""The number that is found by an index is the one that the pure decision takes."""
+"""Tests that the indexed query for the longest unused VLAN ID agrees with the pure allocation rule."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
 
 def stir(world: World, random: Random) -> None:
-    """Give each site another pool, let clusters take numbers, and let the others be free since any day."""
+    """Set random pools, create clusters that claim VLAN IDs, and set random times of release for all free VLAN IDs."""
     for site in SITES:
         world.put_pool(site, random.choice(POOLS))
     for number in range(random.randint(0, 12)):
@@ -56,10 +56,10 @@ def decided(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translate
 @pytest.mark.parametrize("seed", range(5))
 def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> None:
     random = Random(seed)
-    kept = VlanSet(range(100, 100 + random.choice([0, 0, 5, 18])))
+    excluded = VlanSet(range(100, 100 + random.choice([0, 0, 5, 18])))
 
     def reserved(_device: Device) -> VlanSet:
-        return kept
+        return excluded
 
     stir(world, random)
     choose_as_decided(world, reserved)
@@ -76,7 +76,10 @@ def choose_as_decided(world: World, reserved: ReservedVlans) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """Thousands of numbers are freer at one site than at the next, and the ones to take are read in no first window."""
+    """Thousands of VLAN IDs of one site were freed before those of the others.
+
+    The wanted VLAN IDs are thus not among the first rows that the query reads.
+    """
     random = Random(seed)
     for site in SITES:
         world.put_pool(site, random.choice(LARGE_POOLS))
@@ -86,7 +89,10 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
 
 
 def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
-    """Free each site's numbers at a time of its own; those that another site has too were used lately somewhere."""
+    """Yield an update of each free VLAN ID that sets a random time since which the VLAN ID is free.
+
+    A VLAN ID in the pools of several sites was used recently at one of these sites.
+    """
     free = unit.connection.execute(select(FreeVlanRow.site, FreeVlanRow.vlan)).all()
     sites = Counter(vlan for _, vlan in free)
     lately = {vlan: random.choice(SITES) for vlan, count in sites.items() if count > 1}
@@ -97,7 +103,7 @@ def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """It is so through claims, ends of clusters and other pools: none is lost, none is there twice."""
+    """Each VLAN ID has exactly one row after clusters were created and deleted and a pool was changed."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()

@@ -1,4 +1,4 @@
-"""Leases of clusters: extended from now, never shortened, and the end comes when they say."""
+"""Tests of cluster leases: a lease is extended from now, is never shortened, and ends its cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ LEASE = "/v1/clusters/demo/lease"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A cluster with a lease of an hour, on SQLite: what is tested here is the same on any database."""
+    """A cluster with a lease of one hour. SQLite suffices: these tests do not depend on the kind of database."""
     made = make_world(tmp_path)
     made.furnish()
     made.put("demo", spec("brno-h1", lease_s=3600))

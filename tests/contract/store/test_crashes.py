@@ -1,4 +1,4 @@
-"""A crash at any statement leaves nothing half-done, and what follows goes on from the revisions."""
+"""Tests that a crash at any database statement leaves no partial change. Reconciliation continues afterwards."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +54,7 @@ CHANGES: dict[str, Callable[[World], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Callable[[World], object]) -> None:
-    """Die at the first, the second, the n-th statement: the tables are as before, until the change is whole."""
+    """Crash at the first, second, … statement. The tables are unchanged until the whole change is committed."""
     prepared(world)
     before, statement = contents(world), 0
     while not happens(world, change, statement + 1):
@@ -65,7 +65,7 @@ def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Ca
 
 
 def happens(world: World, change: Callable[[World], object], statement: int) -> bool:
-    """Make a change that dies at a statement; say whether it needed fewer and was made."""
+    """Try a change that crashes at the given statement. Return whether the change was completed without a crash."""
     made = True
     with crash_at(world, statement):
         try:
@@ -78,7 +78,7 @@ def happens(world: World, change: Callable[[World], object], statement: int) -> 
 
 
 def test_another_worker_continues_after_a_crash_anywhere(world: World) -> None:
-    """Die at every statement of a worker in turn; the service that starts again sets the cluster up all the same."""
+    """Crash at each statement of a worker in turn. The restarted service still configures the cluster."""
     world.settle()
     statement, died = 0, True
     while died:

@@ -1,4 +1,4 @@
-"""Hosts join and leave a running network (REQUIREMENTS N6): members, what they get, and that others are left alone."""
+"""Tests of hosts that join and leave a running network (REQUIREMENTS N6). Other members do not change."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,7 +21,7 @@ RING = spec("brno-h1", name="ring", shares_with=["bob"])
 
 @pytest.fixture
 def ring(world: World) -> World:
-    """A network of one host, active."""
+    """An active network of one host."""
     world.put("root", RING)
     world.settle()
     return world
@@ -32,7 +32,7 @@ def guest(name: str, host: str, *addresses: str) -> dict[str, object]:
 
 
 def member(*hosts: str, **changes: object) -> ClusterSpec:
-    """Ask for a guest on each host, called after it, in the network of the fixture."""
+    """Return a request to join network ``ring``, with one guest on each host; the guest is named after its host."""
     guests = [guest(f"at-{host}", host) for host in hosts]
     return ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "guests": guests} | changes)
 
@@ -108,7 +108,10 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
-    """Its host may be another member's too, and nothing changes there: what that one waits for, it waits for."""
+    """Another member has a guest on the same host, so this member changes nothing there.
+
+    Both members wait for the switch.
+    """
     ring.switches["brno-sw1"].cut_off = True
     ring.put("m1", member("brno-h2"))
     ring.put("m2", member(hosts=["brno-h2"]))
@@ -144,13 +147,13 @@ def test_a_dry_run_of_a_join_changes_nothing(ring: World) -> None:
     assert (revisions(ring), ring.view("root").vlans) == (before, {"brno": 100})
 
 
-# What is refused.
+# Refused requests.
 
 
 def test_an_unknown_network_is_not_found(world: World) -> None:
-    told = "network ring is not known: no cluster that has not ended has that name or key"
+    message = "network ring is not known: no cluster that has not ended has that name or key"
     refused = ask(world, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))
-    assert problem(refused) == (404, "no-such-network", told)
+    assert problem(refused) == (404, "no-such-network", message)
 
 
 def test_only_owners_with_a_share_may_join(ring: World) -> None:
@@ -220,8 +223,8 @@ def test_a_network_shows_its_members_with_their_owners(ring: World) -> None:
 def test_an_ending_network_cannot_be_joined(ring: World) -> None:
     ring.delete("root")
     refused = ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))
-    told = "network ring cannot be joined any more: cluster root is draining"
-    assert problem(refused) == (409, "conflict", told)
+    message = "network ring cannot be joined any more: cluster root is draining"
+    assert problem(refused) == (409, "conflict", message)
     ring.settle()
     assert problem(ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h1"))))[:2] == (404, "no-such-network")
 
@@ -240,14 +243,14 @@ def test_guests_of_a_network_have_distinct_names_and_addresses(
 ) -> None:
     first = guest("at-brno-h2", "brno-h2", "10.0.0.7/24", "fd00::7/64") | {"mac": "02:00:00:00:00:07"}
     ring.put("m1", member(guests=[first]))
-    told = f"guest {second['name']} has the {mark}, which a guest of cluster m1 has in the same network: "
+    message = f"guest {second['name']} has the {mark}, which a guest of cluster m1 has in the same network: "
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member(guests=[second]))
-    assert str(caught.value) == told + "choose another one"
+    assert str(caught.value) == message + "choose another one"
     ring.delete("m1")
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member(guests=[second]))
-    assert str(caught.value) == told + "that one is draining: ask again when it has ended"
+    assert str(caught.value) == message + "that one is draining: ask again when it has ended"
     ring.settle()
     ring.put("m2", member(guests=[second]))
 
@@ -350,21 +353,21 @@ def test_a_networks_ids_stay_while_members_change(ring: World) -> None:
 
 
 def test_joins_only_add_and_leaves_only_remove(ring: World) -> None:
-    told = ring.switches["brno-sw1"].applied
-    del told[:]
+    applied = ring.switches["brno-sw1"].applied
+    del applied[:]
     for number, host in enumerate(("brno-h2", "praha-h1", "plzen-h1")):
         joined(ring, f"m{number}", host)
-    assert told
-    assert all(not one.remove and not one.delete and not one.close for one in told)
-    del told[:]
+    assert applied
+    assert all(not one.remove and not one.delete and not one.close for one in applied)
+    del applied[:]
     for number in range(3):
         ring.delete(f"m{number}")
         ring.settle()
-    assert told
-    assert all(not one.add and not one.create and not one.delete for one in told)
+    assert applied
+    assert all(not one.add and not one.create and not one.delete for one in applied)
 
 
-# The end of the network, and faults.
+# The end of the network, and failures.
 
 
 def test_members_end_with_their_network(ring: World) -> None:
@@ -389,11 +392,11 @@ def test_a_members_dead_host_quarantines_the_networks_ids(ring: World) -> None:
     ring.settle()
     ring.clock.advance(3600)
     ring.sweep()
-    told = (
+    message = (
         "ended by its user; its VLAN IDs are quarantined: host praha-h1 at praha has not confirmed"
         " (its agent was last heard from at 2026-01-01 00:00:00 UTC)"
     )
-    assert (ring.view("root").reason, ring.view("root").quarantined) == (told, True)
+    assert (ring.view("root").reason, ring.view("root").quarantined) == (message, True)
     (kept,) = ring.site("brno").quarantine
     assert (kept.vlan, kept.cluster, kept.elements) == (100, "root", {"praha-h1": "praha"})
     ring.dead_hosts.clear()
@@ -565,7 +568,10 @@ def test_a_refused_segment_fails_all_waiting_clusters(ring: World) -> None:
 
 
 def with_second_uplink(world: World, *without: str) -> Topology:
-    """The three sites with a second port of praha-h1 to its switch, less some links."""
+    """Return the three sites with a second link from praha-h1 to its switch.
+
+    Links from ports in ``without`` are omitted.
+    """
     document = world.topology().model_dump(mode="json")
     site = document["sites"][1]
     site["hosts"][0]["ports"] = ["eth0", "eth1"]
@@ -576,10 +582,10 @@ def with_second_uplink(world: World, *without: str) -> Topology:
 
 
 def test_only_the_affected_member_changes_its_path(ring: World) -> None:
-    whole, less = with_second_uplink(ring), with_second_uplink(ring, "praha-h1:eth0")
-    ring.put_topology(whole)
+    more, fewer = with_second_uplink(ring), with_second_uplink(ring, "praha-h1:eth0")
+    ring.put_topology(more)
     joined(ring, "m1", "praha-h1")
-    ring.put_topology(less)
+    ring.put_topology(fewer)
     ring.settle()
     assert ring.switches["praha-sw1"].carried() == {"p3": "100", "uplink": "100"}
     assert states(ring, "root", "m1") == ["active", "active"]
@@ -597,12 +603,12 @@ def test_what_a_member_goes_over_cannot_vanish(ring: World) -> None:
         ring.put_topology(Topology.model_validate(document))
 
 
-# Sites that are joined at provider edges.
+# Sites that are connected by provider edges.
 
 
 @pytest.fixture
 def edges(world: World) -> World:
-    """A network at brno, whose pool has one number in common with praha's and none with plzen's."""
+    """A network at brno. The pool of brno has four VLAN IDs in common with praha's pool, and none with plzen's."""
     world.furnish(topology=three_edges(EVPN))
     for name, pool in (("brno", "100-103"), ("praha", "100-109"), ("plzen", "200-209")):
         world.put_pool(name, pool)

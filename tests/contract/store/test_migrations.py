@@ -1,4 +1,4 @@
-"""The database's own history."""
+"""Tests of the migrations of the database."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from sbf_service.store.tables import Base, FreeVlanRow, PortRow
 from virtcloud.model.errors import BadInput
 
 BEFORE_RECORDS = "0015"
-"""The last version in which every VLAN of a pool counted as SBF's."""
+"""The last version in which SBF owned every VLAN of a pool."""
 
 
 def test_the_migrations_make_exactly_the_tables(empty_database: str) -> None:
@@ -65,7 +65,7 @@ def test_old_databases_keep_the_times_of_releases(empty_database: str) -> None:
 
 
 def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> None:
-    """The elements' table is made anew on SQLite; the placements that refer to it stay, and are still held to it."""
+    """SQLite creates the table of elements again. The placements remain, and their foreign keys are still checked."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
@@ -89,7 +89,7 @@ def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> 
 
 
 def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
-    """Those that were confirmed to carry nothing may be access ports that SBF shut down itself."""
+    """A port that was confirmed without VLANs may be an access port that SBF shut down itself."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
@@ -161,7 +161,10 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_what_switches_carried_before_is_recorded_as_created(empty_database: str) -> None:
-    """By the claims that a switch confirmed, and by what it was last read to carry; not by what it owes."""
+    """Recorded are the VLANs of claims that the switch has confirmed and the VLANs it was last read to carry.
+
+    VLANs of claims that the switch has not confirmed are not recorded.
+    """
     engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
     element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns

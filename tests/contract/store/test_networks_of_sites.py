@@ -1,4 +1,4 @@
-"""A network that is there before its hosts: its number is its own, and they come and go."""
+"""Tests of networks that are created without hosts: the network has its own VLAN ID while hosts join and leave."""
 
 import pytest
 from sbf_fakes.world import EVPN, World, three_edges, three_sites

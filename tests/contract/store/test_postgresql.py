@@ -1,4 +1,4 @@
-"""What only a shared database can do to the service: replicas that start at once, stop, and lose it."""
+"""Tests of the service on a shared PostgreSQL: replicas that start simultaneously, stop, or lose the connection."""
 
 import signal
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_replicas_that_start_at_once_migrate_one_after_the_other(empty_postgresq
 
 
 def test_a_world_closes_the_connections_of_every_service_it_made(postgresql: str) -> None:
-    """An open connection that is collected is a warning in whatever test runs then."""
+    """The garbage collection of an open connection would cause a warning in an unrelated test."""
     made = World(postgresql)
     made.furnish()
     former = made.service
@@ -59,42 +59,48 @@ def test_a_world_closes_the_connections_of_every_service_it_made(postgresql: str
 
 
 def test_names_sort_independently_of_the_servers_locale(world: World) -> None:
-    """The tests' server sorts as dictionaries do, which pass over dashes."""
+    """The locale of the tests' PostgreSQL server ignores hyphens when it sorts."""
     with world.store.engine.connect() as connection:
-        question = "SELECT x FROM (VALUES ('brno-sw1'), ('brnoa')) AS t(x) ORDER BY x"
-        assert connection.execute(text(question)).scalars().all() == ["brnoa", "brno-sw1"]
+        query = "SELECT x FROM (VALUES ('brno-sw1'), ('brnoa')) AS t(x) ORDER BY x"
+        assert connection.execute(text(query)).scalars().all() == ["brnoa", "brno-sw1"]
         elements = connection.execute(text("SELECT name FROM elements ORDER BY name")).scalars().all()
     assert elements == sorted(elements)
 
 
 def test_a_suspended_replica_loses_its_locks(world: World) -> None:
-    """It sleeps with the locks; the server ends its transaction, the others go on, and it hears of it when it wakes."""
-    sleepy = Store(make_engine(f"{world.database}&options=-c%20idle_in_transaction_session_timeout=300"))
+    """PostgreSQL ends the transaction of the suspended replica, and other replicas continue.
 
-    def wakes_up_late() -> None:
-        with sleepy.change() as unit:
+    The suspended replica gets an error at its next statement.
+    """
+    suspended = Store(make_engine(f"{world.database}&options=-c%20idle_in_transaction_session_timeout=300"))
+
+    def continue_after_timeout() -> None:
+        with suspended.change() as unit:
             unit.session.execute(text("UPDATE sites SET present = false"))
             world.put("demo", spec("brno-h1"))
             unit.session.execute(text("SELECT 1"))
 
     with pytest.raises(DatabaseUnavailable):
-        wakes_up_late()
-    sleepy.close()
+        continue_after_timeout()
+    suspended.close()
     assert world.view("demo").state is ClusterState.CONFIGURING
     with world.store.engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM sites WHERE present")).scalar_one() == 3
 
 
 def test_who_was_overtaken_may_ask_again(world: World) -> None:
-    """A stranger's locks in another order: one of the two is sent away, and it is said so."""
-    stranger = world.store.engine.connect()
-    stranger.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
+    """Another connection locks the same rows in the opposite order.
+
+    PostgreSQL ends the service's transaction, and the service reports a conflict.
+    """
+    other_connection = world.store.engine.connect()
+    other_connection.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
     waiting = Event()
 
     def deadlock() -> None:
         waiting.wait(10)
-        stranger.execute(text("SET deadlock_timeout = '10s'"))
-        stranger.execute(text("SELECT 1 FROM topology FOR UPDATE"))
+        other_connection.execute(text("SET deadlock_timeout = '10s'"))
+        other_connection.execute(text("SELECT 1 FROM topology FOR UPDATE"))
 
     def change() -> None:
         with world.store.change_row() as unit:
@@ -108,19 +114,19 @@ def test_who_was_overtaken_may_ask_again(world: World) -> None:
         with pytest.raises(Conflict, match="another call changed the same thing at the same time: ask again"):
             change()
         other.result(10)
-    stranger.close()
+    other_connection.close()
 
 
 def test_two_simultaneous_requests_get_one_lease(world: World) -> None:
     start = Barrier(8)
 
-    def take(holder: str) -> int | None:
+    def acquire(holder: str) -> int | None:
         start.wait()
         with world.store.change_row() as unit:
             return acquire_lease(unit, "brno-sw1", holder, world.service.settings.timing.lease)
 
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(take, (f"sbf@r{number}" for number in range(8))))
+        answers = list(threads.map(acquire, (f"sbf@r{number}" for number in range(8))))
     assert sorted(answers, key=str) == [1, *[None] * 7]
 
 
@@ -139,7 +145,10 @@ def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: Po
 
 
 def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgres_server: PostgresServer) -> None:
-    """The change was made and could not be confirmed: it is confirmed later, and the switch is in no trouble."""
+    """The database restarts while the switch is changed.
+
+    The change is still confirmed, and no error of the switch is recorded.
+    """
     world.settle()
     world.put("demo", spec("brno-h1"))
 

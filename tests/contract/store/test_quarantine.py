@@ -1,4 +1,4 @@
-"""Numbers that are kept back: who keeps them, and an administrator's word that one is clean."""
+"""Tests of the quarantine of VLAN IDs: its causes, and an administrator's declaration that a VLAN ID is clean."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ CLEAN = "/v1/sites/praha/quarantine/100/clean"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def keep_back(world: World, *elements: str) -> None:
-    """Let a cluster over Brno and Praha end while these elements cannot be reached."""
+    """Delete a cluster at Brno and Praha while these elements are unreachable."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     for name in elements:
@@ -99,7 +99,10 @@ def test_a_returning_element_removes_what_was_declared_clean(world: World) -> No
 
 
 def test_remaining_configuration_does_not_activate_a_new_cluster(world: World) -> None:
-    """The number is used again while the element is still away: it is read and set right before it counts."""
+    """VLAN 100 is allocated again while the switch is unreachable.
+
+    The new cluster is active only after the switch was read and corrected.
+    """
     world.put_pool("praha", "100")
     keep_back(world, "praha-sw1")
     ask(world, "POST", CLEAN, WORD)

@@ -1,4 +1,4 @@
-"""What SQL finds that may move is what the pure decision moves."""
+"""Tests that SQL finds exactly the clusters for which the pure function returns a transition."""
 
 from datetime import timedelta
 from random import Random
@@ -20,7 +20,10 @@ NEWEST = 6
 
 
 def stir(unit: Unit, random: Random) -> None:
-    """Put elements and clusters into any state that the tables allow; a third of the clusters joined another."""
+    """Create elements and clusters in random states that the tables allow.
+
+    A third of the clusters are members of another.
+    """
     elements = unit.session.scalars(select(ElementRow)).all()
     for row in elements:
         row.wanted_revision, row.reachable = NEWEST, random.random() < 0.8
