@@ -1,1 +1,1 @@
-"""The agent: reconciles one machine with its wanted state (DESIGN.md §3), and serves the job socket."""
+"""The agent: reconciles one host with its wanted state (DESIGN.md §3), and serves the job socket."""

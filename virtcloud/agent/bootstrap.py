@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_agent(config: Path) -> None:
-    """Reconcile until SIGTERM or SIGINT, then return; the machine stays unchanged.
+    """Reconcile until SIGTERM or SIGINT arrives, then return. The host stays unchanged.
 
     Raise BadInput for bad settings, AgentFailed when a thread ended or hangs.
     """
@@ -82,7 +82,11 @@ def run_agent(config: Path) -> None:
 
 
 def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
-    """Create a client of SBF. Raise an error for a token file that others can read; a missing file may come later."""
+    """Create a client of SBF.
+
+    Raise an error when other users can read the token file. A missing token file is no error, since it may be created
+    later.
+    """
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
         token()
@@ -91,7 +95,7 @@ def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float 
 
 @dataclass(frozen=True, slots=True)
 class JobSocketAdapters:
-    """The machine's side of the job socket: relays and probes to guests, and mounts for jobs' folders."""
+    """Adapters for the job socket: relays and address probes to guests, and mounts for jobs' folders."""
 
     relays: RelayProvider
     open_prober: OpenProber = AddressProbe
@@ -157,7 +161,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
-    """Return the function that waits while guests shut down; each wait is progress, since many may follow."""
+    """Return the function that waits while guests shut down. Each wait is progress, since many may follow."""
 
     def pause(seconds: float) -> None:
         stop.pause(seconds)
@@ -168,7 +172,7 @@ def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[flo
 
 @contextmanager
 def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> Iterator[None]:
-    """Reconcile the jobs of a scheduler within the block, where the settings have a table [scheduler]."""
+    """Reconcile the jobs of a scheduler within the block, if the settings have a table [scheduler]."""
     keys = settings.scheduler
     if keys is None:
         yield
@@ -190,7 +194,7 @@ def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Hold the state folder's lock: two agents on one machine would undo each other's changes."""
+    """Hold the state folder's lock within the block, because two agents on one host would undo each other's changes."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")

@@ -1,8 +1,8 @@
-"""PURE. The observed state of a machine, and the steps that turn the observed state into the wanted state.
+"""PURE. The observed state of a host, and the steps that turn the observed state into the wanted state.
 
-Removals come before creations, so that a VLAN ID that another cluster gets is clean before it is used again. Within a
-cluster, guests stop before their bridge is removed, and the bridge is created before its guests start. A cluster
-without a difference is in no step, so a change of one cluster affects no other.
+Removals come before creations: when a VLAN ID passes to another cluster, the former segment is removed before the new
+one is created. Within a cluster, guests stop before their bridge is removed, and the bridge is created before its
+guests start. A cluster without a difference has no step, so a change of one cluster does not affect the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,10 +14,10 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedSegment:
-    """The interfaces of a cluster's segment that bear its ownership alias.
+    """A cluster's segment: the interfaces that bear the cluster's ownership alias.
 
-    ``port`` is None when the tagged interface is missing and only the bridge exists. ``faults`` describes each
-    deviation from how virtcloud builds a segment; a segment without faults is not changed.
+    ``port`` is the uplink; it is None when the tagged interface is missing and only the bridge exists. ``faults``
+    describes each deviation from how virtcloud builds a segment. A segment without faults is not changed.
     """
 
     cluster: str
@@ -39,9 +39,10 @@ class ObservedGuest:
 
 @dataclass(frozen=True, slots=True)
 class ObservedMachine:
-    """The observed state of a machine.
+    """The observed state of a host.
 
-    ``hypervisor_errors`` has an error for each hypervisor that did not answer; its guests are not among ``guests``.
+    ``hypervisor_errors`` has an error for each hypervisor that did not answer. The guests of such a hypervisor are not
+    among ``guests``.
     """
 
     segments: tuple[ObservedSegment, ...] = ()
@@ -101,7 +102,7 @@ class StartGuest:
 
     @property
     def cluster(self) -> str:
-        """The id of the guest's cluster: the network's own, or a member of the network."""
+        """The id of the guest's cluster: the cluster of the segment, or a member of the network."""
         return self.guest.cluster or self.segment.id
 
     def __str__(self) -> str:
@@ -118,7 +119,7 @@ def compute_difference(wanted: HostWanted, observed: ObservedMachine) -> list[St
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
-    """Return a digest of all that a running guest depends on; a guest with another digest is restarted."""
+    """Return a digest of everything that a running guest depends on. A guest with another digest is restarted."""
     place = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     return sha256(f"{place} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
 
@@ -148,7 +149,7 @@ def _creations(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether a segment is wanted on its uplink; a segment without tagged interface is wanted on any uplink."""
+    """Return whether a segment is wanted on its uplink. Without a tagged interface, any uplink matches."""
     place = observed.cluster, observed.vlan
     uplinks = {(one.port, one.untagged) for one in wanted.segments if (one.id, one.vlan) == place}
     return bool(uplinks) if observed.port is None else (observed.port, observed.untagged) in uplinks

@@ -1,4 +1,4 @@
-"""Files of the agent: atomic writes that survive a crash, and errors of the operating system as Refused."""
+"""Files of the agent: atomic writes that survive a crash, and the translation of OSError into Refused."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,10 @@ from virtcloud.model.errors import Refused
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file atomically: after a crash it has either the former content or the new one. Raise OSError."""
+    """Replace a file atomically: after a crash, the file has either its former content or ``content``.
+
+    Raise OSError.
+    """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -21,19 +24,19 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file, so that it stays removed after a crash; an absent file is success. Raise OSError."""
+    """Remove a file so that it stays removed after a crash. An absent file is success. Raise OSError."""
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the message of an error, with the file that it concerns."""
+    """Return the message of an error, with the path of the file that caused the error."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
 
 
 @contextmanager
 def refuse_os_errors(action: str) -> Iterator[None]:
-    """Raise Refused "cannot ``action``" for an OSError of the block."""
+    """Translate an OSError of the block: raise Refused with the message "cannot ``action``: …"."""
     try:
         yield
     except OSError as error:

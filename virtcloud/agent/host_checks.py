@@ -1,6 +1,6 @@
-"""Checks of a host: what the agent needs on this machine (``virtcloud doctor --host``).
+"""Checks that a host has what the agent needs (``virtcloud doctor --host``).
 
-The machine is not changed: the kernel is tried in a temporary network namespace, everything else is only read.
+The host is not changed. Test interfaces are created in a temporary network namespace, and everything else is only read.
 """
 
 import ctypes
@@ -32,7 +32,10 @@ INSTALL = "pip install 'virtcloud[agent]'"
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One requirement of a host, with what was observed; ``required``: without it no cluster runs on this host."""
+    """One requirement of a host, with the observation.
+
+    No cluster runs on this host while a ``required`` check fails.
+    """
 
     group: str
     name: str
@@ -43,7 +46,7 @@ class HostCheck:
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
-    """Check this machine with the agent's settings in ``config``. A failed check is a result, never an exception."""
+    """Check this host with the agent's settings in ``config``. A failed check is a result and never raises an error."""
     return tuple(_checks(config))
 
 
@@ -76,7 +79,7 @@ def _checks(config: Path) -> Iterator[HostCheck]:
 def _attempt(
     group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, required: bool = True
 ) -> HostCheck:
-    """Return the check of an attempt, which returns its observation or raises an error."""
+    """Run ``attempt``, which returns its observation or raises an error, and return the result as a check."""
     try:
         return HostCheck(group, name, ok=True, observation=attempt(), required=required)
     except VirtcloudError as error:
@@ -102,7 +105,10 @@ def _count(folder: Path) -> str:
 
 
 def _free_space(folder: Path) -> str:
-    """Return the free space; raise Refused when it is too small or the folder cannot be written."""
+    """Return the free space.
+
+    Raise Refused when it is less than `MIN_FREE_GIB`, or when the folder cannot be written.
+    """
     place = next(one for one in (folder, *folder.parents) if one.exists())
     if not os.access(place, os.W_OK, effective_ids=True):
         raise Refused(f"{place} cannot be written to")

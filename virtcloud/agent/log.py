@@ -43,6 +43,6 @@ def _format_event(event: str, fields: dict[str, object]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a field's value; an empty one, or one with blanks, quotes, '=' or control characters, as a literal."""
+    """Return a field's value. An empty value, or a value with blanks, quotes, '=' or control characters, is quoted."""
     text = str(value)
     return text if text.isprintable() and text and not any(one in text for one in " \"'=") else repr(text)

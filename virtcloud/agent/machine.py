@@ -1,4 +1,7 @@
-"""The machine that the agent reconciles, with its real adapters. Importing this module needs pyroute2 and libvirt."""
+"""The host that the agent reconciles, with the adapters of its kernel and hypervisors.
+
+Importing this module needs pyroute2 and libvirt.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +22,7 @@ from virtcloud.model.errors import Refused
 
 
 class LocalMachine:
-    """The segments and guests of this machine."""
+    """The segments and guests of this host."""
 
     def __init__(self, segments: SegmentInterfaces, guests: LocalGuests) -> None:
         """Read and change ``segments`` and ``guests``."""
@@ -28,23 +31,26 @@ class LocalMachine:
         self._orphans_removed = False
 
     def read(self) -> ObservedMachine:
-        """Return virtcloud's segments and guests, as the kernel and the hypervisors show them.
+        """Return virtcloud's segments and guests, as the kernel and the hypervisors report them.
 
-        A hypervisor that does not answer raises no error, so that the network is reconciled without it.
+        A hypervisor that does not answer raises no error, so that the network is reconciled anyway.
         """
         self._remove_orphaned_files()
         guests, hypervisor_errors = self._guests.read()
         return ObservedMachine(self._segments.read(), guests, hypervisor_errors)
 
     def _remove_orphaned_files(self) -> None:
-        """Remove once the guests' files that a killed agent left; log an error, and retry at the next reading."""
+        """Remove the files of guests that a killed agent left, once after the start.
+
+        An error is logged, and the removal is repeated at the next reading.
+        """
         try:
             self._orphans_removed = self._orphans_removed or self._guests.remove_orphaned_files()
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
     def apply(self, step: Step) -> None:
-        """Apply one step; idempotent. Raise the errors of segments and guests."""
+        """Apply one step. Idempotent. Raise Refused, Unsafe or Unreachable."""
         match step:
             case StopGuests(cluster, guests):
                 self._guests.ensure_no_guests(cluster, guests)
@@ -61,9 +67,9 @@ class LocalMachine:
 def open_machine(
     settings: AgentSettings, pause: Callable[[float], None], progress: Callable[[], object]
 ) -> Iterator[LocalMachine]:
-    """Open this machine's kernel and hypervisors, and close them at the end.
+    """Open this host's kernel and hypervisors, and close them at the end of the block.
 
-    ``pause`` waits some seconds while guests shut down; ``progress`` is called after each call to a hypervisor.
+    ``pause`` waits some seconds while guests shut down. ``progress`` is called after each call to a hypervisor.
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
@@ -78,7 +84,7 @@ def open_machine(
 
 
 def make_job_relays(settings: AgentSettings) -> JobRelays:
-    """Create the relays of jobs; each call opens a netlink socket of its own, so that any thread may call."""
+    """Create the relays of jobs. Each call of the relays opens its own netlink socket, so any thread may use them."""
     return JobRelays(lambda: closing(NetlinkKernel()), settings.jobs, AddressProbe)
 
 

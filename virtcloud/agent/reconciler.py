@@ -1,21 +1,22 @@
-"""The reconciler of a machine: fetch the wanted state, read, compute the difference, apply, read back, confirm.
+"""The reconciler of a host: fetch the wanted state, read, compute the difference, apply, read back, confirm.
 
 ==============================  ========================================================================
 event                           reaction
 ==============================  ========================================================================
-SBF does not answer             nothing on the machine changes; the request is retried with growing pauses
-a step fails                    the steps of other clusters are applied; SBF gets an error report; all steps
-                                are retried with growing pauses, or at once when the wanted state changes or
-                                a job waits for its cluster
-a hypervisor does not answer    the network is reconciled without it; a cluster's segment is removed before
-                                its guests; no revision is confirmed until every hypervisor was read
-a cluster is refused three      SBF gets the refusal, so that it need not wait for the cluster's deadline
+SBF does not answer             nothing on the host changes; the request is retried with growing pauses
+a step fails                    the steps of other clusters are applied; SBF receives an error report; all
+                                steps are retried with growing pauses, or immediately when the wanted state
+                                changes or a job waits for its cluster
+a hypervisor does not answer    the network is reconciled anyway; a cluster's segment is removed before its
+                                guests; no revision is confirmed until every hypervisor was read
+a cluster is refused three      SBF receives the refusal, and need not wait for the cluster's deadline
 times in a row
-a segment has requirements      the segment is neither built nor confirmed, its running guests stay; SBF gets
-that this agent lacks           an error report
-the machine differs from a      SBF gets the drift, then the machine is corrected and confirmed again
-confirmed revision
-the agent is asked to stop      it stops at once, between two steps; the machine stays unchanged
+a segment has requirements      the segment is neither built nor confirmed; its running guests continue; SBF
+that this agent does not know   receives an error report
+the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
+confirmed revision              confirmed again
+the agent is asked to stop      the agent stops as soon as the current step is complete; the host stays
+                                unchanged
 ==============================  ========================================================================
 """
 
@@ -42,9 +43,12 @@ from virtcloud.model.wanted import Segment, WantedDocument
 WAKE_CHECK_S = 1.0
 """Longest time from a call of `wake` to its effect while the reconciler waits for SBF."""
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset()
-"""Requirements of segments that this agent fulfils: a word for each key that an older agent would ignore."""
+"""Requirements of segments that this agent supports: one name for each key that an older agent would ignore."""
 MAX_REFUSALS = 3
-"""A cluster refused so often in a row is reported as refused; fewer may pass, such as a missing image that arrives."""
+"""A cluster that is refused this many times in a row is reported as refused.
+
+Fewer refusals may be temporary, for example when an image is copied to the host late.
+"""
 ClusterErrors = dict[str, str]
 """Errors by cluster id; errors that concern no single cluster are under the key `""`."""
 
@@ -53,7 +57,7 @@ class ElementApi(Protocol):
     """The calls of SBF that the reconciler needs."""
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Return the wanted document, as soon as its revision is later than ``after``, or after ``wait`` seconds."""
+        """Return the wanted document once its revision is later than ``after``, or when ``wait`` seconds are over."""
 
     def confirm(self, element: str, revision: int) -> None:
         """Confirm that the element carries ``revision``."""
@@ -66,14 +70,14 @@ class ElementApi(Protocol):
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Report why the element does not carry ``revision``: refusals and errors by cluster id."""
+        """Report why the element does not carry ``revision``, with refusals and errors by cluster id."""
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that the element no longer carries ``revision``, which was confirmed."""
+        """Report that the element no longer carries ``revision``, although it had confirmed ``revision``."""
 
 
 class ManagedMachine(Protocol):
-    """The operations of the machine that the reconciler needs."""
+    """The operations of the host that the reconciler needs."""
 
     def read(self) -> ObservedMachine:
         """Return the observed state."""
@@ -84,7 +88,7 @@ class ManagedMachine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
-    """Seconds between two readings of an unchanged machine, and the first and longest pause after failures."""
+    """Seconds between two readings of an unchanged host, and the shortest and longest pause before a retry."""
 
     check_s: float = 30.0
     retry_first_s: float = 0.5
@@ -92,7 +96,7 @@ class ReconcileTiming:
 
 
 class MachineReconciler:
-    """Reconciles one machine, an element of SBF."""
+    """Reconciles one host, which is an element of SBF."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the dependencies
         self,
@@ -104,7 +108,10 @@ class MachineReconciler:
         woken: threading.Event | None = None,
         progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Reconcile ``machine``; setting ``woken`` ends a pause; ``progress`` is called after each piece of work."""
+        """Reconcile ``machine``.
+
+        Setting ``woken`` ends a pause. ``progress`` is called after each completed piece of work.
+        """
         self._element = element
         self._sbf = sbf
         self._machine = machine
@@ -117,11 +124,11 @@ class MachineReconciler:
         self._progress = progress
 
     def wake(self) -> None:
-        """End a pause between two attempts; callable from any thread."""
+        """End a pause between two attempts. Any thread may call this."""
         self._woken.set()
 
     def run(self) -> None:
-        """Reconcile until asked to stop, then return; the machine stays unchanged."""
+        """Reconcile until a stop is requested, then return. The host stays unchanged."""
         try:
             while True:
                 self.reconcile_once()
@@ -129,7 +136,7 @@ class MachineReconciler:
             log.info("stopped", element=self._element)
 
     def reconcile_once(self) -> None:
-        """Wait for another wanted state or the time of the next check, and reconcile once."""
+        """Wait until the wanted state changes or the next check is due, then reconcile once."""
         try:
             with self._stop.interruptible():
                 document = self._fetch()
@@ -145,7 +152,7 @@ class MachineReconciler:
         self._progress()
 
     def _fetch(self) -> WantedDocument:
-        """Return the wanted document, after another revision, the check interval, or a call of `wake`."""
+        """Return the wanted document when its revision changed, the check interval ended, or `wake` was called."""
         if not self._failed_rounds:
             return self._sbf.wanted(self._element, self._last_revision, self._timing.check_s)
         pause = self._retry_pause()
@@ -182,7 +189,7 @@ class MachineReconciler:
         }
 
     def _reconcile(self, document: WantedDocument) -> ClusterErrors:
-        """Apply the difference to the wanted state, read back and confirm; return the errors."""
+        """Apply the difference, read the host back, and confirm the revision; return the errors."""
         try:
             observed = self._machine.read()
             steps = compute_difference(document.wanted, observed)
@@ -200,7 +207,7 @@ class MachineReconciler:
             raise
         except VirtcloudError as error:
             return {"": str(error)}
-        except Exception as error:  # noqa: BLE001 - reported, and retried like any error
+        except Exception as error:  # noqa: BLE001 - reported and retried like any other error
             return {"": str(log.internal_error(error, element=self._element, revision=document.revision))}
         if not errors and (drifted or document.confirmed_revision < document.revision):
             self._sbf.confirm(self._element, document.revision)
@@ -208,10 +215,10 @@ class MachineReconciler:
         return errors
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
-        """Apply the steps; return the errors. An error ends the steps of its cluster only.
+        """Apply the steps; return the errors. After an error, the remaining steps of the same cluster are skipped.
 
-        A segment is also removed when its guests could not be stopped: a remaining guest then has no network. A guest
-        does not start without its segment.
+        A segment is nevertheless removed when its guests could not be stopped: a remaining guest then has no network.
+        A guest is not started when its segment was not built.
         """
         errors: ClusterErrors = {}
         unbuilt: set[str] = set()
@@ -233,7 +240,10 @@ class MachineReconciler:
         return errors
 
     def _try_step(self, step: Step) -> VirtcloudError | None:
-        """Apply a step; return its error. A defect of the agent fails this step only, and is retried like any error."""
+        """Apply a step; return its error.
+
+        An internal error of the agent fails only this step, which is retried later.
+        """
         try:
             _check_supported(step)
             self._machine.apply(step)
@@ -246,7 +256,7 @@ class MachineReconciler:
         return None
 
     def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedMachine]:
-        """Read the machine again; return the remaining steps as errors, and the observed state."""
+        """Read the host again; return the remaining steps as errors, and the observed state."""
         observed = self._machine.read()
         remaining: dict[str, list[str]] = {}
         for step in _certain_steps(compute_difference(document.wanted, observed), observed):
@@ -256,14 +266,14 @@ class MachineReconciler:
 
 
 def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
-    """Return whether a former error forbids this step."""
+    """Return whether an earlier error prevents this step."""
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
     return step.cluster in errors and not isinstance(step, RemoveSegment)
 
 
 def _check_supported(step: Step) -> None:
-    """Raise Refused for a step that sets up a segment with requirements that this agent lacks."""
+    """Raise Refused when a step needs a segment with requirements that this agent does not support."""
     if isinstance(step, BuildSegment | StartGuest) and (error := _describe_unsupported(step.segment)):
         raise Refused(error)
 
@@ -280,12 +290,15 @@ def _describe_unsupported(segment: Segment) -> str | None:
 
 
 def _certain_steps(steps: Iterable[Step], observed: ObservedMachine) -> list[Step]:
-    """Return the steps that are certainly needed: a guest of an unreachable hypervisor may be running already."""
+    """Return the steps that are certainly needed.
+
+    While a hypervisor does not answer, its guests may be running already, so no start of a guest is certain.
+    """
     return [one for one in steps if not (observed.hypervisor_errors and isinstance(one, StartGuest))]
 
 
 def _cluster_keys(document: WantedDocument) -> dict[str, ClusterKey]:
-    """Return the keys of all clusters on this machine by cluster id, members of networks included."""
+    """Return the keys of all clusters on this host by cluster id, including the members of networks."""
     return {
         one: key
         for segment in document.wanted.segments

@@ -15,37 +15,43 @@ from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 
 class GuestKeys(Document):
-    """``[guests]``: how guests run here."""
+    """``[guests]``: how guests run on this host."""
 
     accelerator: Literal["auto", "kvm", "tcg"] = Field(
         "auto",
-        description="`auto` uses KVM when libvirt lists it; `tcg` emulates the processor, for machines on which "
-        "`/dev/kvm` exists and does not work.",
+        description="`auto` uses KVM when libvirt lists KVM. `tcg` emulates the processor, for hosts on which "
+        "`/dev/kvm` exists but does not work.",
     )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
     admits: AdmissionRule = ADMIT_EVERYBODY
     users_images: tuple[Name, ...] | None = Field(
         None,
-        description="Images that users may name who create clusters themselves, without a batch system; without this "
-        "key, any image. An image must be readable by the cluster's owner in any case.",
+        description="Images that are permitted in clusters which users create themselves, without a batch system. "
+        "Without this key, all images are permitted. The cluster's owner must have read permission for the image in "
+        "any case.",
     )
-    stop_grace: float = Field(5, ge=0, le=3600, description="Seconds that a guest may take to shut down.")
+    stop_grace: float = Field(
+        5, ge=0, le=3600, description="Seconds that a guest has to shut down; after them, the guest is destroyed."
+    )
 
 
 class TimingKeys(Document):
-    """``[timing]``, in seconds."""
+    """``[timing]``: intervals in seconds."""
 
-    check: float = Field(30, gt=0, le=60, description="Seconds between two readings of an unchanged machine.")
+    check: float = Field(30, gt=0, le=60, description="Seconds between two readings of an unchanged host.")
     retry_first: float = Field(0.5, gt=0, le=60, description="Seconds before the first retry after a failure.")
     retry_most: float = Field(
-        30, gt=0, le=60, description="Longest pause in seconds before a retry; each pause is twice the last."
+        30,
+        gt=0,
+        le=60,
+        description="Longest pause in seconds before a retry. Each pause is twice as long as the previous pause.",
     )
     job_grace: float = Field(
         120,
         ge=0,
         le=86400,
-        description="Seconds that a job's cluster remains when the batch system on this host no longer has the job: "
-        "it is removed when the job is missing again so much later.",
+        description="Seconds that a job's cluster remains after the batch system on this host first lists its jobs "
+        "without this job. The cluster is removed when the job is still missing after this time.",
     )
 
 
@@ -53,49 +59,58 @@ class AgentSettings(Document):
     """All settings of the agent."""
 
     element: Name | None = Field(
-        None, description="This machine's name in the topology; without it, the agent reconciles no machine."
+        None,
+        description="Name of this host or gateway in the topology. Without this key, the agent reconciles nothing and "
+        "only works for the scheduler.",
     )
     sbf: str = Field(description="Address of SBF: `http://host:port`, `https://host` or `unix:///path`.")
     token_file: Path | None = Field(
         None,
-        description="File with the agent's token, which only its owner may read. It is read at each call, so that a "
-        "new token takes effect at once. `virtcloud token create NAME --role agent --output FILE` creates it.",
+        description="File with the agent's token; only the file's owner may have read permission. The agent reads the "
+        "file before each call, so that a new token takes effect immediately. `virtcloud token create NAME --role "
+        "agent --output FILE` creates the file.",
     )
     ca_file: Path | None = Field(
         None,
-        description="File with the certificates (PEM) of the trusted authority, instead of this machine's.",
+        description="File with the certificates (PEM) of the trusted authority. Without this key, the agent trusts the "
+        "authorities that this host trusts.",
     )
     certificate: Path | None = Field(
         None, description="File with a client certificate and its key (PEM), if SBF requires one."
     )
-    images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
+    images: Path = Field(
+        Path("/var/lib/virtcloud/images"),
+        description="Folder of images; the file `NAME/image.yaml` describes an image.",
+    )
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
-        description="Folder for the lock, the job records, the guests' disks and console logs, and the former states "
-        "of the host's uplinks.",
+        description="Folder for the agent's lock file, the job records, the guests' disks and console logs, and the "
+        "former configuration of the host's uplinks.",
     )
     socket: Path = Field(
-        Path("/run/virtcloud/agent.sock"), description="The job socket: a batch system's hooks connect to it."
+        Path("/run/virtcloud/agent.sock"),
+        description="Path of the job socket, to which a batch system's hooks connect.",
     )
     socket_uids: tuple[int, ...] = Field((), description="User IDs that may use the job socket, besides root.")
     jobs: Path = Field(
-        Path("/run/virtcloud/jobs"), description="Folder of the jobs' files, with a folder for each job."
+        Path("/run/virtcloud/jobs"), description="Folder that contains a folder with files for each job."
     )
     hypervisors: dict[Hypervisor, str] = Field(
         default_factory=dict,
-        description='libvirt\'s address per kind: `lxc = "lxc:///system"`, `qemu = "qemu:///system"`; '
-        "none on a gateway.",
+        description="Address of libvirt for each kind of hypervisor: "
+        '`lxc = "lxc:///system"`, `qemu = "qemu:///system"`. A gateway has none.',
     )
     bridged_frames_filtered: Literal["refuse", "accept"] = Field(
         "refuse",
-        description="What to do when the host's packet filter gets the frames of all bridges (the sysctls "
-        "`net.bridge.bridge-nf-call-iptables` and `…-ip6tables`, which Docker sets): `refuse` builds no segment then, "
-        "since clusters with the same addresses would share tracked connections; `accept` builds it nevertheless.",
+        description="Reaction when the host's packet filter receives the frames of all bridges (the sysctls "
+        "`net.bridge.bridge-nf-call-iptables` and `…-ip6tables`, which Docker sets). `refuse`: the agent does not "
+        "create segments, since clusters with the same addresses would share tracked connections. `accept`: the agent "
+        "creates segments anyway.",
     )
     guests: GuestKeys = GuestKeys()
     timing: TimingKeys = TimingKeys()
     scheduler: SchedulerSettings | None = Field(
-        None, description="Settings of the scheduler's host, which may also be an `element`."
+        None, description="Settings for the host of the scheduler. The same host may also be an `element`."
     )
 
     @model_validator(mode="after")
@@ -106,7 +121,7 @@ class AgentSettings(Document):
 
 
 def read_settings(path: Path) -> AgentSettings:
-    """Read the settings. Raise BadDocument, which lists every fault as ``file: key: expected …, got …``."""
+    """Read the settings. Raise BadDocument with a line ``file: key: expected …, got …`` for each fault."""
     try:
         return AgentSettings.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:

@@ -1,9 +1,9 @@
 """Supervision of the agent's threads, systemd's watchdog, and the request to stop.
 
-A supervised thread ends only when the agent stops. If a thread ends otherwise, or reports no progress for longer than
-its limit, the agent ends with exit code 1 and systemd restarts it. systemd's watchdog (sd_notify(3),
-sd_watchdog_enabled(3)) is notified when the reconciler has completed a piece of work, and only while every other thread
-makes progress; a timer would also notify the watchdog while a loop hangs.
+A supervised thread ends only when the agent stops. If a thread ends earlier, or reports no progress for longer than
+its limit, the agent ends with exit code 1 and systemd restarts the agent. The agent notifies systemd's watchdog
+(sd_notify(3), sd_watchdog_enabled(3)) when the reconciler has completed a piece of work, and only while every other
+thread makes progress. A timer is not used, since a timer would notify the watchdog even while a thread hangs.
 """
 
 import os
@@ -19,7 +19,7 @@ from virtcloud.agent import log
 from virtcloud.model.errors import VirtcloudError
 
 ReportProgress = Callable[[], None]
-"""A thread calls it after each completed piece of work."""
+"""A function that a thread calls after each completed piece of work."""
 ThreadWork = Callable[[ReportProgress], None]
 StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
 """Start a thread with a name, its work, and the longest time in seconds between two reports of progress."""
@@ -27,14 +27,14 @@ READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class StopRequested(BaseException):
-    """The agent was asked to stop. A BaseException, so that no handler of errors catches it."""
+    """A stop of the agent was requested. It is a BaseException, so that no handler of Exception catches it."""
 
 
 class StopSignal:
-    """The request to stop: it interrupts a wait at once, and a change of the machine only between two steps."""
+    """The request to stop. It interrupts a wait immediately, and a change of the host only between two steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Start without a request; ``sleep`` waits some seconds."""
+        """Create the signal without a request. ``sleep`` waits some seconds."""
         self.requested = False
         self.failure: str | None = None
         self._handles_signals = False
@@ -42,7 +42,7 @@ class StopSignal:
         self._sleep = sleep
 
     def handle_signals(self) -> None:
-        """Treat SIGTERM and SIGINT as the request; only the main thread may call this."""
+        """Treat SIGTERM and SIGINT as the request to stop. Only the main thread may call this."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.request())
         self._handles_signals = True
@@ -54,7 +54,10 @@ class StopSignal:
             raise StopRequested
 
     def fail(self, reason: str) -> None:
-        """Request the stop because a part of the agent failed; callable from any thread. The first reason counts."""
+        """Request the stop because a part of the agent failed.
+
+        Only the first reason is stored. Any thread may call this.
+        """
         self.failure = self.failure or reason
         self.requested = True
         main = threading.main_thread().ident
@@ -89,7 +92,10 @@ class AgentFailed(VirtcloudError):
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to systemd (sd_notify(3)); do nothing when systemd did not start the agent."""
+    """Send a state to systemd (sd_notify(3)).
+
+    Without NOTIFY_SOCKET, systemd did not start the agent and nothing is sent.
+    """
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -124,14 +130,14 @@ class ThreadSupervisor:
         notify: Callable[[str], None] = notify_systemd,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start without threads; ``notify`` sends a state to systemd, ``clock`` counts seconds."""
+        """Create the supervisor without threads. ``notify`` sends a state to systemd, ``clock`` returns seconds."""
         self._stop = stop
         self._notify = notify
         self._clock = clock
         self._threads: dict[str, _SupervisedThread] = {}
 
     def start(self, name: str, work: ThreadWork, max_idle_s: float) -> threading.Thread:
-        """Start a supervised thread; a function of type `StartSupervisedThread`."""
+        """Start a supervised thread. This method has the type `StartSupervisedThread`."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name, daemon=True)
         self._threads[name] = _SupervisedThread(thread, max_idle_s, self._clock())
         thread.start()
@@ -142,12 +148,12 @@ class ThreadSupervisor:
         self._notify(READY)
 
     def report_stopping(self) -> None:
-        """Report to systemd that the agent stops; its threads may end from now on."""
+        """Report to systemd that the agent stops. From now on, the end of a thread is no failure."""
         self._threads.clear()
         self._notify(STOPPING)
 
     def report_progress(self) -> None:
-        """Notify the watchdog: the caller completed a piece of work. Stop the agent instead if a thread failed."""
+        """Notify the watchdog that the caller completed a piece of work. If a thread failed, stop the agent instead."""
         failures = [text for name, one in self._threads.items() if (text := self._describe_failure(name, one))]
         if failures:
             self._stop.fail("; ".join(failures))
