@@ -1,9 +1,9 @@
 """Builds a hook or script as one file: a short head, and the sources of all modules, which load when first needed.
 
-The head lets jobs without a virtual cluster pass before anything else is loaded. The Python interpreter of a PBS server
-outlives a hook and may have loaded the modules of another version, so the modules have names that are unique to this
-bundle. The bundle contains the Python part of PyYAML as installed (MIT licence, included), since the Python of a batch
-system has no packages.
+The head accepts jobs without a virtual cluster before any other module is loaded. The Python interpreter of a PBS
+server outlives a hook and may have loaded the modules of another version, so the modules have names that are unique to
+this bundle. The bundle contains the Python part of the installed PyYAML (with its MIT licence), since the Python of a
+batch system has no packages.
 """
 
 import ast
@@ -31,7 +31,7 @@ HANDLE_ARGUMENTS = {"server": "pbs, BEGAN", "mom": "pbs"}
 
 
 def bundle_hook(kind: Literal["server", "mom"]) -> str:
-    """Return the hook of the PBS server (``server``) or of its MoMs (``mom``) as one file; deterministic."""
+    """Return the hook of the PBS server (``server``) or of its MoMs (``mom``) as one file. Deterministic."""
     return bundle_program(
         f"pbs_hooks.openpbs.hooks.{kind}_hook", HOOK_TAIL.replace("@GIVEN@", HANDLE_ARGUMENTS[kind]), (HEAD_MODULE,)
     )
@@ -40,9 +40,9 @@ def bundle_hook(kind: Literal["server", "mom"]) -> str:
 def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
     """Return a program that runs in an old Python without packages.
 
-    The program consists of the source of the modules ``first``, the dictionary ``SOURCES`` with the source of ``entry``
-    and of every bundled module that it imports, and the lines ``last``. In these, ``load(SOURCES, LOADER, ENTRY)``
-    returns the module ``entry``.
+    The program consists of three parts: the source of the modules ``first``; the dictionary ``SOURCES`` with the source
+    of ``entry`` and of every bundled module that ``entry`` imports; and the lines ``last``. In these lines,
+    ``load(SOURCES, LOADER, ENTRY)`` returns the module ``entry``.
     """
     sources = {name: _read_source(name) for name in _find_modules(entry) | {LOADER_MODULE}}
     root = "_virtcloud_" + hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()[:12]
@@ -55,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return the names of all bundled modules that a module imports, directly or not, and of their packages."""
+    """Return the names of all bundled modules that a module imports, directly or indirectly, and of their packages."""
     found: set[str] = set()
     waiting = [entry]
     while waiting:
@@ -67,7 +67,7 @@ def _find_modules(entry: str) -> set[str]:
 
 
 def _parse_imports(name: str) -> Iterator[str]:
-    """Yield the bundled modules that a module imports. A name imported from a package may be a module."""
+    """Yield the bundled modules that a module imports. A name imported from a package may itself be a module."""
     package = name if _find_file(name).name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(_read_source(name))):
         if isinstance(node, ast.ImportFrom):
@@ -95,13 +95,13 @@ def _find_file(name: str) -> Path:
 
 
 def _read_source(name: str) -> str:
-    """Return the source of a module, or "" for a package: its docstring is not needed in a bundle."""
+    """Return the source of a module. Return "" for a package, since a bundle does not need its docstring."""
     file = _find_file(name)
     return "" if file.name == "__init__.py" else file.read_text(encoding="utf-8")
 
 
 def _read_licences(sources: Sequence[str] | dict[str, str]) -> str:
-    """Return the licence of PyYAML as comments, if a module of it is included."""
+    """Return the licence of PyYAML as comments if the bundle includes a module of PyYAML."""
     if not any(name.startswith("yaml") for name in sources):
         return ""
     files = metadata.files("PyYAML") or []

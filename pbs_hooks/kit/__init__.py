@@ -1,1 +1,1 @@
-"""Code shared by the hooks of all batch systems: the standard library and the language of Python 3.6."""
+"""Code shared by the hooks of all batch systems. Uses only the standard library and the language of Python 3.6."""

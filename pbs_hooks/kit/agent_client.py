@@ -11,9 +11,9 @@ CHUNK_BYTES = 1 << 16
 
 
 class AgentUnreachable(Exception):
-    """The agent did not answer in time; the request may be repeated.
+    """The agent did not answer in time; the caller may repeat the request.
 
-    The message says what an administrator should check.
+    The message states what an administrator should check.
     """
 
 
@@ -29,10 +29,10 @@ class AgentRefused(Exception):
 def ask_agent(
     path: str, request: Dict[str, Any], wait: Optional[float] = None, grace: float = ANSWER_GRACE_S
 ) -> Dict[str, Any]:
-    """Send a request to the agent at ``path`` and return its answer. Idempotent.
+    """Send a request to the agent at ``path`` and return the answer. Idempotent.
 
-    The agent may take up to ``wait`` seconds, which the request tells it; the call ends after ``wait`` + ``grace``
-    seconds at the latest. Raises AgentUnreachable and AgentRefused.
+    The request contains ``wait``, the seconds that the agent may take. The call ends after ``wait`` + ``grace`` seconds
+    at the latest. Raises AgentUnreachable and AgentRefused.
     """
     message = request if wait is None else dict(request, wait=wait)
     ends = time.monotonic() + (wait or 0) + grace
@@ -60,7 +60,7 @@ def _set_timeout(talk: socket.socket, ends: float) -> None:
 
 
 def _read_line(talk: socket.socket, ends: float) -> bytes:
-    """Read up to the end of the line; raise OSError at ``ends``, even if the answer arrives byte by byte."""
+    """Read up to the end of the line. Raise OSError at the time ``ends``, even if the answer arrives byte by byte."""
     read = bytearray()
     while not read.endswith(b"\n"):
         _set_timeout(talk, ends)

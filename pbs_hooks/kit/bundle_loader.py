@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class SourceFinder:
-    """Finds and loads modules from a dictionary of sources; tracebacks show their lines."""
+    """Finds and loads modules from a dictionary of sources. Tracebacks show the lines of these modules."""
 
     def __init__(self, sources: "Dict[str, str]") -> None:
-        """Take the sources by module name; a name is a package if other names are below it."""
+        """Store the sources by module name. A module is a package if other names begin with its name and a dot."""
         self._sources = sources
 
     def find_spec(self, name: str, _path: "Any" = None, _target: "Any" = None) -> "Optional[ModuleSpec]":
-        """Return the import spec of a module, or None if its source is not here."""
+        """Return the import spec of a module, or None if the dictionary does not contain its source."""
         if name not in self._sources:
             return None
         inside = name + "."
@@ -41,6 +41,6 @@ class SourceFinder:
 def find_in(sources: "Dict[str, str]") -> None:
     """Add the sources to Python's import path.
 
-    The names are unique to one version, so modules loaded earlier stay valid.
+    The module names are unique to one version of the bundle, so modules loaded earlier stay valid.
     """
     sys.meta_path.insert(0, SourceFinder(sources))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
     """Import and return the module ``entry``.
 
-    The loader is a module itself: PBS clears the global names of a hook when the hook ends, while its interpreter and
-    the imported modules stay.
+    The loader must be a module of its own: PBS clears the global names of a hook when the hook ends, but its
+    interpreter and the imported modules continue to exist.
     """
     if loader not in sys.modules:
         made = sys.modules[loader] = type(sys)(loader)

@@ -19,7 +19,7 @@ class DeadlineExceeded(Exception):
 
 
 class Deadline:
-    """A point in time, a number of seconds after the start, on the monotonic clock."""
+    """A point in time on the monotonic clock, defined as a number of seconds after the start."""
 
     def __init__(self, seconds: float, began: Optional[float] = None) -> None:
         """Set the deadline to ``seconds`` after ``began`` (monotonic seconds; default: now)."""
@@ -28,7 +28,7 @@ class Deadline:
 
     @property
     def spent(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the start."""
         return time.monotonic() - self._start
 
     def left(self) -> float:
@@ -44,11 +44,11 @@ STDERR = 2
 
 
 class ChildError(Exception):
-    """The child process returned no result; the message says why."""
+    """The child process returned no result; the message contains the reason."""
 
 
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
-    """Call ``work`` in a child process and return its result (JSON); the child ends at the deadline.
+    """Call ``work`` in a child process and return its result, which must be JSON. The child ends at the deadline.
 
     The child closes all files that are open in this process. Raises ChildError with the message of the exception that
     ``work`` raised, or with the reason why the child ended.
@@ -72,7 +72,10 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
 
 def become_user(account: pwd.struct_passwd) -> None:
-    """Switch this process to a user and its groups for good, if it runs as root; do nothing otherwise."""
+    """Permanently switch this process to a user and the user's groups if the process runs as root.
+
+    Otherwise do nothing.
+    """
     if os.getuid() == 0 and account.pw_uid != 0:
         os.initgroups(account.pw_name, account.pw_gid)
         os.setgid(account.pw_gid)
@@ -80,7 +83,7 @@ def become_user(account: pwd.struct_passwd) -> None:
 
 
 def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
-    """Run the work and exit. Never return: this process is a copy of the batch system's server."""
+    """Run the work and exit. Never return, because this process is a copy of the batch system's server."""
     try:
         _close_other_files(writing)
         try:
@@ -125,9 +128,9 @@ def _read_result(reading: int, deadline: Deadline) -> bytes:
 
 
 def _kill_child(pid: int) -> None:
-    """Kill the child. A child that a file server blocks cannot die yet.
+    """Kill the child. A child that waits for a file server cannot end yet.
 
-    The PBS server reaps it later with its other children.
+    The PBS server reaps such a child later, together with its other children.
     """
     try:
         os.kill(pid, signal.SIGKILL)

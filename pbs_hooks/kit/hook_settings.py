@@ -1,4 +1,7 @@
-"""Settings of hooks: a JSON object, checked key by key. PBS puts the file's name into ``pbs.hook_config_filename``."""
+"""Settings of hooks: a JSON object whose keys are checked.
+
+``pbs.hook_config_filename`` contains the name of the file.
+"""
 
 import json
 from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional
@@ -7,11 +10,11 @@ from virtcloud.jobs.sizes import parse_seconds
 
 
 class SettingsError(Exception):
-    """The settings are not valid; the message has a line for each fault with key, expectation and value."""
+    """The settings are not valid. The message has one line for each fault, with key, expectation and value."""
 
 
 class SettingKey(NamedTuple):
-    """A setting: the expected value in words, its parser (raises ValueError), its default, and its meaning."""
+    """A setting: a description of the expected value, its parser (raises ValueError), its default, and its meaning."""
 
     expected: str
     read: Callable[[Any], Any]
@@ -46,7 +49,7 @@ def read_address(value: Any) -> str:
 
 
 def read_duration(value: Any) -> int:
-    """Parse a duration in PBS's notation; return seconds."""
+    """Parse a duration in PBS's notation and return seconds."""
     found = parse_seconds(read_text(value))
     if found < 1:
         raise ValueError(value)
@@ -54,7 +57,7 @@ def read_duration(value: Any) -> int:
 
 
 def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
-    """Return a parser of numbers from ``lowest`` to ``highest``."""
+    """Return a parser of seconds from ``lowest`` to ``highest``."""
 
     def read(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
@@ -72,7 +75,7 @@ def read_names(value: Any) -> Dict[str, str]:
 
 
 def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], whose: str = "the hook's") -> Dict[str, Any]:
-    """Read and validate a file of settings; without a file, return the defaults. Raises SettingsError."""
+    """Read and validate a settings file. Return the defaults if there is no file. Raises SettingsError."""
     if file is None:
         return validate_settings({}, keys, whose)
     try:
@@ -86,7 +89,7 @@ def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], whose: st
 
 
 def validate_settings(given: Any, keys: Mapping[str, SettingKey], whose: str = "the hook's") -> Dict[str, Any]:
-    """Return the value of every setting; raise SettingsError with a line for each fault."""
+    """Return the value of every setting. Raise SettingsError with one line for each fault."""
     if not isinstance(given, dict):
         raise SettingsError("%s settings: expected a JSON object, got %r" % (whose, given))
     faults = list(_find_faults(given, keys, whose))

@@ -15,13 +15,15 @@ DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
 SocketAddress = Tuple[int, Any]
 
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
-"""Addresses that answered. Their names are resolved again only when none of them answers."""
+"""The last addresses that answered, by host and port. A name is resolved again only when none of its addresses
+answers.
+"""
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
-"""TLS contexts by CA file and its modification time: reading the certificates takes tens of milliseconds."""
+"""TLS contexts by CA file and modification time of the file. Reading the certificates takes tens of milliseconds."""
 
 
 class HttpRequest(NamedTuple):
-    """A request: the address of the server, and what to send."""
+    """A request: the address of the server, and the data to send."""
 
     url: str
     method: str
@@ -58,7 +60,7 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
 
 
 class _DeadlineSocket:
-    """The part of a socket that http.client uses, with the deadline as the time limit of every operation."""
+    """The part of a socket's interface that http.client uses. The deadline is the time limit of every operation."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._socket, self._deadline = opened, deadline
@@ -99,7 +101,7 @@ def _connect(scheme: str, host: Optional[str], port: Optional[int], path: str, d
 
 
 def _connect_first(found: Tuple[SocketAddress, ...], deadline: Deadline) -> socket.socket:
-    """Connect to the first address that answers. Each address gets an equal share of the time that is left."""
+    """Connect to the first address that answers. Each address gets an equal share of the remaining time."""
     fault = OSError("it has no address")
     for number, address in enumerate(found):
         try:
@@ -124,7 +126,7 @@ def _open_socket(address: SocketAddress, seconds: float) -> socket.socket:
 
 
 def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddress]:
-    """Return the addresses of a host. Names are resolved in a child process, since a name server may not answer."""
+    """Return the addresses of a host. Resolve names in a child process, since a name server may not answer."""
     host, port = where
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

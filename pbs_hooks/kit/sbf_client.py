@@ -1,9 +1,9 @@
 """Client of SBF for hooks: every call has a deadline, and a circuit breaker stops calls after a timeout.
 
-The circuit breaker limits the cost of an SBF that does not answer: after a call that timed out, SBF is not called for a
-while, so the batch system waits once a minute at most. The state is in the environment of the server's process, since
-PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of pbs_server costs
-one more timeout.
+The circuit breaker limits the delay when SBF does not answer. After a call that timed out, SBF is not called for a
+while, so the batch system is delayed once a minute at most. The state of the circuit breaker is in the environment of
+the server's process, since PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``).
+After a restart of pbs_server, one more call may time out.
 """
 
 import http.client
@@ -19,7 +19,7 @@ from pbs_hooks.kit.http_exchange import HttpRequest, send_request
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
-"""A failed call opens the circuit only if it took more than this share of its time limit."""
+"""A failed call opens the circuit only if the call took more than this share of its time limit."""
 
 
 def seconds_until_retry() -> float:
@@ -43,7 +43,7 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or the circuit is open; the message says which. SBF may have received the call."""
+    """SBF did not answer, or the circuit is open; the message distinguishes the two. SBF may have received the call."""
 
 
 class SbfAddress(NamedTuple):
@@ -62,7 +62,7 @@ class SbfAnswer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether SBF did what it was asked."""
+        """Return whether SBF carried out the request."""
         return self.status < FIRST_ERROR_STATUS
 
     @property
@@ -84,7 +84,7 @@ class HookSbfClient:
     """Client for one hook event: one deadline covers all its calls."""
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
-        """Take the deadline, its length ``allowed``, and the ``pause`` after a timeout, in seconds."""
+        """Store SBF's address, the deadline, its length ``allowed``, and the ``pause`` after a timeout (in seconds)."""
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 
     def put(self, key: str, spec: Dict[str, Any], attempt: int) -> SbfAnswer:
@@ -96,7 +96,7 @@ class HookSbfClient:
         return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe="")))
 
     def network(self, name: str) -> SbfAnswer:
-        """Return the clusters of a network, the root first."""
+        """Return SBF's answer with the clusters of a network, the root cluster first."""
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
     def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
@@ -118,7 +118,7 @@ def call_sbf(
     document: Optional[Dict[str, Any]] = None,
     deadline: Optional[Deadline] = None,
 ) -> SbfAnswer:
-    """Call SBF once and return the answer; the default deadline is two seconds from now.
+    """Call SBF once and return the answer. The default deadline is two seconds from now.
 
     Raises SbfUnreachable if SBF did not answer, or answered that it is not available (502, 503, 504).
     """

@@ -1,1 +1,1 @@
-"""OpenPBS: the server hook and the MoM hook (``hooks``), their installer, and a check of the installation."""
+"""OpenPBS: the server hook and the MoM hook (``hooks``), their installer, and the check of an installation."""

@@ -1,4 +1,4 @@
-"""Checks an installation of the hooks: their programs and settings, SBF, the hosts and their agents, reconciliation."""
+"""Checks an installation of the hooks: the hooks' programs and settings, SBF, hosts, agents, and reconciliation."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ SENT = "0"
 def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     """Return the hosts to which the server has not yet sent the newest version of a hook.
 
-    ``tracking`` is the server's list of transfers: lines ``host:port hook action number``; action 0 means done. The
-    last line of a host counts.
+    ``tracking`` is the server's list of transfers. Its lines have the form ``host:port hook action number``; action 0
+    means that the transfer is done. If a host has several lines, the last line counts.
     """
     last = {
         description[0].rpartition(":")[0]: description[2]
         for description in map(str.split, tracking.splitlines())
-        if len(description) == 4 and description[1] == hook  # noqa: PLR2004 - the four words above
+        if len(description) == 4 and description[1] == hook  # noqa: PLR2004 - the four fields above
     }
     return sorted(host for host, action in last.items() if action != SENT)
 
@@ -60,7 +60,7 @@ TRACKING_FILE = "server_priv/hooks/tracking.TR"
 
 @dataclass(frozen=True, slots=True)
 class HookFinding:
-    """The result of one check: its subject, whether it is good, and what was seen."""
+    """The result of one check: its subject, whether the subject is in order, and the observation."""
 
     subject: str
     good: bool
@@ -70,9 +70,11 @@ class HookFinding:
 def check_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, reconciled: Path, now: datetime
 ) -> Iterator[HookFinding]:
-    """Run all checks; a failed query is a finding as well. Raises only if PBS itself does not answer.
+    """Run all checks and yield their findings.
 
-    ``reconciled`` is the status file of reconciliation.
+    A failed query yields a finding. Raises only if PBS itself does not answer.
+
+    ``reconciled`` is the path of the status file of reconciliation.
     """
     found = qmgr.read_server_state(server)
     yield from _check_hooks(found, sources)
@@ -128,7 +130,7 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
-    """Return the settings of a hook; empty if the hook is missing or its settings are not JSON."""
+    """Return the settings of a hook. Return no settings if the hook is missing or its settings are not JSON."""
     try:
         return dict(json.loads(found.hooks[name].settings or "{}"))
     except (KeyError, ValueError):
@@ -138,7 +140,7 @@ def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
 def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
     """Read the elements from SBF with the token of the hooks.
 
-    Raises the client's errors, and Forbidden for another role.
+    Raises the errors of the client, and Forbidden if the token's role is neither scheduler nor operator.
     """
     with Client(keys.get("sbf"), token_file=keys.get("token_file"), ca_file=keys.get("ca_file")) as client:
         found = client.sbf.whoami()
@@ -178,7 +180,7 @@ def _check_copies(installation: PbsInstallation) -> Iterator[HookFinding]:
 
 
 def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
-    """Yield the state of reconciliation and its alerts, from its status file."""
+    """Yield findings with the state of reconciliation and its alerts, from its status file."""
     try:
         status = read_status(file)
     except VirtcloudError as error:

@@ -1,4 +1,4 @@
-"""Installs and removes the hooks: checks everything first, then changes only what differs."""
+"""Installs and removes the hooks. Checks everything first, then changes only the parts that differ."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ from virtcloud.model.errors import BadInput, Conflict, Refused
 OLDEST_PYTHON = (3, 6)
 HookKind = Literal["server", "mom"]
 HOOK_NAMES: Mapping[HookKind, str] = {"server": SERVER_HOOK, "mom": MOM_HOOK}
-"""The hooks by the names used in settings files and bundles."""
+"""PBS's names of the hooks, by the short names in settings files and bundles."""
 SettingValues = Mapping[str, Any]
 
 
@@ -39,7 +39,7 @@ class HookSources:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSettings:
-    """Settings by kind of hook; keys that are missing stay as installed."""
+    """Requested settings by kind of hook. Keys that are missing here stay as installed."""
 
     settings: Mapping[str, SettingValues] = field(default_factory=dict)
 
@@ -47,9 +47,9 @@ class RequestedSettings:
 def plan_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, requested: RequestedSettings
 ) -> list[InstallationChange]:
-    """Return the changes of an installation.
+    """Return the changes of an installation. Changes nothing itself.
 
-    Raises before any change; see :mod:`pbs_hooks.openpbs.qmgr` for the errors.
+    Raises the errors of :mod:`pbs_hooks.openpbs.qmgr`, and BadInput, Refused and Unsafe if a check fails.
     """
     found = qmgr.read_server_state(server)
     hooks = [build_wanted_hook(kind, sources, requested, found) for kind in HOOK_NAMES]
@@ -107,7 +107,7 @@ def check_program(installation: PbsInstallation, one: InstalledHook) -> None:
 def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
     """Return the changes of an uninstallation. Raises Conflict while jobs with a cluster run, unless ``force``.
 
-    ``running`` returns these jobs; it is called only if there is something to remove and a job can have a cluster.
+    ``running`` returns these jobs. It is called only if there is something to remove and a job can have a cluster.
     """
     found = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, found)
@@ -121,7 +121,7 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 
 
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
-    """Apply the changes of a removal; return the reasons for resources that the server keeps because jobs name them."""
+    """Apply the changes of a removal. Return the server's errors for resources that it keeps because jobs name them."""
     kept = []
     for change in changes:
         try:

@@ -1,6 +1,7 @@
 """The OpenPBS server of this host through its commands: finds the installation, reads and changes hooks with ``qmgr``.
 
-``qselect`` lists the jobs with a cluster; ``qstat`` would not do, since users' variables can make its JSON invalid.
+``qselect`` lists the jobs with a cluster. ``qstat`` is not used for this, since users' variables can make its JSON
+invalid.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ DEFAULT_EXEC = "/opt/pbs"
 
 @dataclass(frozen=True, slots=True)
 class PbsInstallation:
-    """An OpenPBS installation: ``exec`` contains the programs, ``home`` the state of a running server."""
+    """An OpenPBS installation: ``exec`` is the folder of the programs, ``home`` the folder of the server's state."""
 
     exec: Path
     home: Path
@@ -50,7 +51,7 @@ class PbsInstallation:
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
-    """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH; raises NotFound."""
+    """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound."""
     file = Path(environment.get("PBS_CONF_FILE", PBS_CONF))
     said = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
     on_path = shutil.which("qmgr", path=environment.get("PATH"))
@@ -73,7 +74,7 @@ class QmgrServer(Protocol):
     """The operations of a PBS server that an installer needs."""
 
     def run_line(self, line: str) -> str:
-        """Return the output of ``qmgr`` for a line."""
+        """Execute a line with ``qmgr`` and return the output."""
 
     def import_text(self, hook: str, kind: str, text: str) -> None:
         """Import the program or the settings of a hook."""
@@ -81,12 +82,12 @@ class QmgrServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Qmgr:
-    """The server of this host. Raises Unreachable, Forbidden, NotFound (no pbs.conf) and Refused."""
+    """Client of the server on this host. Raises Unreachable, Forbidden, NotFound (no pbs.conf) and Refused."""
 
     installation: PbsInstallation
 
     def run_line(self, line: str) -> str:
-        """Return the output of ``qmgr`` for a line."""
+        """Execute a line with ``qmgr`` and return the output."""
         done = self._run(["-c", line])
         said = f"{done.stdout}\n{done.stderr}".strip()
         if "nauthorized" in said:
@@ -127,7 +128,7 @@ class Qmgr:
 
 
 def _join_lines(said: str) -> str:
-    """Return an error message on one line."""
+    """Return an error message as one line."""
     return "; ".join(line.strip() for line in said.splitlines() if line.strip())
 
 
@@ -144,7 +145,7 @@ def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
 
 
 def read_server_state(server: QmgrServer) -> ServerState:
-    """Read the resources and our hooks from the server."""
+    """Read virtcloud's resources and hooks from the server."""
     hooks = {name: one for name, one in parse_qmgr_list(server.run_line("list hook")).items() if name in HOOK_EVENTS}
     return ServerState(
         parse_resources(server.run_line("list resource")),
@@ -170,7 +171,8 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Running, exiting and suspended jobs with a request: requests begin with a letter, and an unset resource sorts below.
+"""Options that select running, exiting and suspended jobs with a request. Requests begin with a letter, and an unset
+resource sorts before all letters.
 """
 
 

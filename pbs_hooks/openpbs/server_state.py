@@ -1,4 +1,4 @@
-"""PURE. Wanted and observed hooks and resources of a PBS server, and their difference as requests to ``qmgr``."""
+"""PURE. Wanted and observed hooks and resources of a PBS server, and the ``qmgr`` requests for their difference."""
 
 import difflib
 import hashlib
@@ -11,16 +11,20 @@ from typing import Any
 from virtcloud.model.errors import Unsafe
 
 HOOK_MARK = "# Written by 'virtcloud pbs install'"
-"""The beginning of the first line of our hooks, which distinguishes them from foreign hooks of the same name."""
+"""The beginning of the first line of virtcloud's hooks, which distinguishes them from foreign hooks of the same
+name.
+"""
 
 HOOK_ORDER = "900"
-"""Our hooks run after a site's other hooks (PBS allows 1 to 1000; pbs_cgroups has 100). Other hooks see jobs unchanged,
-a job that they reject requests no network, and none of them waits for our start barrier."""
+"""The order number of virtcloud's hooks, which run after a site's other hooks (PBS allows 1 to 1000; pbs_cgroups has
+100). Other hooks therefore receive unchanged jobs, a job that they reject requests no network, and no other hook
+waits for the start barrier.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PbsResource:
-    """A resource of the server; ``flags`` in alphabetical order, as PBS lists them."""
+    """A resource of the server. ``flags`` are in alphabetical order, as PBS lists them."""
 
     name: str
     type: str
@@ -38,7 +42,10 @@ class InstalledHook:
 
     @property
     def ours(self) -> bool:
-        """Whether virtcloud wrote the hook. A hook without a program is an interrupted installation."""
+        """Return whether virtcloud wrote the hook.
+
+        A hook without a program is left from an interrupted installation.
+        """
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 
     @property
@@ -48,7 +55,7 @@ class InstalledHook:
 
 
 RESOURCES = (PbsResource("vcluster", "string", "m"), PbsResource("vcluster_spec", "string", "im"))
-"""``m``: the hosts of a job see the resource; ``i``: users do not see it."""
+"""Flags of a resource. ``m``: the hosts of a job receive the resource. ``i``: users do not see the resource."""
 
 SERVER_HOOK, MOM_HOOK = "virtcloud_server", "virtcloud_mom"
 
@@ -70,8 +77,9 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     SERVER_HOOK: {"alarm": "5", "fail_action": "none"},
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
-"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. Such a host would
-fail every job, so it gets no jobs until its MoM restarts."""
+"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. A host where
+the hook crashes would fail every job, so PBS starts no jobs there until its MoM restarts.
+"""
 
 
 def build_hook(name: str, program: str, settings: Mapping[str, Any]) -> InstalledHook:
@@ -88,14 +96,14 @@ OBJECT_HEADER = re.compile(r"(Hook|Resource|Node|Server) (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The observed state of a server: all custom resources, and the hooks with our names."""
+    """The observed state of a server: all custom resources, and the hooks with virtcloud's names."""
 
     resources: Mapping[str, PbsResource] = field(default_factory=dict)
     hooks: Mapping[str, InstalledHook] = field(default_factory=dict)
 
 
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
-    """Parse the output of ``list hook``, ``list resource`` and similar: attributes by object.
+    """Parse the output of ``list hook``, ``list resource`` and similar. Return attributes by object.
 
     Continuation lines begin with a tab.
     """
@@ -151,7 +159,7 @@ class QmgrImport:
 
 @dataclass(frozen=True, slots=True)
 class InstallationChange:
-    """One change: its description for people, and its requests to qmgr in order."""
+    """One change: a description for the administrator, and the requests to qmgr in order."""
 
     description: str
     requests: tuple[QmgrLine | QmgrImport, ...]
@@ -160,7 +168,10 @@ class InstallationChange:
 def compute_installation(
     resources: Sequence[PbsResource], hooks: Sequence[InstalledHook], found: ServerState
 ) -> list[InstallationChange]:
-    """Return the changes that an installation needs. Raises Unsafe for foreign hooks and resources of our names."""
+    """Return the changes that an installation needs.
+
+    Raises Unsafe for foreign hooks and resources with virtcloud's names.
+    """
     for one in hooks:
         _refuse_foreign(found.hooks.get(one.name))
     return [
@@ -170,9 +181,9 @@ def compute_installation(
 
 
 def compute_removal(resources: Sequence[PbsResource], found: ServerState) -> list[InstallationChange]:
-    """Return the changes that a removal needs: our hooks, and resources that are exactly as we create them.
+    """Return the changes of a removal: it deletes virtcloud's hooks, and resources exactly as virtcloud creates them.
 
-    Raises Unsafe for a foreign hook of our name. A resource of another type is left unchanged.
+    Raises Unsafe for a foreign hook with virtcloud's name. A resource of another type is left unchanged.
     """
     for one in found.hooks.values():
         _refuse_foreign(one)
@@ -218,7 +229,7 @@ def _compare_hook(one: InstalledHook, has: InstalledHook | None) -> Iterator[Ins
 
 
 def _compare_settings(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare settings. They change before the program: a new program may not know the old settings."""
+    """Compare settings. Settings change before the program, because a new program may not accept the old settings."""
     if one.settings == has.settings:
         return
     lines = difflib.unified_diff(_format_settings(has.settings), _format_settings(one.settings), lineterm="", n=0)
@@ -228,7 +239,7 @@ def _compare_settings(one: InstalledHook, has: InstalledHook) -> Iterator[Instal
 
 
 def _format_settings(settings: str) -> list[str]:
-    """Return one line per key, so that order and spaces make no difference."""
+    """Return the settings with one line per key, so that order and spaces make no difference."""
     try:
         read = json.loads(settings or "{}")
     except ValueError:
@@ -237,10 +248,10 @@ def _format_settings(settings: str) -> list[str]:
 
 
 def _compare_attributes(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare attributes, the events first: PBS rejects a fail_action without them.
+    """Compare attributes. The events come first: PBS rejects a fail_action without them.
 
     Attributes change before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 runs the hook in
-    the server as well, even after the hook is deleted: pbs_server then does nothing but log errors.
+    the server as well, even after the hook is deleted; pbs_server then only logs errors and does no other work.
     """
     for name in sorted(one.attributes, key=lambda key: (key != "event", key)):
         wanted, got = one.attributes[name], has.attributes.get(name, "")

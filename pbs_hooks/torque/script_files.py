@@ -1,4 +1,7 @@
-"""Writes Torque's scripts: each is one file without dependencies, with the owner and mode that Torque requires."""
+"""Writes Torque's scripts.
+
+Each script is one file without dependencies, with the owner and mode that Torque requires.
+"""
 
 import hashlib
 import os
@@ -32,7 +35,7 @@ if asks or script in FILTERS:
 
 @dataclass(frozen=True, slots=True)
 class ScriptFile:
-    """A wanted file, and whether the existing file is right."""
+    """A wanted file, and whether the existing file is as wanted."""
 
     path: Path
     mode: int
@@ -46,7 +49,10 @@ def build_program(settings: Path) -> str:
 
 
 def plan_scripts(folder: Path, text: str, owner: int = 0) -> list[ScriptFile]:
-    """Return the scripts for a MoM's folder. Raises BadInput for foreign files with their names."""
+    """Return the scripts for a MoM's folder.
+
+    Raises BadInput if the folder contains foreign files with the scripts' names.
+    """
     return _compare_files([(folder / name, mode) for name, mode in SCRIPT_MODES.items()], text, owner)
 
 
@@ -61,7 +67,7 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
 
 
 def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
-    """Write the files that are not right, each atomically. Idempotent. Raises BadInput."""
+    """Write the files that are not as wanted, each atomically. Idempotent. Raises BadInput."""
     for file in files:
         if not file.is_right:
             _write_file(file, text, owner)

@@ -1,18 +1,18 @@
-"""The first lines of both hooks: a job without a virtual cluster passes before anything is loaded."""
+"""The first lines of both hooks. They accept a job without a virtual cluster before any other module is loaded."""
 
 import time
 
 BEGAN = time.monotonic()
-"""The start of the hook: the time for loading modules counts against its deadline."""
+"""The start time of the hook. The time for loading modules counts against the hook's deadline."""
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing costs every job on every host some milliseconds
+if TYPE_CHECKING:  # importing typing would delay every job on every host by some milliseconds
     from typing import Any
 
 REQUEST_RESOURCES = ("vcluster", "vcluster_spec")
 
 
 def concerns(pbs: "Any") -> bool:
-    """Return whether an event is about a job with a virtual cluster, or about a host as a whole."""
+    """Return whether an event concerns a job with a virtual cluster, or a host as a whole."""
     event = pbs.event()
     if event.type in (pbs.EXECHOST_STARTUP, pbs.EXECHOST_PERIODIC):
         return True
@@ -25,5 +25,5 @@ def _has_request(job: "Any") -> bool:
     listed = job.Resource_List
     try:
         return listed is not None and any(listed[name] is not None for name in REQUEST_RESOURCES)
-    except (AttributeError, KeyError):  # PBS does not have the resource any more, so no job has it
+    except (AttributeError, KeyError):  # PBS no longer has the resource, so no job has it
         return False

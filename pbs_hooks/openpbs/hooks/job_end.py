@@ -1,8 +1,8 @@
 """MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
 
-No event here fails a job or waits long. If the agent does not answer, the server hook ends the cluster at the job's
-end, and reconciliation ends clusters that both missed. The periodic report lets the agent end clusters of jobs that
-PBS lost.
+No event in this module fails a job or waits long. If the agent does not answer, the server hook ends the cluster at
+the job's end. Reconciliation ends clusters that neither the agent nor the server hook ended. With the periodic report,
+the agent can end clusters of jobs that PBS lost.
 """
 
 import time
@@ -26,7 +26,8 @@ DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
 """Seconds for one request: the MoM is blocked while preterm and abort run."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds to wait for an agent that restarts: without the request, the prologue would continue to wait for the network.
+"""Seconds to wait for an agent that restarts. Without this request, the prologue would continue to wait for the
+network.
 """
 PAUSE_S = 0.5
 ABORT_WAIT_S = 0.0
@@ -34,10 +35,10 @@ NOT_BEGUN = "vcluster: one of %s could not start the job; its log has the reason
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Cancel the attempt at the agent, which ends the start barrier that the prologue waits for.
+    """Request the agent to cancel the attempt, which ends the start barrier for which the prologue waits.
 
-    On the first host PBS runs this event only for ``qdel``; on other hosts it runs at every end, so it is ignored
-    there.
+    On the first host, PBS runs this event only for ``qdel``. On other hosts PBS runs this event at every end of a job,
+    so the hook ignores the event there.
     """
     if not event.run.head:
         return
@@ -47,7 +48,7 @@ def handle_preterm(event: MomEvent) -> None:
 
 
 def _cancel(event: MomEvent, *, last: bool) -> bool:
-    """Send the cancellation; return whether no further try is needed."""
+    """Send the cancellation. Return True if no further try is needed."""
     try:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
@@ -60,7 +61,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_abort(event: MomEvent) -> None:
-    """Remove an attempt that did not start; the first host records a reason unless it has one already."""
+    """Remove an attempt that did not start. The first host records a reason unless a reason is already recorded."""
     _remove(event, ABORT_WAIT_S)
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:
@@ -69,7 +70,10 @@ def handle_abort(event: MomEvent) -> None:
 
 
 def handle_end(event: MomEvent) -> None:
-    """Remove an attempt that ended. The event runs beside the MoM, which reports the job's end afterwards."""
+    """Remove an attempt that ended.
+
+    PBS runs this event in a process beside the MoM. The MoM reports the job's end afterwards.
+    """
     _remove(event, event.settings.removal)
 
 
@@ -84,12 +88,15 @@ def _remove(event: MomEvent, wait: float) -> None:
 
 
 def handle_host_startup(event: MomEvent) -> None:
-    """Report no jobs: PBS names none when a MoM starts, and the agent tolerates one report without a job."""
+    """Report that the host has no jobs.
+
+    PBS names no jobs when a MoM starts; the agent tolerates one report without a job.
+    """
     _report_running(event, [])
 
 
 def handle_host_periodic(event: MomEvent) -> None:
-    """Report the jobs with a cluster to the agent."""
+    """Report the jobs that have a cluster to the agent."""
     jobs = [job for job in event.event.job_list.values() if read_resource(job, REQUEST_RESOURCE) is not None]
     _report_running(event, [[cluster_key(job), attempt_number(job)] for job in jobs])
 

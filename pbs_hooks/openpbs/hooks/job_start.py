@@ -1,7 +1,7 @@
 """MoM events of a job's start.
 
 ``begin`` announces the cluster to the agent, ``prologue`` waits for the network, ``launch`` sets the environment of the
-script. The script starts only when the network is up. While the prologue waits, the host's log says what is missing.
+script. The script starts only when the network is up. While the prologue waits, it logs on the host what is missing.
 """
 
 import time
@@ -15,23 +15,26 @@ REQUEST_WAIT_S = 10.0
 """Seconds per request; the agent answers earlier when the state changes."""
 PAUSE_S = 0.5
 AGENT_AWAY_S = 60.0
-"""Seconds without an answer, as during an upgrade of the agent, after which the start fails."""
+"""Seconds without an answer of the agent, for example during its upgrade, after which the start fails."""
 BUSY_SLUG = "too-many-requests"
 
 
 def wait_for_network(event: MomEvent) -> None:
-    """Return when the network is up; raise UnwantedJob or PassingFault with the reason if it will not be."""
+    """Return when the network is up.
+
+    Raise UnwantedJob or PassingFault with the reason if the network will not be up.
+    """
     waiting = _NetworkWait(event)
     try:
         while not waiting.is_over():
             waiting.request_state()
     except KeyboardInterrupt:
-        # PBS's alarm. A MoM kills the hook at the same moment; other callers may leave time for a message.
+        # PBS's alarm. A MoM kills the hook at this moment; other callers may leave time for a message.
         raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 
 class _NetworkWait:
-    """The state of the wait: the last answer of the agent, and the time that is left."""
+    """The state of the wait: the last answer of the agent, and the remaining time."""
 
     def __init__(self, event: MomEvent) -> None:
         self._event, self._run = event, event.run
@@ -41,7 +44,7 @@ class _NetworkWait:
         self.missing = "its state is unknown"
 
     def is_over(self) -> bool:
-        """Return whether the network is up; raise PassingFault when the time is over."""
+        """Return whether the network is up. Raise PassingFault when no time remains."""
         if not self._up and self._left() <= 0:
             raise PassingFault("the network is not up after %d s: %s" % (self._event.settings.patience, self.missing))
         return self._up
@@ -82,7 +85,7 @@ class _NetworkWait:
         return self._event.settings.patience - (self._event.clock() - self._began)
 
     def _note(self, missing: str) -> None:
-        """Log what is missing, if it changed."""
+        """Log the missing parts if they changed since the last log entry."""
         if missing != self.missing:
             self.missing = missing
             self._event.log_job("waiting for the network: " + missing)
@@ -96,7 +99,7 @@ LAUNCH_TIMEOUT_S = 30.0
 def handle_begin(event: MomEvent) -> None:
     """Announce the attempt to the agent, without waiting for its cluster.
 
-    A host that rejects here gets no later events.
+    After a rejection of this event, PBS runs no later events of the job on this host.
     """
     run = event.run
     if is_in_array(event.job):
@@ -120,22 +123,27 @@ def handle_prologue(event: MomEvent) -> None:
 
 
 def handle_launch(event: MomEvent) -> None:
-    """Set the script's environment; the network must still be up, as it was at the end of the prologue."""
+    """Set the script's environment. The network must still be up, as it was at the end of the prologue."""
     if not event.run.head:
         return
     answer = _await_state(event)
     if answer["state"] == "up":
         _set_environment(event.event.env, answer["facts"])
-    elif event.before_script and answer["state"] == "cancelled":  # deleted since the prologue: do not run the job again
+    elif (
+        event.before_script and answer["state"] == "cancelled"
+    ):  # the job was deleted after the prologue: do not run it again
         raise UnwantedJob(_describe_state(answer))
     elif event.before_script:
         raise PassingFault("the network was lost before the script could start: %s" % _describe_state(answer))
-    else:  # a process that the script launches: no reason to rerun the whole job
+    else:  # a process that the script launches: no reason to run the whole job again
         event.log_job("the network is %s: %s" % (answer["state"], _describe_state(answer)))
 
 
 def _await_state(event: MomEvent) -> Dict[str, Any]:
-    """Return the state of the network. Retry while the agent or SBF restarts: the network was up a moment ago."""
+    """Return the state of the network.
+
+    Retry while the agent or SBF restarts, because the network was up a moment ago.
+    """
     ends = event.clock() + LAUNCH_TIMEOUT_S
     while True:
         try:
@@ -162,7 +170,10 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 
 
 def _withdraw(event: MomEvent) -> None:
-    """Remove this attempt at the agent without waiting; if the request fails, the next attempt replaces it."""
+    """Request the agent to remove this attempt, without waiting.
+
+    If the request fails, the next attempt replaces this one.
+    """
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)
     except (AgentUnreachable, AgentRefused) as error:

@@ -13,7 +13,7 @@ PRERUN_SUBSTATE = 41
 
 
 class HostRun(NamedTuple):
-    """One attempt of a job on this host; ``head``: the job's script runs here."""
+    """One attempt of a job on this host. ``head`` is true if the job's script runs on this host."""
 
     cluster: str
     attempt: int
@@ -25,12 +25,12 @@ class MomEvent:
     """A hook event of a MoM, with its settings."""
 
     def __init__(self, pbs: Any, settings: MomSettings) -> None:
-        """Take PBS's module and the settings."""
+        """Store PBS's module and the settings."""
         self.pbs, self.settings, self.event = pbs, settings, pbs.event()
 
     @property
     def job(self) -> Any:
-        """The job, as PBS shows it."""
+        """The PBS job of the event."""
         return self.event.job
 
     @property
@@ -56,11 +56,11 @@ class MomEvent:
         ask_agent(self.settings.socket, request, grace=REPORT_TIMEOUT_S)
 
     def name_host(self, error: Exception) -> str:
-        """Return the message of an error with the name of this host."""
+        """Return the message of an error, with the name of this host added."""
         return "host %s: %s" % (self.pbs.get_local_nodename(), error)
 
     def log_job(self, text: str) -> None:
-        """Write to the host's log under the job's id; ``tracejob`` shows it."""
+        """Write to the host's log under the job's id. ``tracejob`` shows the entry."""
         self.pbs.logjobmsg(str(self.job.id), "vcluster: " + text)
 
     def log(self, text: str) -> None:
@@ -81,23 +81,23 @@ HOLD_SUFFIX = "; the job is held for the administrators"
 
 
 class StartFault(Exception):
-    """The job cannot start; the message is one line for the job's owner."""
+    """The job cannot start. The message is one line for the job's owner."""
 
 
 class UnwantedJob(StartFault):
-    """The owner deleted the job, or the request cannot be fulfilled: a retry is pointless."""
+    """The owner deleted the job, or the request cannot be fulfilled, so a retry is pointless."""
 
 
 class PassingFault(StartFault):
-    """A retry may succeed."""
+    """A fault that may be over at the next try."""
 
 
 class UnexpectedFault(StartFault):
-    """A fault in the hook: the job is held for the administrators."""
+    """An unexpected fault in the hook. The job is held until an administrator releases it."""
 
 
 class FaultOutcome(NamedTuple):
-    """What happens to the job, and the suffix of the message to its owner."""
+    """The action on the job, and the suffix of the message to its owner."""
 
     delete: bool
     hold: bool
@@ -109,4 +109,6 @@ FAULT_OUTCOMES: Mapping[Type[StartFault], FaultOutcome] = {
     PassingFault: FaultOutcome(delete=False, hold=False, after=RETRY_SUFFIX),
     UnexpectedFault: FaultOutcome(delete=False, hold=True, after=HOLD_SUFFIX),
 }
-"""A job that is neither deleted nor held is queued again, as after ``reject`` alone (except at launch)."""
+"""A job that is neither deleted nor held is queued again. After ``reject`` alone PBS does the same, except at
+launch.
+"""

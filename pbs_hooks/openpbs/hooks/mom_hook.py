@@ -1,8 +1,8 @@
-"""The MoM hook: a job's network is up before its script starts, and is removed when the job ends.
+"""The MoM hook: a job's network is up before the job's script starts, and is removed when the job ends.
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
-hook never fails a job that ends. The reason goes to the host's log, to the job's comment through the server hook, and
-to the job's stderr file, which PBS returns to the owner at the end.
+hook never fails a job that ends. The hook writes the reason to the host's log, to the job's comment (through the server
+hook), and to the job's stderr file, which PBS returns to the owner at the end.
 """
 
 import os
@@ -36,7 +36,10 @@ OWNER_FILE_TIMEOUT_S = 2.0
 
 
 def append_line(path: str, user: str, text: str) -> None:
-    """Append a line to a file as its owner, in a child process: a file server may hang. Raises ChildError."""
+    """Append a line to a file as the file's owner, in a child process, because a file server may hang.
+
+    Raises ChildError.
+    """
     run_in_child(lambda: _append_as(user, path, text + "\n"), Deadline(OWNER_FILE_TIMEOUT_S))
 
 
@@ -77,7 +80,7 @@ def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
 
 
 def handle(pbs: Any) -> None:
-    """Handle the current event of PBS; ends with SystemExit, as accept() and reject() do."""
+    """Handle the current event of PBS. Ends with SystemExit, because PBS's accept() and reject() raise it."""
     event = pbs.event()
     try:
         _dispatch(pbs)
@@ -87,11 +90,11 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""For rejections, which need no settings."""
+"""The settings for rejections, which need no settings of the site."""
 
 
 def _dispatch(pbs: Any) -> None:
-    """Call the handler of the event; raises StartFault if the job must not start."""
+    """Call the handler of the event. Raises StartFault if the job must not start."""
     starting = start_handlers(pbs)
     kind = pbs.event().type
     handler = starting.get(kind) or report_handlers(pbs).get(kind)
@@ -105,7 +108,7 @@ def _dispatch(pbs: Any) -> None:
         pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
         if kind in starting:
             raise PassingFault(MISCONFIGURED) from error
-    except Exception as error:  # any unexpected error; SystemExit passes
+    except Exception as error:  # any unexpected error; SystemExit is not caught
         for line in traceback.format_exc().splitlines():
             pbs.logmsg(pbs.LOG_ERROR, "vcluster: " + line)
         if kind in starting:
@@ -128,9 +131,9 @@ def _refuse(event: MomEvent, fault: StartFault) -> None:
 
 
 def _requeue(event: MomEvent, run: HostRun, message: str) -> None:
-    """Queue the job again. The first host leaves the reason for the server hook.
+    """Queue the job again. The first host stores the reason in a variable of the job for the server hook.
 
-    Its variables override those of other hosts.
+    The first host's variables override those of other hosts.
     """
     if event.event.type == event.pbs.EXECJOB_LAUNCH:
         event.job.rerun()

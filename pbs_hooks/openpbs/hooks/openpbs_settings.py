@@ -157,6 +157,6 @@ def read_server_settings(file: Optional[str]) -> ServerSettings:
 
 
 def read_mom_settings(file: Optional[str]) -> MomSettings:
-    """Read the settings of the MoM hook; raises SettingsError. The server hook alone uses the host names."""
+    """Read the settings of the MoM hook; raises SettingsError. Only the server hook uses the host names."""
     found = read_settings(file, MOM_SETTINGS)
     return MomSettings(found["socket"], found["patience"], found["removal"])

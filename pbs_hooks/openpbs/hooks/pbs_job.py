@@ -1,8 +1,8 @@
-"""A PBS job as hooks see it: its request, key, attempt and hosts, and the reason why its last start failed.
+"""Functions of a PBS job for hooks: its request, key, attempt and hosts, and the reason why its last start failed.
 
 A MoM cannot set a job's comment on the server, but the server receives the job's variables (measured). The first host
-leaves the reason in a variable. PBS offers the job again in the same second, and the server hook then reports the
-reason. The module is small because every event on every host loads it.
+stores the reason in a variable. PBS tries to start the job again in the same second; the server hook then writes the
+reason into the comment. The module is small because every event on every host loads it.
 """
 
 from typing import Any, Mapping, Optional
@@ -33,7 +33,7 @@ def cluster_key(job: Any) -> str:
 
 
 def attempt_number(job: Any) -> int:
-    """Return the number of the job's current or last run; 0 before the first."""
+    """Return the number of the job's current or last run; 0 before the first run."""
     return int(job.run_version or 0)
 
 
@@ -50,8 +50,9 @@ REPORTED_VARIABLE = "VCLUSTER_TOLD"
 RETRY_SUFFIX = "; the job will be tried again"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
-"""Characters that stay unquoted. A comma would end the variable, a newline the line; PBS adds a backslash before a
-quote."""
+"""Characters that stay unquoted. A comma would end the variable, and a newline would end the line. PBS adds a backslash
+before a quote.
+"""
 
 
 def format_reason(attempt: int, text: str) -> str:
@@ -60,7 +61,10 @@ def format_reason(attempt: int, text: str) -> str:
 
 
 def read_unreported_reason(variables: Mapping[str, Any], run_version: Optional[int]) -> Optional[str]:
-    """Return the reason of the last run, or None if there is none or it was reported already."""
+    """Return the reason of the last run.
+
+    Return None if the run has no reason, or if the reason was already reported.
+    """
     attempt, _, text = str(variables.get(REASON_VARIABLE, "")).partition(" ")
     if not text or attempt != str(run_version) or attempt == str(variables.get(REPORTED_VARIABLE)):
         return None

@@ -1,7 +1,8 @@
 """The events runjob and jobobit of the server: request a job's cluster before the job starts, end it after the run.
 
-A job that cannot have a cluster now is rejected and goes back to the queue. After a rejection because of a quota, SBF
-is not asked again for the same user in the same scheduling cycle, which may contain a thousand such jobs.
+A job that cannot have a cluster now is rejected and goes back to the queue. After a rejection because of a quota, the
+hook sends SBF no further requests of the same user in the same scheduling cycle, which may contain a thousand such
+jobs.
 """
 
 import time
@@ -42,7 +43,7 @@ from virtcloud.jobs.request_values import RequestError
 
 QUOTA_PAUSE_S = 10
 _refusals: Dict[JobRun, Tuple[float, str]] = {}
-"""Refusals by user and requested amount: a job that is too long does not block a shorter job of its user."""
+"""Quota refusals by user and requested amount: a refused long job does not block a shorter job of the same user."""
 
 
 def find_recent_refusal(run: JobRun) -> Optional[str]:
@@ -66,11 +67,11 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""The cluster never existed, or belongs to a later attempt by now."""
+"""The cluster never existed, or its key belongs to a later attempt by now."""
 
 
 def jobobit(event: ServerHookEvent) -> None:
-    """End the cluster of exactly this attempt."""
+    """End the cluster of exactly this attempt. Idempotent."""
     job = event.job
     number = attempt_number(job)
     if read_resource(job, REQUEST_RESOURCE) is None or not number or is_in_array(job):
@@ -80,7 +81,7 @@ def jobobit(event: ServerHookEvent) -> None:
 
 
 def end_attempt(event: ServerHookEvent, number: int) -> None:
-    """End one attempt of a job's cluster; if SBF does not answer, reconciliation will end it."""
+    """End one attempt of a job's cluster. If SBF does not answer, reconciliation ends the cluster later."""
     job = event.job
     name = "cluster %s, attempt %d" % (cluster_key(job), number)
     try:
@@ -101,10 +102,10 @@ class ClusterOrder(NamedTuple):
 
 
 def runjob(event: ServerHookEvent) -> None:
-    """Request the job's cluster; reject a job that cannot have one now, with the reason as its comment.
+    """Request the job's cluster. Reject a job that cannot have a cluster now, and write the reason into its comment.
 
-    A job of an array passes, and its host deletes it. If it were rejected here, the scheduler would offer it again at
-    once and forever, and start no other job (measured).
+    A job of an array is accepted here, and its host deletes it. If the server hook rejected it, the scheduler would
+    immediately try to start it again, endlessly, and start no other job (measured).
     """
     line = read_resource(event.job, REQUEST_RESOURCE)
     if line is None or is_in_array(event.job):
@@ -120,9 +121,10 @@ def runjob(event: ServerHookEvent) -> None:
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
-    """Return a refusal with the reason why the last run did not start, if that was not reported yet.
+    """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
 
-    Ends the cluster of that run as well: PBS runs no jobobit if the first host rejected, and its agent may not answer.
+    Also ends the cluster of that run: PBS runs no jobobit if the first host rejected the job, and the agent of that
+    host may not answer.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -145,7 +147,7 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    Defaults of a queue, or jobs from a time without the hook, were never checked.
+    A request from a queue's defaults, or of a job submitted before the hook was installed, was never checked.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)
@@ -156,7 +158,7 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
 
 
 def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[StartRefusal]:
-    """Request the cluster; return the refusal, if any. Raises SbfUnreachable and RequestError."""
+    """Request the cluster. Return the refusal, or None. Raises SbfUnreachable and RequestError."""
     too_much = find_recent_refusal(order.run)
     if too_much is not None:
         return StartRefusal(too_much)
@@ -176,7 +178,10 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
 
 
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
-    """Send the request. Two jobs that join a network at once may choose the same addresses; then choose again, once."""
+    """Send the request.
+
+    Two jobs that join a network at the same time may choose the same addresses; then choose again, once.
+    """
     request = order.request
     if request.net is None:
         return event.sbf.put(order.run.key, _build_spec(event, order, None), order.attempt)
@@ -195,7 +200,10 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 
 
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
-    """Return the spec. Its deadline is earlier than that of the hosts, so the hosts can report SBF's reason."""
+    """Return the spec.
+
+    The deadline of the spec is earlier than that of the hosts, so that the hosts can report SBF's reason.
+    """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=event.settings.setup * 3 // 4)
 
@@ -212,7 +220,7 @@ def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfA
 def _let_attempt_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
     """Let the job start although its attempt is over.
 
-    Its hosts find that out and send the job back; the next attempt has a new number.
+    The job's hosts find that the attempt is over and send the job back. The next attempt has a new number.
     """
     if not answer.ok:
         event.sbf.end(order.run.key, order.attempt, order.run.owner)

@@ -1,6 +1,6 @@
 """A hook event of the PBS server: the job, its caller, the settings and SBF.
 
-And the parts of a job that matter here.
+Also reads the attributes of the job that the hook needs.
 """
 
 import json
@@ -17,14 +17,17 @@ from virtcloud.jobs.request_file import merge_request_file
 from virtcloud.jobs.sizes import parse_seconds
 
 EXIT_RESERVE_S = 0.05
-"""Seconds that the hook needs for itself at its end."""
+"""Seconds that the hook reserves for its own work at its end."""
 
 
 class ServerHookEvent:
     """A hook event of the PBS server, with its settings."""
 
     def __init__(self, pbs: Any, settings: ServerSettings, began: float) -> None:
-        """Take PBS's module, the settings, and the start of the hook, from which SBF's deadline counts."""
+        """Store PBS's module, the settings, and the start time of the hook.
+
+        The deadline of calls to SBF counts from this time.
+        """
         self.pbs, self.settings, self._event = pbs, settings, pbs.event()
         where = SbfAddress(settings.sbf, settings.token_file, settings.ca_file)
         allowed = settings.timeout - EXIT_RESERVE_S
@@ -32,7 +35,7 @@ class ServerHookEvent:
 
     @property
     def job(self) -> Any:
-        """The job; at modifyjob, only its changed attributes."""
+        """The job of the event. At modifyjob it contains only the changed attributes."""
         return self._event.job
 
     @property
@@ -52,7 +55,7 @@ class ServerHookEvent:
 
     @property
     def from_here(self) -> bool:
-        """Whether the caller's user name means the same user on the server's host."""
+        """Return whether the caller's user name means the same user on the server's host."""
         server = self.pbs.server()
         here = (self.pbs.get_local_nodename(), server.name, getattr(server, "server_host", None))
         flat = str(getattr(server, "flatuid", None)).lower() in {"true", "1"}
@@ -69,7 +72,7 @@ class ServerHookEvent:
         )
 
     def walltime(self, text: str) -> int:
-        """Parse a walltime; return the longest allowed for an invalid one, which PBS itself rejects."""
+        """Parse a walltime. Return the longest allowed walltime for an invalid one, which PBS itself rejects."""
         try:
             return parse_seconds(text)
         except ValueError:
@@ -92,7 +95,7 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Return the attributes that the request depends on; unchanged attributes come from ``former``."""
+    """Return the attributes on which the request depends. Unchanged attributes come from ``former``."""
     found = {name: read_changed_resource(job, former, name) for name in SHAPE_RESOURCES}
     array = getattr(former or job, "array_indices_submitted", None)
     return JobShape(array=array is not None, **found)
@@ -105,5 +108,5 @@ def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
 
 
 def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str, ...]:
-    """Return SBF's names of the hosts of an ``exec_vnode``, each once, the first host first."""
+    """Return SBF's names of the hosts of an ``exec_vnode``, without duplicates, the first host first."""
     return tuple(dict.fromkeys(element_of_host(vnode, known) for vnode in parse_exec_vnode(exec_vnode)))

@@ -1,7 +1,7 @@
-"""The server hook: a job with a virtual cluster is submitted, altered, started, and ends.
+"""The server hook: handles submission, alteration, start and end of jobs with a virtual cluster.
 
-Faults are handled as in PBS's own pbs_cgroups. The user reads the user's errors. A passing fault sends the job back to
-the queue for a while. An unexpected error holds the job for an administrator and logs a traceback.
+Faults are handled as in PBS's own hook pbs_cgroups. A fault of the user is reported to the user. A passing fault sends
+the job back to the queue for a while. An unexpected fault holds the job for an administrator and logs a traceback.
 """
 
 import time
@@ -26,7 +26,10 @@ def event_handlers(pbs: Any) -> Dict[int, Callable[[ServerHookEvent], None]]:
 
 
 def handle(pbs: Any, began: float) -> None:
-    """Handle the current event of PBS in a hook that started at ``began``; ends with SystemExit, as accept() does."""
+    """Handle the current event of PBS in a hook that started at ``began``.
+
+    Ends with SystemExit, because accept() raises it.
+    """
     event = pbs.event()
     try:
         found = ServerHookEvent(pbs, read_server_settings(pbs.hook_config_filename), began)
@@ -36,7 +39,7 @@ def handle(pbs: Any, began: float) -> None:
     except SettingsError as error:
         pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
         _refuse_misconfigured(pbs, event)
-    except Exception:  # noqa: BLE001 - any unexpected error; SystemExit and the alarm's KeyboardInterrupt pass
+    except Exception:  # noqa: BLE001 - any unexpected error; SystemExit and the alarm's KeyboardInterrupt are not caught
         _log_traceback(pbs)
         _refuse_unexpected(pbs, event)
     event.accept()

@@ -1,4 +1,4 @@
-"""PURE. What SBF's answer to a cluster request means for the job: a table by problem name."""
+"""PURE. Decides what happens to a job after SBF refused its cluster: a table of rules by problem name."""
 
 import re
 from typing import Callable, Mapping, NamedTuple, Optional
@@ -7,12 +7,14 @@ from pbs_hooks.kit.sbf_client import SbfAnswer
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
-"""Seconds until the next try, for conditions that pass quickly: a former run's network in removal, two jobs at once."""
+"""Seconds until the next try after conditions that pass quickly, such as a former run's network that is being
+removed.
+"""
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
 class RefusalContext(NamedTuple):
-    """The job's owner, the network to join, and the PBS names of hosts by SBF's names."""
+    """The job's owner, the name of the network to join (or None), and the PBS names of hosts by SBF's names."""
 
     owner: str
     net: Optional[str]
@@ -20,10 +22,11 @@ class RefusalContext(NamedTuple):
 
 
 class StartRefusal(NamedTuple):
-    """The job does not start now.
+    """The refusal to start a job now.
 
-    ``wait``: seconds until the next try, 0 for the next scheduling cycle; ``hold``: who must release the job (``u`` the
-    user, after a change of the job; ``s`` an administrator); ``alert``: administrators should see the message.
+    ``wait`` is the number of seconds until the next try; 0 means the next scheduling cycle. ``hold`` names who must
+    release the job: ``u`` the user, after a change of the job; ``s`` an administrator. ``alert`` is true if
+    administrators should see the message.
     """
 
     message: str
@@ -36,7 +39,7 @@ RefusalRule = Callable[[SbfAnswer, RefusalContext, int], StartRefusal]
 
 
 def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> Optional[StartRefusal]:
-    """Return why the job cannot start now; None if it can, or if this attempt is over."""
+    """Return why the job cannot start now. Return None if the job can start, or if this attempt is over."""
     if answer.ok or is_attempt_over(answer):
         return None
     return REFUSAL_RULES.get(answer.slug, _refuse_unexpected)(answer, context, retry_after)
@@ -45,8 +48,8 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 def is_attempt_over(answer: SbfAnswer) -> bool:
     """Return whether this attempt can have no cluster any more, so that only the next attempt number can.
 
-    PBS counts a run when it sends the job to its host. If a later hook rejects, or files cannot be staged, PBS uses the
-    number again. The number may then belong to an earlier request for other hosts.
+    PBS counts a run when it sends the job to its host. If another hook then rejects the job, or files cannot be staged,
+    PBS uses the same number for the next run. SBF may then have an earlier request with this number for other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None
@@ -55,7 +58,7 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
 
 
 def refuse_unreachable(why: str, retry_after: int) -> StartRefusal:
-    """Return the refusal for an SBF that did not answer."""
+    """Return the refusal when SBF did not answer."""
     return StartRefusal("vcluster: SBF does not answer (%s)%s" % (why, RETRY_SUFFIX), retry_after, alert=True)
 
 
@@ -86,7 +89,7 @@ def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: 
 
 
 def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
-    """Name what the removal of the former run waits for, as SBF reports it after "; "."""
+    """Return a refusal that names what the removal of the former run waits for: the text after "; " in SBF's answer."""
     waits = answer.detail.partition("; ")[2]
     what = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
     return StartRefusal("vcluster: %s%s" % (what, RETRY_SUFFIX), SHORT_RETRY_S)
@@ -99,14 +102,14 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 
 
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
-    """Distinguish a user's error from a site's: the batch system itself may create every network."""
+    """Distinguish an error of the user from an error of the site: the batch system itself may create every network."""
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)
     return StartRefusal(format_not_shared(context.net, context.owner), hold="u")
 
 
 def format_not_shared(net: str, user: str) -> str:
-    """Return the message that a user may not join a network."""
+    """Return the message for a user who may not join a network."""
     return "vcluster: network '%s' is not shared with %s" % (net, user)
 
 

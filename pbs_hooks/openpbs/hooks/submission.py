@@ -20,12 +20,13 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request cannot change while the job runs"
 SPEC_RESERVED_MESSAGE = "the resource %s is the server's own; name the file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""No checkpoints: a job restarted from a checkpoint has the same run number, and its guests are not in the checkpoint.
+"""Forbids checkpoints: a job restarted from a checkpoint has the same run number, and the checkpoint lacks its
+guests.
 """
 
 
 class JobOwner(NamedTuple):
-    """The owner of a job, and the key of its cluster if the job has an id already."""
+    """The owner of a job, and the key of its cluster if the job already has an id."""
 
     user: str
     key: str = ""
@@ -42,7 +43,7 @@ def queuejob(event: ServerHookEvent) -> None:
     """Check a submitted job. Raises RequestError.
 
     PBS treats an empty resource as unset (``-l vcluster=$REQUEST`` with an unset variable), and the script would run
-    without its cluster; such a job is rejected.
+    without its cluster. The hook therefore rejects a job with an empty request.
     """
     job = event.job
     line, kept, moved = (
@@ -65,11 +66,11 @@ def queuejob(event: ServerHookEvent) -> None:
 
 
 def modifyjob(event: ServerHookEvent) -> None:
-    """Check an altered job: a running job keeps its request; a queued job is checked as at submission.
+    """Check an altered job. A running job must keep its request. A queued job is checked as at submission.
 
     Raises RequestError.
 
-    Reconciliation, not this hook, extends the lease after a longer walltime: PBS calls the hook before it checks
+    Reconciliation, not this hook, extends the lease after a longer walltime: PBS calls the hook before PBS checks
     whether the caller may alter the job at all.
     """
     job, former = event.job, event.former
@@ -98,7 +99,10 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
 
 
 def _admit(event: ServerHookEvent, line: str, kept: Optional[str], job: JobShape, whose: JobOwner) -> AdmittedJob:
-    """Check a request against the current state; ``kept`` is the content of its file, if known."""
+    """Check a request against the current state.
+
+    ``kept`` is the content of the request file, None if it was not read yet.
+    """
     _check_user(whose.user)
     request = parse_stored_request(line, None)
     if request.spec is None:
@@ -114,9 +118,10 @@ def _admit(event: ServerHookEvent, line: str, kept: Optional[str], job: JobShape
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError for a caller who may not be the user of the file: errors would show parts of the file.
+    """Raise RequestError if the caller may not act as the file's user: error messages would show parts of the file.
 
-    PBS calls the hook before it checks whether the caller may alter another user's job or be that user from that host.
+    PBS calls the hook before PBS checks whether the caller may alter another user's job or act as that user from that
+    host.
     """
     if event.requestor != user:
         raise RequestError(
@@ -137,7 +142,10 @@ def _check_user(user: str) -> None:
 
 
 def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner) -> None:
-    """Reject a name that is in use, and a network that cannot be joined. Without an answer of SBF, runjob checks it."""
+    """Reject a name that is in use, and a network that cannot be joined.
+
+    If SBF does not answer, runjob checks both later.
+    """
     name = request.net or request.name
     if name is None:
         return
@@ -160,7 +168,7 @@ def _check_free(name: str, clusters: Any, own: str) -> None:
 
 
 def format_name_taken(name: str, holder: str) -> str:
-    """Return the message which job has a name."""
+    """Return the message that names the job that uses a network name."""
     return "'%s' is already running as job %s" % (name, holder)
 
 

@@ -1,4 +1,7 @@
-"""Reads files that users name, with the rights of the user, in a child process with limited time and memory."""
+"""Reads files that users name in requests.
+
+A child process with limited time and memory reads with the user's rights.
+"""
 
 import json
 import os
@@ -18,7 +21,7 @@ IMAGE_FILE = "image.yaml"
 
 
 def read_request_file(path: str, user: str) -> str:
-    """Read a request file as its user; return it as JSON on one line. Raises RequestError."""
+    """Read a request file as its user and return the content as JSON on one line. Raises RequestError."""
     try:
         return str(run_in_child(lambda: _run_as_user(user, lambda: _read_as_json(path)), Deadline(READ_TIMEOUT_S)))
     except ChildError as error:
@@ -26,7 +29,7 @@ def read_request_file(path: str, user: str) -> str:
 
 
 def check_images(folder: Optional[str], images: Sequence[str], user: str) -> None:
-    """Raise RequestError for images that are not in the folder, or not readable by the user."""
+    """Raise RequestError for images that are not in the image folder or that the user cannot read."""
     if folder is None or not images:
         return
     try:
@@ -42,7 +45,7 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
 
 
 def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
-    """Switch this process to the user for good, and call ``work``."""
+    """Permanently switch this process to the user, and call ``work``."""
     try:
         found = pwd.getpwnam(name)
     except KeyError:
@@ -72,7 +75,7 @@ def _parse_document(text: str) -> Any:
 
 
 def _dump_json(document: Any) -> str:
-    """Return the document as JSON on one line. The size is limited: YAML aliases can multiply a small file."""
+    """Return the document as JSON on one line. Limits the size, because YAML aliases can multiply a small file."""
     kept = ""
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
         kept += part
@@ -82,7 +85,7 @@ def _dump_json(document: Any) -> str:
 
 
 def _read_regular_file(path: str) -> str:
-    """Return the text of a regular file; devices and pipes may never end."""
+    """Return the text of a regular file. Devices and pipes are rejected because their content may never end."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -100,7 +103,7 @@ def _read_regular_file(path: str) -> str:
 
 
 def _parse_yaml(text: str) -> Any:
-    from yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - takes a tenth of a second, and few jobs need it
+    from yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - the import takes a tenth of a second, and few jobs need it
     from yaml.loader import BaseLoader  # noqa: PLC0415
 
     try:
@@ -114,7 +117,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
-    """Return the missing images, and those that the user cannot read."""
+    """Return the images that are missing or that the user cannot read."""
     os.stat(folder)
     at = {name: os.path.join(folder, name) for name in images}
     unread = [name for name, path in at.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]

@@ -1,6 +1,6 @@
 """Requests to this host's agent about one job.
 
-Announce it, wait until its cluster is up, ask whether it was deleted.
+The requests announce the job, wait until its cluster is up, and find out whether the job was deleted.
 """
 
 from typing import Any, Callable, Dict, Optional, Union
@@ -30,14 +30,14 @@ def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> 
 
 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Announce the job to this host's agent, which removes the rest of a former run first. Raises ScriptExit."""
+    """Announce the job to this host's agent, which first removes what is left of a former run. Raises ScriptExit."""
     _retry_while_blocked(lambda: _announce(path, call), patience)
 
 
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Wait until this host's agent answers and has nothing of a former run. Raises ScriptExit.
+    """Wait until this host's agent answers and has removed everything of a former run. Raises ScriptExit.
 
-    The job is not announced: if the job's script never starts, Torque runs no epilogue on other hosts than the first.
+    Does not announce the job: if the job's script never starts, Torque runs no epilogue on hosts other than the first.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 
@@ -45,7 +45,7 @@ def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None
 def is_deleted(path: str, call: ScriptCall) -> bool:
     """Return whether an announced job was deleted; False if the agent does not answer.
 
-    Only this host's agent is asked: SBF may still have the cluster of a former run.
+    Only this host's agent is queried, because SBF may still have the cluster of a former run.
     """
     try:
         known = _find_record(path, call)
@@ -55,7 +55,10 @@ def is_deleted(path: str, call: ScriptCall) -> bool:
 
 
 def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, str]:
-    """Return the environment variables of the cluster when it is up. Raises ScriptExit if it fails or time runs out."""
+    """Return the environment variables of the cluster when the cluster is up.
+
+    Raises ScriptExit if the cluster fails or the time runs out.
+    """
     missing = "its cluster is not up"
     while patience.left:
         answer = _request_state(path, call, patience)
@@ -70,7 +73,7 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 
 
 def _retry_while_blocked(hindrance: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Repeat until ``hindrance`` returns None. Raises ScriptExit when time runs out."""
+    """Call ``hindrance`` until it returns None. Raises ScriptExit when the time runs out."""
     while True:
         try:
             found = hindrance()
@@ -101,13 +104,13 @@ def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
 
 
 def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
-    """Return the agent's record of the job, or None. The agent answers at once, without SBF."""
+    """Return the agent's record of the job, or None. The agent answers immediately, without a request to SBF."""
     known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
     return next((one for one in known if one["cluster"] == call.key), None)
 
 
 def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:
-    """Request the state of the cluster; ``away`` stands for an agent that does not answer."""
+    """Request the state of the cluster. The state ``away`` means that the agent did not answer."""
     try:
         return ask_agent(path, build_agent_request("state", call), wait=min(STATE_WAIT_S, patience.left))
     except AgentUnreachable as error:

@@ -1,8 +1,8 @@
 """The scripts of a job: prologue and prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-The first host runs ``prologue``, after all other hosts ran ``prologue.parallel``. A prologue cannot set the
-environment of a job, so the cluster's variables are in a file: a job's script sources
-``/run/virtcloud/torque/$PBS_JOBID``. The folder belongs to root, the file can be read by the job's user alone.
+The first host runs ``prologue`` after all other hosts ran ``prologue.parallel``. A prologue cannot set the
+environment of a job, so it writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which the
+job's script sources. The folder belongs to root. Only the job's user can read the file.
 """
 
 import os
@@ -47,9 +47,9 @@ FOLDER_MODE, FILE_MODE = 0o711, 0o400
 
 
 def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> None:
-    """Write the cluster's variables, the VLAN ID also under its former name.
+    """Write the cluster's variables to the file. Writes the VLAN ID under its current and its former name.
 
-    Raises OSError; KeyError for an unknown user.
+    Raises OSError, and KeyError for an unknown user.
     """
     path = _environment_path(folder, call)
     if not path.parent.is_dir():
@@ -82,9 +82,9 @@ REMOVE_WAIT_S = 30.0
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Remove the cluster and wait until this host has nothing of it.
+    """Remove the cluster and wait until nothing of the cluster is left on this host.
 
-    Raises ScriptExit if neither agent nor SBF answers.
+    Raises ScriptExit if neither the agent nor SBF answers.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -95,7 +95,7 @@ def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Wait until this host has nothing of the cluster. Raises ScriptExit if its agent does not answer."""
+    """Wait until nothing of the cluster is left on this host. Raises ScriptExit if the host's agent does not answer."""
     try:
         _wait_for_removal(call, settings, min(SISTER_WAIT_S, settings.patience))
     except (AgentUnreachable, AgentRefused) as error:
@@ -103,7 +103,7 @@ def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Cancel the attempt at the agent; the MoM is blocked meanwhile.
+    """Request the agent to cancel the attempt. The MoM is blocked meanwhile.
 
     If the request fails, the epilogue repeats it soon.
     """
@@ -114,7 +114,7 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Remove the requested cluster without waiting; the end of its lease is the last resort."""
+    """Request the removal of the cluster, without waiting. If the request fails, the cluster ends with its lease."""
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
     except (AgentUnreachable, AgentRefused) as error:
@@ -124,7 +124,7 @@ def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> None:
-    """End the cluster at SBF, since the agent did not answer. Raises ScriptExit if SBF does not answer either."""
+    """End the cluster at SBF, because the agent did not answer. Raises ScriptExit if SBF does not answer either."""
     try:
         JobSbfClient(settings.where, call.key, RetryBudget(0)).end(call.user)
     except SbfUnreachable as error:
@@ -133,9 +133,9 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Repeat the request until this host has nothing of the cluster or time runs out.
+    """Repeat the request until nothing of the cluster is left on this host, or the time runs out.
 
-    The agent continues afterwards.
+    If the time runs out, the agent continues the removal.
     """
     patience = RetryBudget(seconds)
     while True:
@@ -145,7 +145,7 @@ def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float
 
 
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the job's cluster and wait until it is up; on any error, withdraw it.
+    """Request the job's cluster and wait until the cluster is up. Withdraw the cluster after any error.
 
     Raises ScriptExit and RequestError.
     """
@@ -172,14 +172,16 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
     try:
         yield
     except BaseException:
-        with suppress(ScriptExit):  # the first error is reported; the lease is the last resort
+        with suppress(
+            ScriptExit
+        ):  # the first error is reported; without the withdrawal the cluster ends with its lease
             withdraw(call, settings)
         raise
 
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """Abort instead of requeueing a job that was deleted: a requeued job would run again."""
+    """Abort a job that was deleted. If the script requeued the job, the job would run again."""
     patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield
@@ -205,7 +207,7 @@ def _build_hosts_spec(run: JobRun, joined: Optional[JobNetwork]) -> Dict[str, An
 
 
 def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
-    """Return the request of a job that may have a cluster. Raises RequestError."""
+    """Check whether the job may have a cluster, and return its request. Raises RequestError."""
     if call.request is None:
         check_no_array("[" in call.job)
         check_walltime(call.wanted.get("walltime"), settings.longest_walltime)

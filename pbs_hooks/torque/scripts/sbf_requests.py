@@ -1,4 +1,4 @@
-"""Requests to SBF about one job's cluster. A request is repeated while SBF does not answer and time is left."""
+"""Requests to SBF about one job's cluster. A request is repeated while SBF does not answer and time remains."""
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 from urllib.parse import quote
@@ -22,9 +22,9 @@ RETRY_SLUGS = (
     "database-unavailable",
     "service-unreachable",
 )
-"""Problems that may pass in a moment."""
+"""Problems that may disappear within seconds; the request is repeated."""
 REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated")
-"""Problems that may pass until the job is tried again; the request itself is valid."""
+"""Problems that may disappear before the next try of the job. The request itself is valid, so the job is requeued."""
 UNLINKED_SLUGS = ("no-such-host", "host-not-linked")
 
 
@@ -32,12 +32,12 @@ class JobSbfClient:
     """Client for one cluster."""
 
     def __init__(self, where: SbfAddress, key: str, patience: RetryBudget) -> None:
-        """Take SBF's address, the cluster's key, and the time for retries."""
+        """Store SBF's address, the cluster's key, and the time for retries."""
         self._where, self._patience = where, patience
         self._key, self._path = key, "/v1/clusters/" + quote(key, safe="")
 
     def next_attempt(self) -> int:
-        """Return the number of this attempt: one more than SBF's last, since Torque does not count runs."""
+        """Return the number of this attempt: SBF's last attempt number plus one, since Torque does not count runs."""
         answer = self._ask("GET", self._path)
         while not answer.ok and answer.status != NOT_FOUND:
             self._check(answer, ())
@@ -47,10 +47,10 @@ class JobSbfClient:
         return int(answer.document["attempt"]) + 1
 
     def put(self, spec: Callable[[], Dict[str, Any]], attempt: int) -> None:
-        """Request the cluster until SBF accepts. Raises ScriptExit and RequestError.
+        """Request the cluster until SBF accepts the request. Raises ScriptExit and RequestError.
 
-        SBF first removes the cluster of a former run that a dead host may have left. The spec is built again for each
-        try, since the network that the job joins may have changed.
+        SBF first removes the cluster of a former run, which a failed host may have left. The spec is built again for
+        each try, since the network that the job joins may have changed.
         """
         while True:
             wanted = spec()
@@ -60,7 +60,7 @@ class JobSbfClient:
             self._check(answer, wanted["hosts"])
 
     def network(self, name: str) -> JobNetwork:
-        """Return the running network to join. Raises RequestError if there is none."""
+        """Return the running network that the job joins. Raises RequestError if no such network runs."""
         answer = self._ask("GET", "/v1/clusters?network=" + quote(name, safe=""))
         found = parse_network(answer.document, self._key) if answer.ok else None
         if found is None:
@@ -68,7 +68,7 @@ class JobSbfClient:
         return found
 
     def end(self, owner: str) -> None:
-        """End the owner's cluster. Idempotent. Raises SbfUnreachable, also if SBF refuses."""
+        """End the owner's cluster. Idempotent. Raises SbfUnreachable if SBF does not answer or refuses."""
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, deadline=Deadline(CALL_TIMEOUT_S))
         if not answer.ok and answer.status not in ENDED_STATUSES:
@@ -88,7 +88,7 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Pause if a retry makes sense. Raises ScriptExit if it does not."""
+        """Pause if a retry makes sense. Raises ScriptExit otherwise."""
         if answer.ok:
             return
         ended = decide_exit(answer, hosts)

@@ -14,7 +14,7 @@ from virtcloud.jobs.torque_request import (
 )
 
 EXIT_RUN, EXIT_ABORT, EXIT_REQUEUE = 0, 1, 2
-"""Exit codes of a prologue: Torque requeues the job for every code except 0 and 1."""
+"""Exit codes of a prologue. Torque requeues the job for every code except 0 and 1."""
 DELETED_MESSAGE = "the job was deleted while its cluster was being set up"
 RESOURCES_ARGUMENT = {
     "prologue": 5,
@@ -23,19 +23,20 @@ RESOURCES_ARGUMENT = {
     "epilogue.parallel": 6,
     "epilogue.precancel": 6,
 }
-"""The number of the argument with the requested resources; an epilogue has the session before it."""
+"""The position of the argument with the requested resources. An epilogue has the session id before this argument."""
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
-"""The number of the argument with the file of the job's script, which only the first host has."""
+"""The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""Torque passes 2 kB of resources, ``nodes`` before ``other``, and drops the rest. A list of this length may lack some.
+"""Torque passes 2 kB of resources, ``nodes`` before ``other``, and drops the rest. A longer list than this may be
+incomplete.
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"
-"""A scheduler that requested a network itself puts its ID here."""
+"""The environment variable with the network's ID, if a scheduler requested the network itself."""
 
 
 class ScriptExit(Exception):
-    """The script ends with an exit code for Torque and a message for the user."""
+    """Ends the script with an exit code for Torque and a message for the user."""
 
     def __init__(self, code: int, text: str) -> None:
         """Store the exit code and the message."""
@@ -68,12 +69,12 @@ class ScriptCall(NamedTuple):
 
     @property
     def network(self) -> Optional[str]:
-        """The network that a job without guests requests: ``private`` or an ID; None if it requests none."""
+        """The network that a job without guests requests: ``private`` or an ID. None if the job requests no network."""
         return self.wanted.get("net") if self.request is None else None
 
     @property
     def is_ours(self) -> bool:
-        """Whether the job requests a cluster or a network that no scheduler requested for it."""
+        """Return whether the job requests a cluster or a network, and no scheduler has requested the network."""
         return (self.request or self.network) is not None and not self.environment.get(SCHEDULER_VARIABLE)
 
 
@@ -94,7 +95,7 @@ def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, 
 
 
 def _read_carried_request(script: str) -> Dict[str, str]:
-    """Return the request from the job's script, where the submit filter wrote it."""
+    """Return the request from the job's script, into which the submit filter wrote it."""
     try:
         carried = find_carried_request(Path(script).read_text(encoding="latin-1"))
     except OSError:
@@ -104,25 +105,25 @@ def _read_carried_request(script: str) -> Dict[str, str]:
 
 RETRY_PAUSE_S = 0.5
 SISTER_WAIT_S = 60.0
-"""Seconds on other hosts than the first: the MoM is blocked while it runs a script there."""
+"""Seconds for a script on hosts other than the first: the MoM is blocked while such a script runs."""
 
 
 class RetryBudget:
-    """The time for retries: a number of seconds from the start."""
+    """The time for retries: a number of seconds from the creation of this object."""
 
     def __init__(self, seconds: float) -> None:
-        """Start now."""
+        """Start the time."""
         self._ends = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
-        """If set, called at each pause: whether the job was deleted, so that retries are pointless."""
+        """If set, called at each pause; returns whether the job was deleted, so that retries are pointless."""
 
     @property
     def left(self) -> float:
-        """The seconds that are left; at least 0."""
+        """The remaining seconds; at least 0."""
         return max(0.0, self._ends - time.monotonic())
 
     def pause(self, why: str, seconds: float = RETRY_PAUSE_S) -> None:
-        """Sleep before a retry. Raises ScriptExit if the job was deleted or time runs out."""
+        """Sleep before a retry. Raises ScriptExit if the job was deleted or the time runs out."""
         if self.is_pointless is not None and self.is_pointless():
             raise ScriptExit(EXIT_ABORT, DELETED_MESSAGE)
         if self.left < seconds:

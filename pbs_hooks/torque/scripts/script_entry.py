@@ -1,4 +1,4 @@
-"""Entry point of all scripts: calls the script by its name.
+"""Entry point of all scripts: calls the function for the name of the script.
 
 Reports errors to Torque, the user and the administrators.
 """
@@ -32,7 +32,7 @@ from pbs_hooks.torque.scripts.submit_filter import run_submit_filter
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
-"""Torque's -1: qsub prints that the job was rejected, below our message."""
+"""Torque's exit code -1: qsub prints that the job was rejected, below the message of the filter."""
 SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
     "prologue": run_prologue,
     "prologue.parallel": run_prologue_parallel,
@@ -43,7 +43,7 @@ SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
 
 
 def main(script: str, arguments: List[str], environment: Mapping[str, str], settings_file: str) -> int:
-    """Run the script of this name; return its exit code. Messages for the user go to stderr."""
+    """Run the script with this name and return its exit code. Messages for the user go to stderr."""
     try:
         if script in FILTERS:
             run_submit_filter(arguments, environment, settings_file)

@@ -19,15 +19,16 @@ from pbs_hooks.kit.sbf_client import SbfAddress
 from virtcloud.jobs.host_names import element_of_host
 
 MAX_PATIENCE_S = 260
-"""Torque kills a script ten seconds before its ``$prologalarm`` (300 s); before that the script withdraws its request.
+"""Seconds until a script ends itself. Torque kills a script ten seconds before its ``$prologalarm`` (300 s); before
+that time the script withdraws its request.
 """
 
 
 class ScriptSettings(NamedTuple):
     """The addresses of SBF and of the agent, and time limits.
 
-    ``patience``: seconds that a cluster may take to be up. ``hosts``: SBF's names of hosts that Torque names
-    differently. ``environments``: the folder of the files that jobs source.
+    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of hosts that have another name
+    in Torque. ``environments``: the folder of the files that jobs source.
     """
 
     sbf: Optional[str]
@@ -41,7 +42,7 @@ class ScriptSettings(NamedTuple):
 
     @property
     def where(self) -> SbfAddress:
-        """Return the address of SBF. Raises SettingsError if it is not set."""
+        """Return the address of SBF. Raises SettingsError if the address is not set."""
         if self.sbf is None:
             raise SettingsError(
                 "the settings do not say where SBF is: expected the key sbf, such as https://sbf.example"
@@ -126,5 +127,5 @@ SCRIPT_SETTINGS = OrderedDict(
 
 
 def read_script_settings(file: str) -> ScriptSettings:
-    """Read the settings; without a file, return the defaults. Raises SettingsError."""
+    """Read the settings. Return the defaults if there is no file. Raises SettingsError."""
     return ScriptSettings(**read_settings(file if Path(file).exists() else None, SCRIPT_SETTINGS, "the scripts'"))

@@ -33,7 +33,7 @@ def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], 
 def filter_submission(
     arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
 ) -> str:
-    """PURE. Return the script as qsub should read it; unchanged without a request. Raises RequestError."""
+    """PURE. Return the script for qsub, with the request added if there is one. Raises RequestError."""
     submission = parse_submission(arguments, script)
     other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
     if other and any(REQUEST_MARK in text for text in (script, *arguments)):
@@ -59,5 +59,5 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
 
 
 def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
-    """Return the longest walltime; None for a job without a walltime, which its queue may set."""
+    """Return the longest walltime. Return None for a job without a walltime, because its queue may set one."""
     return None if walltime is None else settings.longest_walltime
