@@ -1,7 +1,7 @@
-"""Admission control: what a call, a user and a host may have. Pure.
+"""Admission control: the limits of calls, the quotas of users, and the admission rules of hosts. Pure.
 
-Request limits apply to one call, quotas to everything that one user has. Hosts restrict whose clusters they take part
-in, and which images users may name.
+Request limits apply to one call. Quotas apply to all clusters of one user. A host or a site may state which users and
+batch jobs it admits, and which images users may name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,16 +19,20 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""How the audit log names callers that create clusters for jobs. No user's name begins with these prefixes."""
+"""The prefixes of the audit log's names for callers that create clusters for jobs. No user's name has such a prefix."""
 
 
 def find_origin(owner: UserName, who: str | None) -> ClusterOrigin:
-    """Return the origin of a cluster. ``who`` asked for it; None stands for a cluster older than that record."""
+    """Return the origin of a cluster: its owner, and whether it belongs to a batch job.
+
+    ``who`` is the creator's name in the audit log. ``None`` stands for a cluster that was created before SBF recorded
+    creators; such a cluster counts as a batch job's cluster.
+    """
     return ClusterOrigin(owner=owner, batch=who is None or who.startswith(BATCH_PREFIXES))
 
 
 def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> None:
-    """Raise NotAdmitted for a host that does not admit the cluster, or an image that its user may not name there."""
+    """Raise NotAdmitted for a host that does not admit the cluster, or an image that users may not name there."""
     for fault in _find_admission_faults(topology, spec, origin):
         raise NotAdmitted(fault)
 
@@ -50,9 +54,9 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 
 
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
-    """Return whom a host admits, and which images users may name there (None: any). The site's rules are the default.
+    """Return the admission rule of a host, and the images that users may name on it (None: any image).
 
-    An unknown host is refused elsewhere.
+    The rules of the host's site are the default. An unknown host has no rules; path computation refuses it.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -65,7 +69,7 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class RequestLimits(Document):
-    """``[limits]``: a larger call is refused with 413 or 422 and the name of the limit."""
+    """``[limits]``: SBF refuses a larger call with 413 or 422 and the name of the limit."""
 
     body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(4 * 1024**2, description="Bytes of one call's body.")
     hosts: PositiveCount = Field(4096, description="Hosts of one cluster, with those of its guests.")
@@ -108,7 +112,10 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What a user has, or requests. Memory is in MiB. ``networks`` counts the clusters that join no other cluster."""
+    """The resources that clusters use. Memory is in MiB.
+
+    ``networks`` counts the clusters that join no other cluster.
+    """
 
     clusters: int = 0
     networks: int = 0
@@ -117,7 +124,7 @@ class ResourceUsage:
     memory_mb: int = 0
 
     def __add__(self, other: "ResourceUsage") -> "ResourceUsage":
-        """Return the sum of both."""
+        """Return the sum of both usages."""
         return ResourceUsage(
             self.clusters + other.clusters,
             self.networks + other.networks,
@@ -128,12 +135,16 @@ class ResourceUsage:
 
 
 QUOTA_UNITS: Final = {"networks": "network", "guests": "guest", "cpus": "CPU", "memory_mb": "MiB of memory"}
-"""The units of quotas in error messages; clusters have a message of their own."""
+"""The units of quotas in error messages. The message for clusters is separate."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
-    """What an owner has before a new cluster, what the cluster adds, its number of sites, and its length in seconds."""
+    """An owner's request for one more cluster.
+
+    ``has`` is what the owner's clusters use already, ``asks`` what the new cluster would add. ``sites`` is the number
+    of the new cluster's sites, and ``lasts_s`` its duration in seconds.
+    """
 
     owner: str
     has: ResourceUsage
@@ -143,7 +154,7 @@ class QuotaRequest:
 
 
 def sum_usage(specs: Iterable[ClusterSpec]) -> ResourceUsage:
-    """Return what these clusters use together."""
+    """Return the total usage of these clusters."""
     return sum((_count_usage(spec) for spec in specs), ResourceUsage())
 
 
@@ -158,7 +169,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(own: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user: its own, and the service's defaults for the others."""
+    """Return the limits of a user: the user's own limits, completed by the service's defaults."""
     if own is None:
         return default
     chosen = {name: value for name, value in own.model_dump().items() if value is not None}
@@ -166,7 +177,7 @@ def merge_limits(own: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
 
 
 def find_quota_violation(limits: QuotaLimits, wanted: QuotaRequest) -> str | None:
-    """Return the reason why a quota forbids one more cluster like this, or None."""
+    """Return the reason why a quota forbids the requested cluster, or None."""
     if limits.clusters is not None and wanted.has.clusters >= limits.clusters:
         return f"{wanted.owner} already has {_format_count(wanted.has.clusters, 'cluster')} (limit {limits.clusters})"
     if limits.sites is not None and wanted.sites > limits.sites:
@@ -194,5 +205,5 @@ def _format_count(count: int, thing: str) -> str:
 
 def _format_hours(seconds: float) -> str:
     """Return a duration as batch systems write it: ``168:00:00``."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+    rounded = round(seconds)
+    return f"{rounded // 3600}:{rounded % 3600 // 60:02}:{rounded % 60:02}"

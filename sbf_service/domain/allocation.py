@@ -1,7 +1,7 @@
-"""Allocation: which VLAN IDs and service IDs are free, and which one a new cluster gets. Pure.
+"""Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-The longest unused ID wins, so that stale state on a device does not meet a new cluster. An ID that was never used
-counts as the oldest, and among equals the lowest wins.
+An ID that was never used is chosen first, then the ID that has been unused for the longest time, so that a new cluster
+does not meet stale state on a device. Among equal IDs the lowest is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ ALWAYS_RESERVED = VlanSet([1])
 
 @lru_cache(maxsize=64)
 def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
-    """Return the VLAN IDs that no cluster may have at a site whose devices have these reservations."""
+    """Return the VLAN IDs that clusters cannot use at a site whose devices have these reservations."""
     return ALWAYS_RESERVED | frozenset().union(*reserved)
 
 
@@ -27,9 +27,9 @@ def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
 class SitePool:
     """The VLAN IDs of one site's pool.
 
-    ``given`` are the VLAN IDs of the pool, ``claimed`` those of clusters, ``quarantined`` those of ended clusters,
-    ``excluded`` those that devices reserve, and ``foreign`` those that devices were read to use for other purposes.
-    ``freed`` has the moment of the last release of a VLAN ID; a VLAN ID without one was never used.
+    ``given`` are the VLAN IDs of the pool. ``claimed`` are the VLAN IDs of live clusters, ``quarantined`` those of
+    ended clusters. ``excluded`` are the VLAN IDs that devices reserve. ``foreign`` are VLAN IDs in other use on a
+    device. ``freed`` maps a VLAN ID to the time of its last release; a VLAN ID without a time was never used.
     """
 
     site: Name
@@ -42,15 +42,15 @@ class SitePool:
 
     @property
     def free(self) -> VlanSet:
-        """The VLAN IDs that a new cluster may get here."""
+        """The VLAN IDs that a new cluster may get at this site."""
         return self.given - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
 
 
 def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
-    With a thousand sites, most of the time would go into VLAN IDs that are not free at all. Each site is therefore
-    checked for the remaining VLAN IDs only, and pools that many sites share are intersected once.
+    With a thousand sites, computing the free VLAN IDs of each site would take most of the time. This function removes
+    the taken VLAN IDs of each site from the common remainder, and intersects a pool that many sites share only once.
     """
     given = sorted({pool.given for pool in pools}, key=len)
     left = reduce(VlanSet.__and__, given) - ALWAYS_RESERVED if given else VlanSet()
@@ -62,14 +62,17 @@ def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
 
 
 FindOldest = Callable[[Sequence[Name]], VlanId | None]
-"""Returns the VLAN ID free at all of some sites whose last use is longest ago, the lowest of equals; None if none is.
+"""A function that returns the VLAN ID that is free at all given sites and was unused for the longest time, or None.
 
-An ID that was never used counts as the oldest, so that stale state on a device never meets a new cluster.
+A VLAN ID that was never used counts as the longest unused. Among equal VLAN IDs the lowest is returned.
 """
 
 
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
-    """Choose the same VLAN ID for all sites; where the transport ``translates``, else one for each. None: none free."""
+    """Choose one VLAN ID for all sites, or, if the transport ``translates``, a VLAN ID for each site.
+
+    Separate VLAN IDs are chosen only when no VLAN ID is free at all sites. Return None when no choice is possible.
+    """
     if (same := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, same)
     own = {site: find_oldest([site]) for site in sites} if translates else {}
@@ -78,7 +81,7 @@ def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translate
 
 
 def allocate_vlan_ids(pools: Sequence[SitePool], *, translates: bool = False) -> dict[Name, VlanId]:
-    """Choose the VLAN IDs of a new cluster from pools, by :func:`choose_vlan_ids`. Raise NoVlanFree."""
+    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`. Raise NoVlanFree when the pools have none."""
     by_site = {pool.site: pool for pool in pools}
 
     def find_oldest(sites: Sequence[Name]) -> VlanId | None:
@@ -112,10 +115,10 @@ def _no_vlan_free_message(pools: Sequence[SitePool]) -> str:
 def _describe_usage(pool: SitePool) -> str:
     if not pool.given:
         return f"{pool.site} has none"
-    kept = len(pool.quarantined)
+    quarantined = len(pool.quarantined)
     others = len((pool.foreign & pool.given) - pool.claimed - pool.quarantined)
     remark = f", {others} in other use on its devices" if others else ""
-    remark += f" and {kept} in quarantine" if kept else ""
+    remark += f" and {quarantined} in quarantine" if quarantined else ""
     return f"{pool.site} has {len(pool.given)} VLAN IDs, {len(pool.claimed)} in use{remark}"
 
 
@@ -133,9 +136,10 @@ def _describe_remedy(pools: Sequence[SitePool]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServicePool:
-    """The service IDs of one transport: the whole range, those held, and when others were released.
+    """The service IDs of one transport.
 
-    ``quarantined`` counts those of the held ones that belong to ended clusters.
+    ``given`` is the whole range and ``held`` the IDs in use or in quarantine. ``quarantined`` is the number of held IDs
+    that belong to ended clusters. ``freed`` maps an ID to the time of its last release.
     """
 
     transport: Name
@@ -146,9 +150,9 @@ class ServicePool:
 
 
 def allocate_service_id(pool: ServicePool) -> int:
-    """Return the service ID that a new network gets. Raise NoVlanFree.
+    """Return the service ID for a new network. Raise NoVlanFree when no service ID is free.
 
-    A range may contain millions of IDs, so that it is never copied.
+    A range may contain millions of IDs, so this function never copies the range.
     """
     freed = {one: at for one, at in (pool.freed or {}).items() if one in pool.given}
     unused = next((one for one in pool.given if one not in pool.held and one not in freed), None)
@@ -162,8 +166,8 @@ def allocate_service_id(pool: ServicePool) -> int:
 
 def _no_service_free_message(pool: ServicePool) -> str:
     first, last = pool.given[0], pool.given[-1]
-    kept = f", {pool.quarantined} of them in quarantine" if pool.quarantined else ""
+    remark = f", {pool.quarantined} of them in quarantine" if pool.quarantined else ""
     return (
         f"no service ID is free on transport {pool.transport}: it has {first}-{last}, all {len(pool.given)} in "
-        f"use{kept}; end a cluster, or give the transport more service IDs"
+        f"use{remark}; end a cluster, or give the transport more service IDs"
     )

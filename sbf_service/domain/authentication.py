@@ -1,6 +1,6 @@
-"""Authentication: principals, tokens, and local users. Pure; randomness is passed in.
+"""Authentication: principals, tokens, and local users. Pure: callers pass in the random bytes.
 
-Decision 16 explains the format of tokens and why SBF stores a fast hash of them.
+Decision 16 explains the format of tokens and why SBF stores a fast hash of each token.
 """
 
 import re
@@ -20,7 +20,11 @@ MACHINE_ROLES = frozenset({Role.AGENT, Role.SCHEDULER, Role.JOB_STARTER})
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller. ``sites`` are those of a site administrator; ``token`` is the id of the token used."""
+    """An authenticated caller.
+
+    ``sites`` are the sites of a site administrator. ``token`` is the ID of the token with which the caller
+    authenticated.
+    """
 
     name: str
     role: Role
@@ -29,11 +33,11 @@ class Principal:
 
     @property
     def who(self) -> str:
-        """The name in the audit log: the name of a person, the name and role of a machine (``agent@brno-h1``)."""
+        """The name in the audit log: a person's name, or the role and name of a program (``agent@brno-h1``)."""
         return f"{self.role}@{self.name}" if self.role in MACHINE_ROLES else self.name
 
     def __str__(self) -> str:
-        """Return name and role: ``alice (user)``."""
+        """Return the name and the role: ``alice (user)``."""
         return f"{self.name} ({self.role})"
 
     @property
@@ -68,12 +72,12 @@ class Token:
 
     @property
     def text(self) -> str:
-        """The whole token, which SBF shows only once."""
+        """The whole token. SBF shows the text only once."""
         return f"{TOKEN_PREFIX}_{self.id}_{self.secret.get_secret_value()}"
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the whole token, which SBF stores."""
+        """The SHA-256 hash of the whole token. SBF stores the hash only."""
         return sha256(self.text.encode()).hexdigest()
 
 
@@ -81,14 +85,14 @@ ROOT_UID = 0
 
 
 class LocalUsers(StrEnum):
-    """How to treat local users other than root and the service's own user."""
+    """The treatment of local users other than root and the service's own user."""
 
     USER = "user"
     TOKEN = "token"  # noqa: S105 - a value of a setting, not a password
 
 
 def identify_local_user(uid: int, name: str | None, service_uid: int, others: LocalUsers) -> Principal:
-    """Return the principal of a local user. Raise Unauthenticated for a user who needs a token."""
+    """Return the principal of a local user. Raise Unauthenticated for a user who must present a token."""
     if uid in {ROOT_UID, service_uid}:
         return Principal(name or f"uid-{uid}", Role.OPERATOR)
     if others is LocalUsers.TOKEN:

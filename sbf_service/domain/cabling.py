@@ -1,10 +1,11 @@
 """The cable check: compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
-A neighbour is identified by its system name, with or without a domain, or by its management address. Its port is
-identified by the port identifier, or by the port description where the identifier is a MAC address or a number. A port
-without a neighbour, and a neighbour that cannot be identified, make a cable *unknown*, not wrong.
+A neighbour is identified by its system name, with or without a domain, or by its management address. A neighbour's port
+is identified by the port identifier, or by the port description where the identifier is a MAC address or a number. A
+cable is *unknown*, not wrong, when its ports see no neighbour or the neighbour cannot be identified.
 
-A link between aggregates consists of several cables; LLDP runs on each. The order of the members does not matter.
+A link between aggregates consists of several cables; each cable has its own LLDP neighbours. The order of the members
+does not matter.
 """
 
 import re
@@ -23,10 +24,11 @@ MAC_PATTERN = re.compile(r"(?:[0-9a-f]{2}){6}")
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An LLDP neighbour seen on ``local``, a port of the device that reports it. Fields that were not sent are empty.
+    """An LLDP neighbour seen on ``local``, a port of the device that reports the neighbour.
 
-    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, interface names, numbers. The device at the
-    other end of the cable chooses these texts, so that they are made printable.
+    Fields that the neighbour did not send are empty. ``chassis`` and ``port`` are identifiers of any subtype: MAC
+    addresses, interface names, or numbers. The device at the other end of the cable chooses these texts, so unprintable
+    characters are replaced.
     """
 
     local: str
@@ -37,7 +39,7 @@ class Neighbour:
     address: str = ""
 
     def __post_init__(self) -> None:
-        """Make every field printable."""
+        """Replace unprintable characters in every field."""
         for one in fields(self):
             object.__setattr__(self, one.name, printable(getattr(self, one.name)))
 
@@ -48,7 +50,7 @@ class Neighbour:
 
     @property
     def names_its_port(self) -> bool:
-        """Whether the port identifier is a name: neither a MAC address nor a bare number, which may be any index."""
+        """Whether the port identifier is a name: neither a MAC address nor a plain number, which may be any index."""
         return bool(self.port) and not self.port.isdigit() and not is_mac(self.port)
 
     def __str__(self) -> str:
@@ -59,18 +61,18 @@ class Neighbour:
 
 
 def is_mac(text: str) -> bool:
-    """Return whether a text is a MAC address, with any punctuation."""
+    """Return whether a text is a MAC address, with any separators."""
     return MAC_PATTERN.fullmatch(re.sub(r"[.: -]", "", text.lower())) is not None
 
 
 CanonicalPort = Callable[[Name, str], str]
-"""Returns the canonical form of a port's name on an element's platform, so that two forms can be compared."""
+"""A function that returns the canonical form of a port's name on an element's platform, to compare two names."""
 ObservedNeighbours = Mapping[Name, tuple[Neighbour, ...]]
 """The neighbours of each switch that could be read."""
 
 
 class ObservationResult(Enum):
-    """What one neighbour means for one end of a cable."""
+    """The result of comparing one observed neighbour with one end of a cable."""
 
     EXPECTED = auto()
     OTHER_NEIGHBOUR = auto()
@@ -80,9 +82,10 @@ class ObservationResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NeighbourObservation:
-    """A neighbour, with the ``element`` of the topology and its port ``of`` that it stands for; None where unknown.
+    """A neighbour together with the port that sees it and the neighbour's identity in the topology.
 
-    ``at`` is the port that sees the neighbour, in the topology's spelling if the topology has the port (``is_ours``).
+    ``element`` and its port ``of`` identify the neighbour in the topology; None stands for unknown. ``at`` is the port
+    that sees the neighbour. If the topology contains this port (``is_ours``), ``at`` is spelled as in the topology.
     """
 
     at: str
@@ -92,13 +95,13 @@ class NeighbourObservation:
     of: PortRef | None
 
     def __str__(self) -> str:
-        """Return the neighbour's name in the topology, if it has one."""
+        """Return the neighbour's port in the topology if it is known, otherwise the name and port that were sent."""
         return str(self.of or self.neighbour)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyNames:
-    """The topology's names of elements and ports, in forms that can be compared."""
+    """The names of elements and ports in the topology, in forms that can be compared."""
 
     topology: Topology
     canonical: CanonicalPort
@@ -129,7 +132,10 @@ class TopologyNames:
 
 
 def compare_observation(seen: NeighbourObservation, peers: Sequence[PortRef]) -> tuple[ObservationResult, str]:
-    """Return whether a neighbour is one of ``peers``, ports of one element; with a message if it is not."""
+    """Compare an observed neighbour with ``peers``, the expected ports of one element.
+
+    Return the result, with a message unless the neighbour is one of ``peers``.
+    """
     expected = peers[0].element
     if seen.of in peers:
         return ObservationResult.EXPECTED, ""
@@ -184,7 +190,7 @@ class LinkCable:
 def check_cables(
     topology: Topology, site: Site, observed: ObservedNeighbours, canonical: CanonicalPort
 ) -> tuple[CableView, ...]:
-    """Return the state of every cable of a site, then the cables that are seen and missing in the topology."""
+    """Return the state of every cable of a site, followed by observed cables that the topology does not contain."""
     found = _CableCheck(topology, observed, tuple(TopologyNames(topology, canonical).observations(observed)))
     ours = {element.name for element in site.elements}
     views = tuple(found.cable(one) for one in list_cables(topology) if {one.a.element, one.b.element} & ours)
@@ -205,14 +211,14 @@ def _aggregate_members(topology: Topology, end: PortRef) -> tuple[PortRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _CableCheck:
-    """The observed neighbours, beside the topology."""
+    """The observed neighbours, for comparison with the topology."""
 
     topology: Topology
     observed: ObservedNeighbours
     observations: Sequence[NeighbourObservation]
 
     def cable(self, cable: LinkCable) -> CableView:
-        """Return the state of one cable, from what both its ends see."""
+        """Return the state of one cable, from the neighbours that both its ends see."""
         sides = ((cable.a, cable.side_b), (cable.b, cable.side_a))
         readable = [(end, peers) for end, peers in sides if end.element in self.observed]
         found = [one for end, peers in readable for one in self._from(end, peers)]
@@ -228,7 +234,7 @@ class _CableCheck:
         return _cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in found)])
 
     def _from(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
-        """Return what an end sees. If a peer is among several neighbours, the others do not matter."""
+        """Return the results for all neighbours that an end sees. A peer among them hides other neighbours."""
         found = [compare_observation(one, peers) for one in self.observations if one.at == end]
         if not found:
             return [
@@ -240,7 +246,7 @@ class _CableCheck:
         return [one for one in found if one[0] is ObservationResult.EXPECTED] or found
 
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
-        """Yield cables between ports that no link joins, except at ends that were ``reported`` already."""
+        """Yield observed cables that the topology does not contain, without those at ends ``reported`` as wrong."""
         ends = {end for one in list_cables(self.topology) for end in one.ends} | set(self._uplinks())
         given = set[frozenset[str]]()
         for one in self.observations:

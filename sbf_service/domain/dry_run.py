@@ -1,7 +1,7 @@
-"""Dry runs: the difference that a change would make on an element, and what is in other use there. Pure.
+"""Dry runs: the difference that a change would make on an element, and the VLANs and ports in other use on it. Pure.
 
-The differences are those of reconciliation. :func:`find_other_use` lists what an administrator must know before a
-change; each kind of finding is a function that yields :class:`OtherUse`.
+The differences are computed as for reconciliation. :func:`find_other_use` lists what an administrator must check before
+a change. Each kind of finding has its own function, which yields :class:`OtherUse`.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -28,7 +28,8 @@ from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, Swit
 def compute_switch_change(must: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
-    Only the stored part of the last reading is known. Ports that carry every VLAN are found at the next reading.
+    The database stores only a part of the last reading. Ports that carry every VLAN are therefore not detected before
+    the next reading.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in must.ports}
     return compare_switch(must, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
@@ -37,7 +38,8 @@ def compute_switch_change(must: SwitchWanted, carried: PortVlans, managed: VlanS
 def compute_edge_change(must: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
     """Return the difference between an edge's last observed circuits and its wanted state.
 
-    Only the stored part of the last reading is known. Incomplete circuits are found at the next reading.
+    The database stores only a part of the last reading. Incomplete circuits are therefore not detected before the next
+    reading.
     """
     ours = tuple(one for one in carried if one.vlan in managed)
     return compare_edge(must, EdgeObserved(circuits=ours))
@@ -46,7 +48,7 @@ def compute_edge_change(must: EdgeWanted, carried: Circuits, managed: VlanSet) -
 def plan_segments(
     host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
 ) -> tuple[PlannedSegment, ...]:
-    """Return the segments that a host would set up for these clusters, in the order of their keys."""
+    """Return the segments that a host would set up for these clusters, sorted by the clusters' keys."""
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(plan for cluster in ordered for plan in _plan_cluster_segments(host, topology, cluster, ports))
 
@@ -68,7 +70,7 @@ EXCLUDED_EFFECT = "left as it is; no cluster of this site gets this VLAN ID"
 
 @dataclass(frozen=True, slots=True)
 class ComparedDevice:
-    """A device as a dry run read it. ``owned`` are SBF's VLANs on it, ``adopted`` its adopted ports."""
+    """A device that was read for a dry run. ``owned`` are SBF's VLANs on the device, ``adopted`` its adopted ports."""
 
     element: Name
     site: Name
@@ -79,18 +81,18 @@ class ComparedDevice:
 
     @property
     def refused(self) -> list[PortName]:
-        """The managed ports in other use that nobody adopted."""
+        """The managed ports in other use that no administrator adopted."""
         in_use = self.carried.in_use if isinstance(self.carried, SwitchObserved) else ()
         return [port for port in in_use if port not in self.adopted]
 
 
 def find_other_use(found: ComparedDevice) -> tuple[OtherUse, ...]:
-    """Return everything in other use on the device, in the order of display."""
+    """Return all VLANs and ports in other use on the device, in the order of display."""
     return (*_list_foreign_vlans(found), *_list_ports_in_use(found), *_list_removed_vlans(found))
 
 
 def _list_foreign_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield VLANs of the pool that are not SBF's, or that unmanaged ports carry: SBF does not change them."""
+    """Yield the pool's VLANs that SBF does not own or that unmanaged ports carry. SBF does not change these VLANs."""
     for one in found.carried.foreign:
         yield OtherUse(
             element=found.element,
@@ -103,7 +105,7 @@ def _list_foreign_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports in other use that nobody adopted: SBF does not change them."""
+    """Yield managed ports in other use that no administrator adopted. SBF does not change these ports."""
     untaken = found.carried.untaken if isinstance(found.carried, SwitchObserved) else {}
     for port in found.refused:
         adopt = f"virtcloud element adopt {found.element} {port}"
@@ -117,7 +119,7 @@ def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports with VLANs of no cluster, or with all VLANs: the change removes these VLANs."""
+    """Yield managed ports that carry all VLANs, or VLANs of no cluster. The change would remove these VLANs."""
     difference = found.difference
     if not isinstance(difference, SwitchDifference):
         return

@@ -1,4 +1,4 @@
-"""Which devices are due for reconciliation, and when a device that failed is tried again. Pure."""
+"""Due devices: the choice of the devices to reconcile now, and the time of the retry after a failure. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """A device's revisions and state in the database. ``leased``: another replica holds its lease.
+    """A device's revisions and state in the database.
 
-    ``reachable`` is false after a failed reading. ``platform`` comes from the topology.
+    ``leased`` is true while another replica holds the device's lease. ``reachable`` is false after a failed reading.
+    ``platform`` comes from the topology.
     """
 
     name: Name
@@ -25,9 +26,9 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class RetryState:
-    """A device that failed: the revision, the number of failures in a row, and the time of the next try.
+    """The retry of a device that failed: the revision, the number of consecutive failures, and the earliest time.
 
-    ``not_before`` is on the caller's clock, in seconds.
+    ``not_before`` is in seconds on the caller's monotonic clock.
     """
 
     revision: int
@@ -36,13 +37,17 @@ class RetryState:
 
 
 def is_due(one: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
-    """Return whether a device is behind, unreachable, or was not read within the drift interval or after ``since``."""
+    """Return whether a device must be reconciled.
+
+    A device is due when it was never read, when it is unreachable, when it has not confirmed the wanted revision, or
+    when its last reading is as old as the drift interval or older than ``since``.
+    """
     if one.checked_at is None or not one.reachable or one.confirmed < one.wanted:
         return True
     return now - one.checked_at >= drift_interval or (since is not None and one.checked_at < since)
 
 
-def choose_due_devices(  # noqa: PLR0913 - all that the choice depends on
+def choose_due_devices(  # noqa: PLR0913 - the choice depends on all of them
     candidates: Iterable[DeviceStatus],
     *,
     now: datetime,
@@ -53,7 +58,10 @@ def choose_due_devices(  # noqa: PLR0913 - all that the choice depends on
     room: int,
     since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to reconcile now, those that are behind first. A device that failed stays due."""
+    """Choose at most ``room`` devices to reconcile now. A device that failed stays due.
+
+    Devices that have not confirmed their wanted revision come first.
+    """
     due = [
         one
         for one in candidates
@@ -66,17 +74,17 @@ def choose_due_devices(  # noqa: PLR0913 - all that the choice depends on
 
 
 def is_backing_off(one: DeviceStatus, retry: RetryState | None, clock: float) -> bool:
-    """Return whether a device that failed must still wait; a new revision ends the wait."""
+    """Return whether a device that failed must still wait for its retry. A new revision ends the wait."""
     return retry is not None and retry.revision == one.wanted and clock < retry.not_before
 
 
 def compute_retry(
     before: RetryState | None, revision: int, clock: float, pause: tuple[float, float], jitter: float
 ) -> RetryState:
-    """Return when to try again: the pause doubles with each failure, between both values of ``pause`` (seconds).
+    """Return the time of the next retry. The pause doubles with each failure, within the limits ``pause`` (seconds).
 
-    ``jitter`` from 0 to 1 shortens the pause by up to half, so that devices that failed together do not return
-    together.
+    ``jitter`` from 0 to 1 shortens the pause by up to half, so that devices that failed at the same time are not all
+    retried at the same time.
     """
     first, most = pause
     failures = 1 + (before.failures if before else 0)

@@ -1,7 +1,7 @@
 """Error reports of elements, and the part of a report that concerns one cluster. Pure.
 
-The whole report names every cluster that fails on the element and is for administrators. A cluster's owner sees only
-the part about that cluster.
+The complete report names every cluster that fails on the element, and is for administrators. A cluster's owner sees
+only the part about that cluster.
 """
 
 import json
@@ -24,10 +24,10 @@ BLOCKED_VLAN_REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """What is recorded after a worker failed on a device.
+    """The record of a worker's failure on a device.
 
-    ``about`` has the errors that concern single VLAN IDs, if nothing else failed. ``unsaved``: a save was tried and not
-    verified. ``saved`` is the observed state that the device has saved in spite of the error.
+    ``about`` maps VLAN IDs to their errors, if the failure concerns single VLANs only. ``unsaved`` is true after a save
+    that could not be verified. ``saved`` is the observed state that the device has saved in spite of the error.
     """
 
     message: str
@@ -47,7 +47,7 @@ class ReconcileStoppedError(Exception):
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error for each wanted VLAN ID that is also in other use on a device that carries it."""
+    """Return an error for each wanted VLAN ID that is also in other use on the device."""
     return {
         int(one.vlan): f"{describe_foreign_vlans([one])}; {SHARED_VLAN_REMEDY}" for one in foreign if one.vlan in wanted
     }
@@ -63,7 +63,7 @@ def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> 
 
 
 def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorReport:
-    """Return the report of a driver's error. The error of an unsaved device concerns every cluster on it."""
+    """Return the report of a driver's error. With ``unsaved``, the error concerns every cluster on the device."""
     about = error.about if isinstance(error, Refused) and not unsaved else {}
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 
@@ -73,12 +73,19 @@ OTHER_CLUSTERS_ERROR = "it has trouble with another cluster"
 
 
 def format_cluster_errors(clusters: Mapping[str, str], most: int) -> str | None:
-    """Return the errors of single clusters, by cluster ID, as JSON of limited texts; None when there are none."""
+    """Return the errors of single clusters as JSON, by cluster ID; None if there are no errors.
+
+    Each text is cut to ``most`` characters.
+    """
     return json.dumps({one: text[:most] for one, text in sorted(clusters.items())}) if clusters else None
 
 
 def find_cluster_error(trouble: str | None, troubles: str | None, *ids: str | None) -> str | None:
-    """Return the error that concerns a cluster; ``ids`` are its ID and its network's ID."""
+    """Return the element's error as it concerns one cluster, or None if the element has no error.
+
+    ``trouble`` is the element's complete report and ``troubles`` the JSON of :func:`format_cluster_errors`. ``ids``
+    are the IDs of the cluster and of its network.
+    """
     if trouble is None or troubles is None:
         return trouble
     found = _parse_cluster_errors(troubles)

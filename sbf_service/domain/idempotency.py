@@ -1,4 +1,4 @@
-"""Idempotency: what a repeated or late call for a key means (DESIGN.md §3, §7.7). Pure."""
+"""Idempotency: the effect of a repeated or late call for a key (DESIGN.md §3, §7.7). Pure."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -9,7 +9,10 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 @dataclass(frozen=True, slots=True)
 class LatestAttempt:
-    """The latest attempt of a key. ``shown`` is its spec as clients see it, where the spec was changed since."""
+    """The latest attempt of a key.
+
+    ``shown`` is the spec that clients receive, if the spec was changed after the creation.
+    """
 
     attempt: int
     state: ClusterState
@@ -31,16 +34,16 @@ class NoChange:
 
 @dataclass(frozen=True, slots=True)
 class AttemptBlocked:
-    """A new attempt must wait until the former one, which is drained, has ended."""
+    """A new attempt must wait until the draining cluster of the former attempt has ended."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFence:
-    """What a caller knows of the cluster that its call is about; None stands for unknown.
+    """The identity of the cluster that a caller means; None stands for unknown.
 
-    ``id`` is exact. ``attempt`` and ``owner`` are for callers that do not know the id: hosts of a batch system.
+    ``id`` is exact. ``attempt`` and ``owner`` are for callers that do not know the ID, such as hosts of a batch system.
     """
 
     attempt: int | None = None
@@ -48,7 +51,7 @@ class AttemptFence:
     id: str | None = None
 
     def check(self, key: str, newest: "LatestCluster") -> None:
-        """Raise Gone when the latest cluster of ``key`` is not the one that the caller means."""
+        """Raise Gone when the latest cluster of ``key`` is not the cluster that the caller means."""
         check_owner(key, self.owner, newest.owner)
         check_attempt(key, self.attempt, newest.attempt)
         if self.id is not None and self.id != newest.id:
@@ -63,27 +66,30 @@ class LatestCluster(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The cluster's ID."""
 
     @property
     def attempt(self) -> int:
-        """Its attempt number."""
+        """The cluster's attempt number."""
 
     @property
     def owner(self) -> str:
-        """Its owner."""
+        """The cluster's owner."""
 
 
 ANY_ATTEMPT: Final = AttemptFence()
-"""Accepts any cluster that is the latest of its key."""
+"""A fence that accepts the latest cluster of any key."""
 
 
 def resolve_request(
     key: str, request: ClusterRequest, former: LatestAttempt | None, own: int | None = None
 ) -> CreateAttempt | NoChange | AttemptBlocked:
-    """Return what a request means. ``own`` is its owner's highest attempt if the key belongs to another owner now.
+    """Return the effect of a request: a new attempt, no change, or a wait.
 
-    Raise Gone for a lower attempt, and Conflict for another owner's key, another spec or a cluster that has not ended.
+    ``own`` is the highest attempt of the request's owner, if the key belongs to another owner now.
+
+    Raise Gone for an attempt number that is too low. Raise Conflict for another owner's key, a different spec, or a
+    cluster that has not ended.
     """
     if former is None:
         return CreateAttempt(request.attempt or 0)
@@ -102,19 +108,19 @@ def resolve_request(
 
 
 def check_owner(key: str, owner: str | None, newest: str) -> None:
-    """Raise Gone for a call about a cluster whose key now belongs to another owner."""
+    """Raise Gone if the caller's cluster belonged to ``owner``, and the key now belongs to another owner."""
     if owner is not None and owner != newest:
         raise Gone(f"cluster {key}: the cluster of {owner} has ended, and the key now belongs to another owner")
 
 
 def check_attempt(key: str, attempt: int | None, newest: int) -> None:
-    """Raise Gone for a call with a lower attempt number than the latest."""
+    """Raise Gone for a call whose attempt number is lower than the latest."""
     if attempt is not None and attempt < newest:
         raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {newest}")
 
 
 def _resolve_for_new_owner(key: str, attempt: int | None, former: LatestAttempt, own: int | None) -> CreateAttempt:
-    """Create an attempt for the next owner of an ended cluster's key; that owner's earlier attempts stay ended."""
+    """Create an attempt for the next owner of an ended cluster's key. The new owner's earlier attempts stay ended."""
     if former.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")
     first = 0 if own is None else own + 1

@@ -1,8 +1,8 @@
 """The lifecycle of a cluster: one table of rules decides its next transition (DESIGN.md §3 point 4, §4). Pure.
 
-:func:`find_transition` evaluates the table on a cluster that was read. ``store/transitions.py`` translates the
-conditions of the same table to SQL, to find the clusters with a due transition. The result depends on the facts only,
-so that the same transitions follow after a crash.
+:func:`find_transition` evaluates the table for one cluster. ``store/transitions.py`` translates the conditions of the
+same table to SQL, to find the clusters with a due transition. The result depends only on the stored facts, so after a
+crash the same transitions follow.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,23 +20,27 @@ from virtcloud.model.views import PlacementProgress
 
 @unique
 class Condition(Enum):
-    """A condition for a transition. A placement is *complete* while its element confirms it and is reachable."""
+    """A condition for a transition. A placement is *complete* while its element has confirmed it and is reachable."""
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is to stay is complete."""
+    """Every placement that is not being removed is complete."""
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
     """Every element has confirmed the removal of the cluster and of the members of its network."""
     DRAIN_DEADLINE_PASSED = auto()
     QUARANTINE_CONFIRMED = auto()
-    """The cluster's claims are in quarantine, and every removal is confirmed by now."""
+    """The cluster's claims are in quarantine, and all elements have confirmed the removal in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionRule:
-    """Clusters in one of ``states`` become ``to`` when ``condition`` holds; ``to`` is None where the state stays."""
+    """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
+
+    If ``to`` is None, the state does not change. ``frees`` and ``quarantines`` state whether the transition frees or
+    quarantines the cluster's claims.
+    """
 
     states: frozenset[ClusterState]
     condition: Condition
@@ -61,7 +65,7 @@ TRANSITION_RULES: Final = (
     TransitionRule(_FAILING, Condition.DRAIN_DEADLINE_PASSED, ClusterState.FAILED, quarantines=True),
     TransitionRule(ENDED_STATES, Condition.QUARANTINE_CONFIRMED, None, frees=True),
 )
-"""The first rule that applies wins."""
+"""The first rule that applies decides."""
 
 
 def list_states(condition: Condition) -> frozenset[ClusterState]:
@@ -71,9 +75,11 @@ def list_states(condition: Condition) -> frozenset[ClusterState]:
 
 @dataclass(frozen=True, slots=True)
 class PlacementStatus:
-    """One element's part of a cluster: the revisions that added and removed it, and the element's confirmed revision.
+    """One element's part of a cluster.
 
-    ``blocked``: the element confirmed everything but this cluster, whose VLAN is in other use there.
+    ``added`` and ``removed`` are the revisions that added and removed the placement; ``confirmed`` is the revision
+    that the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster,
+    because the cluster's VLAN is in other use there.
     """
 
     element: Name
@@ -89,7 +95,7 @@ class PlacementStatus:
 
     @property
     def progress(self) -> PlacementProgress:
-        """How much of the placement the element has confirmed."""
+        """The progress of the placement on the element."""
         if self.removed is None:
             is_set_up = self.confirmed >= self.added and not self.blocked
             return PlacementProgress.CONFIRMED if is_set_up else PlacementProgress.ADDING
@@ -97,13 +103,13 @@ class PlacementStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the element was read to carry the cluster, and is reachable."""
+        """Whether the element has confirmed the cluster and is reachable."""
         return self.progress is PlacementProgress.CONFIRMED and self.reachable
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster's state, placements and times. ``members`` are those members of its network that have not settled."""
+    """A cluster's state, placements and times. ``members`` are the members of its network that have not ended."""
 
     id: str
     state: ClusterState
@@ -116,17 +122,17 @@ class ClusterStatus:
 
     @property
     def wanted_placements(self) -> list[PlacementStatus]:
-        """The placements that are not to be removed."""
+        """The placements that are not being removed."""
         return [one for one in self.placements if one.removed is None]
 
     @property
     def is_complete(self) -> bool:
-        """Whether every placement that is to stay is complete."""
+        """Whether every placement that is not being removed is complete."""
         return all(one.is_complete for one in self.wanted_placements)
 
     @property
     def is_removed(self) -> bool:
-        """Whether every element has confirmed the removal of the cluster and of its members."""
+        """Whether every element has confirmed the removal of the cluster, and no member remains."""
         return not self.members and all(one.progress is PlacementProgress.REMOVED for one in self.placements)
 
     def holds(self, condition: Condition, now: datetime, drain_deadline: timedelta) -> bool:
@@ -146,7 +152,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTransition:
-    """A cluster's next state, the reason, and whether its claims are freed or quarantined."""
+    """A cluster's next state, the reason, and whether the cluster's claims are freed or quarantined."""
 
     to: ClusterState
     reason: str | None = None
@@ -155,7 +161,7 @@ class ClusterTransition:
 
 
 def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Return the cluster's next transition, or None. Call again after each transition: another one may be due."""
+    """Return the cluster's next transition, or None. Call again after each transition: another may be due."""
     for rule in TRANSITION_RULES:
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
@@ -164,7 +170,7 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Return the elements that a cluster waits for, with their error reports; empty where it waits for none."""
+    """Describe the elements that have not confirmed the cluster, with their error reports. Return "" without any."""
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
@@ -195,7 +201,10 @@ def _list_unconfirmed(placements: Iterable[PlacementStatus]) -> Iterator[str]:
 
 
 def _describe_cause(placement: PlacementStatus) -> str:
-    """Return an element's error report; for a host or gateway without one, the time of its agent's last call."""
+    """Return an element's error report.
+
+    For a host or gateway without an error report, return the time of its agent's last call.
+    """
     if placement.trouble:
         return f" ({placement.trouble})"
     if placement.kind in DEVICE_KINDS:

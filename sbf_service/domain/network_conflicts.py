@@ -1,4 +1,4 @@
-"""Conflicts between networks: exclusive access ports, and paths that must not change when a network is joined. Pure."""
+"""Conflicts between networks: exclusive access ports, and paths that joining a network must not change. Pure."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from virtcloud.model.values import PortRef
 
 
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the switches' access ports on a cluster's path. Raise as ``find_path_ports``."""
+    """Return the switches' access ports on a cluster's path. Raise the errors of :func:`.paths.find_path_ports`."""
     ports = find_cluster_ports(topology, cluster) & topology.access_ports
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
@@ -30,9 +30,9 @@ def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when a new topology makes a trunk of an access port that one of these clusters uses.
+    """Raise Conflict when a new topology turns an access port that one of these clusters uses into a trunk.
 
-    On a trunk an untagged VLAN ID counts as other use, so that SBF would never remove it.
+    On a trunk, an untagged VLAN counts as other use, and SBF would never remove it.
     """
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):
@@ -43,7 +43,7 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
 
 
 def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: Transport | None) -> None:
-    """Raise Conflict when a network of one site would need other ports there to reach this transport."""
+    """Raise Conflict when a network of one site would need different ports at its site to reach this transport."""
     if transport is None:
         return
     before, after = (find_path_ports(topology, network.spec, on) for on in (None, transport.name))
@@ -66,7 +66,7 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
 
 
 def _find_known_ports(topology: Topology, cluster: LiveCluster) -> Iterable[PortRef]:
-    """Return the access ports of a cluster; none where its path no longer exists, as of a cluster that is ending."""
+    """Return the access ports of a cluster. A cluster whose path no longer exists, such as an ending one, has none."""
     try:
         return find_access_ports(topology, cluster)
     except (Conflict, NotFound):

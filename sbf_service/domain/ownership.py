@@ -1,8 +1,8 @@
-"""Ownership: which VLANs on a device are SBF's, and which are in other use (DESIGN.md §3, Ownership). Pure.
+"""Ownership: the distinction between SBF's VLANs on a device and VLANs in other use (DESIGN.md §3, Ownership). Pure.
 
-A VLAN is SBF's when it has SBF's name, or when the database records that SBF created it and it has no other name. Every
-other VLAN belongs to somebody else, also when the pool contains its ID. A VLAN that an unmanaged port carries is in
-other use as long as the port carries it.
+SBF owns a VLAN that has SBF's name. SBF also owns a VLAN without a name, or with a default name of the platform, if the
+database records that SBF created it. SBF does not own any other VLAN, even if the pool contains its ID. A VLAN that an
+unmanaged port carries is in other use as long as the port carries it.
 """
 
 import re
@@ -21,9 +21,9 @@ _ALL = frozenset(range(2, 4095))
 
 
 def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Return SBF's name for a VLAN on a device, different from the names of its other VLANs.
+    """Return SBF's name for a VLAN on a device. The name differs from the names of the device's other VLANs.
 
-    Some platforms refuse a name that another VLAN has; the VLAN would then stay without SBF's name.
+    Some platforms refuse a name that another VLAN has. The VLAN would then not get SBF's name.
     """
     taken = {name for other, name in names.items() if other != vlan}
     own = f"vc-{vlan}"
@@ -37,18 +37,18 @@ def is_vlan_name(vlan: int, name: str | None) -> bool:
 
 
 def find_owned_vlans(carried: SwitchObserved, created: VlanSet) -> VlanSet:
-    """Return the existing VLAN IDs that are SBF's by name or by the record ``created``."""
+    """Return the IDs of existing VLANs that SBF owns by their name or by the record ``created``."""
     if carried.names is None:
         return carried.vlans & created
     return VlanSet(vlan for vlan, name in carried.names.items() if _is_owned(vlan, name, created))
 
 
 def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObserved:
-    """Return a reading with the VLANs in other use on the device. Idempotent.
+    """Return a reading in which the VLANs in other use on the device are marked as foreign. Idempotent.
 
-    A VLAN that SBF created stays on managed ports in the reading, also when somebody renamed it since: SBF put it on
-    these ports and must be able to remove it. Other VLANs are removed from the reading, so that no difference contains
-    them.
+    A VLAN that SBF created stays on managed ports in the reading, even if somebody has renamed it: SBF configured the
+    VLAN on these ports and must be able to remove it. Other foreign VLANs are removed from the reading, so that no
+    difference contains them.
     """
     foreign = tuple(_find_foreign_vlans(carried, created))
     others = VlanSet(one.vlan for one in foreign) - find_owned_vlans(carried, created)
@@ -62,16 +62,16 @@ def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObser
 
 
 def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
-    """Return the managed VLAN IDs that an unmanaged port uses, according to the list of its VLANs.
+    """Return the managed VLAN IDs that an unmanaged port uses, according to its list of VLANs.
 
-    A port that carries every VLAN does not state the use of any single one.
+    The list of a port that carries every VLAN does not show that any single VLAN is in use.
     """
     found = frozenset(listed)
     return VlanSet() if found >= _ALL else managed & found
 
 
 def find_existing_vlans(carried: SwitchObserved) -> VlanSet:
-    """Return every managed VLAN ID that exists on the device, whoever created it."""
+    """Return every managed VLAN ID that exists on the device, regardless of who created the VLAN."""
     return carried.vlans if carried.names is None else VlanSet(carried.names)
 
 
@@ -99,7 +99,7 @@ def _is_owned(vlan: VlanId, name: str | None, created: VlanSet) -> bool:
 
 
 def is_default_name(vlan: int, name: str) -> bool:
-    """Return whether a name is the one that platforms give to an unnamed VLAN."""
+    """Return whether ``name`` is a name that platforms give to an unnamed VLAN."""
     found = _DEFAULT_NAME.fullmatch(name)
     return found is not None and int(found[1]) == vlan
 

@@ -1,15 +1,16 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
-The switches of a site form trees. Each tree is built breadth first, starting where the site meets its transports, and
-does not depend on clusters. A cluster uses the part of one tree that joins its hosts, and the edge when the cluster has
-several sites. A tree has no loop, so that no spanning tree protocol is needed. Among equal ports, the first in the
-topology's order wins. A host uses one of its ports: the first in its list from which the tree is reached. The other
-ports take over when the topology no longer has that path.
+The switches of a site form trees. Each tree is built breadth first, from a switch where the site is attached to a
+transport, and does not depend on clusters. A cluster uses the part of one tree that joins its hosts, and the provider
+edge if the cluster has several sites. A tree has no loop, so no spanning tree protocol is needed. Among equal ports,
+the first in the topology's order is chosen. A host uses one of its ports: the first in its list that is linked to a
+switch of the tree. If the topology no longer has this link, the host's next port is used.
 
-A path depends on the topology and the cluster only, so that a cluster does not move when another cluster comes or goes.
-The path of a member (decision 31) depends on the member and on the cluster whose network it joins: the ports that join
-the member's hosts, and the ports that join these to the cluster. The ports of a network's cluster and of all members
-carry the network. A network may reach sites where it has no host; there its members meet at the root of the tree.
+A path depends only on the topology and the cluster, so the creation or end of another cluster does not change the path.
+The path of a member (decision 31) depends on the member and on the cluster whose network it joins. The path consists of
+the ports that join the member's hosts with each other, and of the ports that join these hosts to the cluster. The ports
+of a network's cluster and of all its members carry the network. A network may include a site without a host; the
+members of the network are joined at the root of that site's tree.
 """
 
 from collections import Counter, deque
@@ -27,12 +28,12 @@ from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
 HostUplink = tuple[PortRef, PortRef]
 """A host's port and the switch's port that the host's port is linked to."""
 SwitchTree = Mapping[Name, PortRef | None]
-"""For each reachable switch, its neighbour's port towards the root. The root comes first, with None."""
+"""For each reachable switch, the switch's own port towards the root. The root comes first and has None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNetwork:
-    """The cluster whose network a member has joined."""
+    """The network of a cluster, identified by the cluster that created it."""
 
     id: str
     key: ClusterKey
@@ -43,8 +44,9 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` joins the sites. ``service`` is the network's own service ID there, where each network has one.
-    ``joined`` is the network of a member, None for other clusters. ``created_by`` is the caller in the audit log.
+    ``transport`` joins the sites. ``service`` is the network's service ID on this transport, or None if all networks
+    share one service. ``joined`` is the network that a member joined, None for other clusters. ``created_by`` is the
+    creator's name in the audit log.
     """
 
     id: str
@@ -58,12 +60,12 @@ class LiveCluster:
 
     @property
     def network(self) -> ClusterNetwork:
-        """The network of the cluster: its own, or the one that it joined."""
+        """The network of the cluster: its own network, or the network that the cluster joined."""
         return self.joined or ClusterNetwork(self.id, self.key, self.spec)
 
 
 class NetworkEndpoints(NamedTuple):
-    """What a path must join: hosts, and the roots of sites that the network reaches even without a host."""
+    """The endpoints of a path: hosts, and sites that the network includes even without a host."""
 
     hosts: frozenset[Name]
     sites: frozenset[Name]
@@ -74,12 +76,12 @@ class NetworkEndpoints(NamedTuple):
         return cls(frozenset(spec.all_hosts), frozenset(spec.sites))
 
     def __or__(self, other: "NetworkEndpoints") -> "NetworkEndpoints":
-        """Return the endpoints of both."""
+        """Return the union of both sets of endpoints."""
         return NetworkEndpoints(self.hosts | other.hosts, self.sites | other.sites)
 
 
 def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the ports that must carry a cluster. Raise as :func:`find_path_ports`."""
+    """Return the ports that must carry a cluster. Raise the errors of :func:`find_path_ports`."""
     joined = None if cluster.joined is None else cluster.joined.spec
     return find_path_ports(topology, cluster.spec, cluster.transport, joined)
 
@@ -90,7 +92,7 @@ def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
 
 
 def find_sites(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] = ()) -> tuple[Site, ...]:
-    """Return the sites of these hosts and the sites ``also``, in the topology's order. Raise NotFound."""
+    """Return the sites of ``hosts`` and the sites ``also``, in the topology's order. Raise NotFound."""
     names = {topology.site_of[topology.host(host).name].name for host in hosts}
     names |= {topology.site(name).name for name in also}
     return tuple(site for site in topology.sites if site.name in names)
@@ -99,7 +101,7 @@ def find_sites(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] =
 def choose_transport(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] = ()) -> Transport | None:
     """Return the first transport, by preference, that all sites of a cluster share; None for a single site.
 
-    Raise NotFound, and Conflict when no transport joins the sites.
+    Raise NotFound for an unknown name, and Conflict when no transport joins the sites.
     """
     sites = find_sites(topology, hosts, also)
     if len(sites) < 2:  # noqa: PLR2004 - a single site needs no transport
@@ -114,11 +116,11 @@ def choose_transport(topology: Topology, hosts: Iterable[Name], also: Iterable[N
 def find_path_ports(
     topology: Topology, spec: ClusterSpec, transport: Name | None = None, joined: ClusterSpec | None = None
 ) -> frozenset[PortRef]:
-    """Return every port that must carry a cluster: of hosts, of switches on the path, of edges.
+    """Return every port of hosts, switches and edges that must carry a cluster.
 
-    ``transport`` is the network's transport; None stands for the transport that the cluster would get now. The ports of
-    a member are those that it needs in the network of the cluster that it ``joined``. Raise NoSuchHost, and Conflict
-    when the sites or switches are not joined.
+    ``transport`` is the network's transport. None stands for the transport that SBF would choose for the cluster now.
+    If the cluster ``joined`` the network of another cluster, the result has the ports that the member needs in that
+    network. Raise NotFound for an unknown name. Raise Conflict when the sites or switches are not joined.
     """
     ends = NetworkEndpoints.of(spec)
     if joined is None:
@@ -145,7 +147,7 @@ def find_uplinks(topology: Topology, host: Host) -> tuple[HostUplink, ...]:
 
 
 def find_attachment_port(site: Site, transport: Name) -> PortRef:
-    """Return a site's port on a transport. Raise Conflict when the site is not attached to it."""
+    """Return a site's port on a transport. Raise Conflict when the site is not attached to the transport."""
     for attachment in site.attachments:
         if attachment.transport == transport:
             return attachment.port
@@ -163,7 +165,7 @@ def _no_transport_message(sites: tuple[Site, ...]) -> str:
 def _find_joining_ports(
     topology: Topology, joins: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that join these endpoints, in the trees that carry ``base``, the endpoints of the network."""
+    """Return the ports that join the endpoints ``joins``, in the trees that carry the network's endpoints ``base``."""
     sites = find_sites(topology, *joins)
     if transport is None and (chosen := choose_transport(topology, *joins)) is not None:
         transport = chosen.name
@@ -178,7 +180,7 @@ def _find_joining_ports(
 def _find_site_ports(
     topology: Topology, site: Site, joins: NetworkEndpoints, tree: SwitchTree, over: Name | None
 ) -> Iterator[PortRef]:
-    """Yield the ports of one site; ``over`` is the transport to other sites."""
+    """Yield the ports of one site. ``over`` is the transport to other sites, or None for a single site."""
     ends: list[Name] = [next(iter(tree))] if site.name in joins.sites else []
     if over is not None:
         edge = find_attachment_port(site, over)
@@ -195,7 +197,7 @@ def _find_site_ports(
 
 
 def _find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
-    """Yield both ports of each link of the tree that has some of these switches on either side."""
+    """Yield both ports of each link in the tree that has some, but not all, of the switches ``ends`` below it."""
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
         if times < len(ends):
@@ -204,7 +206,11 @@ def _find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Na
 
 
 def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
-    """Return the tree of a site that carries a network: the tree with the edge, else the first with all its hosts."""
+    """Return the tree of a site that carries a network.
+
+    With a transport this is the tree with the site's attachment, otherwise the first tree that reaches all hosts. If no
+    tree reaches all hosts, it is the tree of the first host.
+    """
     trees = _build_trees(topology, site)
     if transport is not None:
         inner = _find_switch_port(topology, find_attachment_port(site, transport)).element
@@ -217,7 +223,7 @@ def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transpor
 
 
 def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the trees of a site's switches: from where it meets its transports, then from unreached switches."""
+    """Return the trees of a site's switches: first those with an attachment, then those of unreached switches."""
     found: list[SwitchTree] = []
     starts = (_find_switch_port(topology, one.port).element for one in site.attachments)
     for start in (*starts, *(switch.name for switch in site.switches)):
@@ -247,7 +253,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
 
 
 def _ports_to_root(topology: Topology, tree: SwitchTree, switch: Name) -> Iterator[PortRef]:
-    """Yield the lower port of each link from ``switch`` to the tree's root."""
+    """Yield, for each link from ``switch`` to the root of the tree, the link's port that is farther from the root."""
     if switch not in tree:
         raise Conflict(f"switch {switch} is not joined to switch {next(iter(tree))} within their site: link them")
     up = tree[switch]

@@ -1,6 +1,6 @@
-"""Rights: the one table of what each role may do, and how far each right reaches. Pure.
+"""Rights: the table of the actions that each role may perform, and the scope of each right. Pure.
 
-A job starter additionally needs the confirmation of its batch system's server for each job (decision 34).
+A job starter additionally needs a confirmation by the batch system's server for each job (decision 34).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from virtcloud.model.views import JobStatement
 
 @unique
 class Action(StrEnum):
-    """An action, in the words of its denial: "alice (user) may not change the pool of site brno"."""
+    """An action, in the wording of a denial: "alice (user) may not change the pool of site brno"."""
 
     READ_CLUSTER = "see"
     CREATE_CLUSTER = "create"
@@ -54,7 +54,7 @@ class RightScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProtectedResource:
-    """What a call acts on: its description, and the properties that rights depend on."""
+    """The resource that a call concerns: its description, and the properties on which rights depend."""
 
     description: str = ""
     owner: str | None = None
@@ -112,7 +112,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     },
     Role.JOB_STARTER: {
         Action.READ_CLUSTER: RightScope.ALL,  # a member must know the addresses in the network that it joins
-        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # and the batch server must confirm the job
+        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # the batch server must also confirm the job
         Action.END_CLUSTER: RightScope.ELEMENT,
     },
 }
@@ -121,7 +121,7 @@ UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
 
 
 def find_scope(principal: Principal, action: Action) -> RightScope | None:
-    """Return the scope of a principal's right to an action, or None without a right."""
+    """Return the scope of a principal's right to an action, or None if the principal has no such right."""
     return RIGHTS[principal.role].get(action)
 
 
@@ -141,13 +141,16 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 
 
 def describe_denial(principal: Principal, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> str:
-    """Return the message of a denial: who may not do what, and who may."""
+    """Return the message of a denial: the denied action, and the roles that may perform it."""
     wanted = f"{action} {resource.description}".strip()
     return f"{principal} may not {wanted}: that takes {_join_alternatives(_list_entitled_roles(action, resource))}"
 
 
 def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[str]:
-    """Return who may perform the action, the nearest first. Roles that cannot help a denied caller are left out."""
+    """Return the roles that may perform the action, beginning with the owner or administrator of the resource.
+
+    Roles that cannot help a denied caller are omitted.
+    """
     sites = ", ".join(sorted(resource.sites)) or "its site"
     element = next(iter(resource.elements)) if len(resource.elements) == 1 else "an element of it"
     nearest = {
@@ -167,7 +170,7 @@ def _join_alternatives(alternatives: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobClusterRequest:
-    """A host's request to create a job's cluster. ``network`` is the id of the network that the spec ``joins``."""
+    """A host's request to create a job's cluster. ``network`` is the ID of the network that the spec ``joins``."""
 
     key: str
     starter: str
@@ -179,14 +182,14 @@ class JobClusterRequest:
 
     @property
     def text(self) -> str:
-        """The request as it is stored. A confirmation is valid for exactly one request."""
+        """The stored form of the request. A confirmation is valid for exactly one request."""
         return f"{self.owner} on {', '.join(self.hosts)} joins {self.network or self.joins} at {', '.join(self.sites)}"
 
 
 def check_job_confirmation(request: JobClusterRequest, statement: JobStatement, network: str | None) -> None:
     """Raise Forbidden when the confirmation of the batch server does not cover a request.
 
-    ``network`` is the current id of the network that the job requested.
+    ``network`` is the current ID of the network that the job requested.
     """
     job = f"{request.starter} (job-starter) may not create the cluster of job {request.key}"
     if request.starter not in statement.hosts:

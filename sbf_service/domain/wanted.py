@@ -19,7 +19,7 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWante
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 
 FindPorts = Callable[[Topology, LiveCluster, Name], Iterable[PortRef]]
-"""Returns the ports of one element that must carry a cluster."""
+"""A function that returns the ports of one element that must carry a cluster."""
 
 
 def find_ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
@@ -29,7 +29,7 @@ def find_ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> It
 
 @dataclass(frozen=True, slots=True)
 class CachedPaths:
-    """The ports of each cluster, computed once for each cluster, for a caller that compares many elements."""
+    """A cache of each cluster's ports, for callers that compute the wanted state of many elements."""
 
     _found: dict[str, Mapping[Name, Sequence[PortRef]]] = field(default_factory=dict)
 
@@ -56,24 +56,24 @@ def compute_wanted(
 
 
 def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Return the transports that the edge's site is attached to at this edge, in the topology's order."""
+    """Return the transports to which the edge attaches its site, in the topology's order."""
     names = {one.transport for one in topology.site_of[edge].attachments if one.port.element == edge}
     return tuple(one for one in topology.transports if one.name in names)
 
 
 def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
-    """Return, for each of these transports, the loopbacks of its other edges, in the topology's order.
+    """Return the loopback addresses of the other edges on each of these transports, in the topology's order.
 
-    An edge without a loopback is no peer.
+    The result omits edges without a loopback address.
     """
     return {one.name: tuple(_find_loopbacks(topology, one.name, edge)) for one in transports}
 
 
 def derive_mac(cluster_id: str, guest: Name) -> Mac:
-    """Return a guest's MAC address: always the same for a guest, and different in every cluster.
+    """Return a guest's MAC address. The address is the same in every call, and different in every cluster.
 
     The address is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
-    The highest bit is clear too: libvirt uses ``fe:…`` for the host's end of a guest's interface.
+    The highest bit is clear too, because libvirt uses ``fe:…`` for the host's end of a guest's interface.
     """
     octets = bytearray(hashlib.sha256(f"{cluster_id}/{guest}".encode()).digest()[:6])
     octets[0] = octets[0] & 0x7C | 0x02
@@ -91,7 +91,7 @@ def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator
 def _switch_wanted(
     switch: Switch, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts
 ) -> SwitchWanted:
-    """Return the VLANs of every managed port, also of ports without a VLAN."""
+    """Return the VLANs of every managed port, including ports without a VLAN."""
     site = topology.site_of[switch.name].name
     vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
@@ -119,7 +119,7 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster, ports: FindP
 
 
 def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> Iterator[Segment]:
-    """Yield one segment for each network, in the order of their ids."""
+    """Yield one segment for each network, sorted by the networks' IDs."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
     for cluster in sorted(clusters, key=lambda one: one.id):
         for end in ports(topology, cluster, host):
@@ -129,7 +129,7 @@ def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], p
 
 
 def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) -> Segment:
-    """Return a segment; the guests of the network's own cluster come before those of its members."""
+    """Return the segment of a network. Guests of the network's own cluster come before guests of its members."""
     network = clusters[0].network
     ordered = sorted(clusters, key=lambda one: one.joined is not None)
     return Segment(
