@@ -1,4 +1,4 @@
-"""Deadlines of clusters, and stale agents: what becomes due by time alone."""
+"""The deadline sweep: transitions of clusters that become due as time passes, and stale agents."""
 
 import time
 from collections.abc import Callable
@@ -18,13 +18,13 @@ class DeadlineTransactions(Protocol):
     """The sweep's queries and changes; each method is one transaction."""
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a transition of a cluster is due, and the agents without a heartbeat for ``silence``."""
+        """Return whether a transition of a cluster is due, and the agents that sent no heartbeat for ``silence``."""
 
     def apply_transitions(self) -> None:
         """Apply all due transitions; idempotent."""
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless it has sent a heartbeat since."""
+        """Record an agent as unreachable, unless it has sent a heartbeat in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class StoreDeadlineTransactions:
     timing: ServiceTiming
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a transition of a cluster is due, and the agents without a heartbeat for ``silence``."""
+        """Return whether a transition of a cluster is due, and the agents that sent no heartbeat for ``silence``."""
         with self.store.read() as unit:
             return bool(find_due_transitions(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
@@ -45,7 +45,7 @@ class StoreDeadlineTransactions:
             apply_due_transitions(unit, self.timing.drain)
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless it has sent a heartbeat since."""
+        """Record an agent as unreachable, unless it has sent a heartbeat in the meantime."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
                 record_error(unit, name, message, self.timing.drain, reachable=False)
@@ -53,7 +53,7 @@ class StoreDeadlineTransactions:
 
 @dataclass
 class DeadlineSweep:
-    """Checks the deadlines, and writes only if one has passed."""
+    """Checks the deadlines, and writes only if a deadline has passed."""
 
     transactions: DeadlineTransactions
     timing: ServiceTiming
@@ -71,7 +71,7 @@ class DeadlineSweep:
             self.transactions.apply_transitions()
 
     def _has_listened(self) -> bool:
-        """Return whether this service has run for as long as an agent may be silent."""
+        """Return whether this service has run at least as long as the time after which an agent is stale."""
         if self._started is None:
             self._started = self.clock()
         return self.clock() - self._started >= self.timing.agent_silence

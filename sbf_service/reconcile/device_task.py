@@ -1,4 +1,4 @@
-"""What every kind of device has in common while it is reconciled: its task, and the reading of its observed state."""
+"""Base classes for the reconciliation of switches and edges: a device's task, and a reading of its observed state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -29,28 +29,29 @@ DeviceScope = SwitchScope | EdgeScope
 
 
 class ReconcilableDriver(Protocol):
-    """A driver of a switch or of an edge, as the workers use it (``drivers/contract.py``)."""
+    """A driver of a switch or an edge, with the methods that workers use (``drivers/contract.py``)."""
 
-    def read(self, scope: Any) -> Any:  # noqa: ANN401 - the scope and the observed state of the device's kind
+    def read(self, scope: Any) -> Any:  # noqa: ANN401 - types of the device's kind
         """Return the observed state within ``scope``."""
 
-    def apply(self, difference: Any) -> None:  # noqa: ANN401 - the difference of the device's kind
-        """Change the running configuration."""
+    def apply(self, difference: Any) -> None:  # noqa: ANN401 - a type of the device's kind
+        """Apply a difference to the running configuration."""
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration. Return False when no such step exists."""
+        """Copy the running configuration to the startup configuration. Return False for a device without this step."""
 
     def close(self) -> None:
-        """End the session."""
+        """End the session with the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTask(ABC):
-    """A device, its wanted state and the scope in which SBF may change it, with the fencing token of its lease.
+    """A device, its wanted state, its scope, and the fencing token of its lease.
 
-    ``kept`` is the part of the wanted state that was confirmed before. ``users`` are the keys of the clusters, by VLAN
-    ID. ``saved`` are the items that the startup configuration was last verified to contain; ``unsaved`` is true when
-    the running configuration may have changed since. ``may_save`` is false during the pause after a failed save.
+    ``scope`` limits SBF's changes on the device. ``kept`` is the confirmed part of the wanted state. ``users`` are the
+    cluster keys by VLAN ID. ``saved`` are the items that the startup configuration was last verified to contain.
+    ``unsaved`` is true when the running configuration may have changed since that verification. ``may_save`` is false
+    during the pause after a failed save.
     """
 
     kind: ClassVar[ElementKind]
@@ -76,7 +77,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The name of the event of a change to this device, in the audit log and in the log."""
+        """The name of the event in the audit log and in the log when this device is changed."""
         return f"{self.kind}_change"
 
     @property
@@ -89,33 +90,36 @@ class ReconcileTask(ABC):
         return self.interpret(driver.read(self.scope))
 
     def owning(self, vlans: VlanSet) -> Self:
-        """Return the task after ``vlans`` were recorded as created by SBF."""
+        """Return the task after ``vlans`` have been recorded as created by SBF."""
         return replace(self, scope=replace(self.scope, created=self.scope.created | vlans))
 
     @abstractmethod
-    def interpret(self, observed: Any) -> "DeviceReading":  # noqa: ANN401 - of the device's kind
+    def interpret(self, observed: Any) -> "DeviceReading":  # noqa: ANN401 - a type of the device's kind
         """Compare an observed state with the wanted state."""
 
     @staticmethod
     @abstractmethod
-    def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - of the device's kind
-        """Return what SBF may change on a device now."""
+    def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - a type of the device's kind
+        """Return the scope that limits SBF's changes on the device now."""
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
-        """Return what the device's driver must know of other edges; None for switches."""
+        """Return what the device's driver needs to know about other edges; None for switches."""
         return None
 
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record what a change takes over, before the device receives it. Raise Unsafe when an adoption ended since."""
+        """Record what a change will take over, before the device receives it.
+
+        Raise Unsafe when an administrator has released an adopted port in the meantime.
+        """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record what follows from a reading that shows the wanted state."""
+        """Record the consequences of a reading that shows the wanted state."""
 
 
 @dataclass(frozen=True)
 class DeviceReading(ABC):
-    """The observed state of a device beside the wanted state of its task."""
+    """The observed state of a device, with the task that has the wanted state."""
 
     task: ReconcileTask
     observed: DeviceObserved
@@ -123,23 +127,23 @@ class DeviceReading(ABC):
     @cached_property
     @abstractmethod
     def difference(self) -> DeviceDifference:
-        """What has to change on the device."""
+        """The difference that has to be applied to the device."""
 
     @property
     def is_saved(self) -> bool:
-        """Whether the startup configuration contains what was read, as far as the database records it."""
+        """Whether the startup configuration contains the observed state, as recorded in the database."""
         return not self.task.unsaved and list_observed_items(self.observed) == self.task.saved
 
     @property
     def has_drifted(self) -> bool:
-        """Whether the device no longer carries what it was confirmed to carry."""
+        """Whether the device no longer carries its confirmed state."""
         shut = self._list_shut(self.task.kept)
         return read_back.has_drifted(self._compare(self.task.kept), shut, behind=self.task.is_behind)
 
     @property
     @abstractmethod
     def owned(self) -> VlanSet:
-        """The VLAN IDs that are SBF's by this reading and by the record of created VLANs."""
+        """The VLAN IDs that belong to SBF, by this reading and by the record of created VLANs."""
 
     @property
     @abstractmethod
@@ -153,8 +157,8 @@ class DeviceReading(ABC):
         self.check_ownership()
 
     @abstractmethod
-    def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - of the device's kind
-        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+    def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - a type of the device's kind
+        """Raise Unsafe for a difference outside ``scope``; the default is the scope of the task."""
 
     def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports that others may use
         """Raise Unsafe for a difference that changes a port in other use."""
@@ -164,7 +168,7 @@ class DeviceReading(ABC):
         """Raise Unsafe for a difference that touches a VLAN in other use."""
 
     def check_read_back(self) -> None:
-        """Raise Refused unless the device carries the wanted state."""
+        """Raise Refused if the device does not carry the wanted state."""
         read_back.check_read_back(self._prefix, self._list_shut(self.task.wanted), self._list_faults())
 
     @property
@@ -172,10 +176,10 @@ class DeviceReading(ABC):
     def _prefix(self) -> str: ...
 
     @abstractmethod
-    def _compare(self, wanted: Any) -> DeviceDifference: ...  # noqa: ANN401 - of the device's kind
+    def _compare(self, wanted: Any) -> DeviceDifference: ...  # noqa: ANN401 - a type of the device's kind
 
     @abstractmethod
-    def _list_shut(self, wanted: Any) -> Iterator[ChangeFault]: ...  # noqa: ANN401 - of the device's kind
+    def _list_shut(self, wanted: Any) -> Iterator[ChangeFault]: ...  # noqa: ANN401 - a type of the device's kind
 
     @abstractmethod
     def _list_faults(self) -> Iterator[ChangeFault]: ...

@@ -1,9 +1,9 @@
-"""Heartbeats of leases during conversations with devices, and the end of conversations that last too long.
+"""Lease heartbeats during conversations with devices, and time limits of conversations.
 
-One thread renews leases. Another ends conversations whose lease was lost or could not be renewed in time, and those
-that exceed their time limit: a device that sends a byte now and then would occupy its worker forever. The second thread
-needs no database: before another replica can acquire the element's lease, this replica has stopped its conversation.
-Both threads run only while there are conversations.
+One thread renews leases. Another thread ends conversations whose lease was lost or could not be renewed in time. It
+also ends conversations that exceed their time limit, because a device that sends a byte now and then would occupy its
+worker forever. The second thread needs no database, so that this replica's conversation has ended before another
+replica can acquire the element's lease. Both threads run only while there are conversations.
 """
 
 import time
@@ -28,7 +28,7 @@ LEASE_LOST = "another replica has acquired its lease: the conversation was ended
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease on an element, its begin, and the time before its last renewal; times are monotonic, in seconds."""
+    """A lease on an element, with its begin and the time before its last renewal (monotonic, in seconds)."""
 
     name: Name
     fence: int
@@ -37,9 +37,9 @@ class HeldLease:
 
 
 def compute_deadline(hold: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
-    """Return the deadline of a conversation, and the reason that is reported when it passes. Pure.
+    """Return the deadline of a conversation, and the reason that is reported when the deadline passes. Pure.
 
-    A third of the lease remains for bytes in transit, before another replica can acquire the lease.
+    The deadline leaves a third of the lease for bytes in transit, before another replica can acquire the lease.
     """
     ends = hold.began + conversation, f"the conversation was ended after {conversation:g} s"
     kept = hold.kept + lease * 2 / 3, "its lease could not be renewed in time: the conversation was ended"
@@ -48,7 +48,7 @@ def compute_deadline(hold: HeldLease, lease: float, conversation: float) -> tupl
 
 @dataclass
 class LeaseHeartbeats:
-    """Renews the leases of this replica's conversations; ``renew`` returns False for a lost lease."""
+    """Renews the leases of this replica's conversations. ``renew`` returns False for a lost lease."""
 
     renew: Callable[[Name, int], bool]
     sessions: DeviceSessions
@@ -60,7 +60,10 @@ class LeaseHeartbeats:
 
     @contextmanager
     def hold(self, name: Name, take: Callable[[], int | None]) -> Iterator[int | None]:
-        """Acquire a lease and renew it until the context ends. Yield the fencing token; None if it is not free."""
+        """Acquire a lease and renew it until the context ends.
+
+        Yield the fencing token, or None if another holder has the lease.
+        """
         began = self.clock()
         fence = take()
         if fence is None:
@@ -116,7 +119,10 @@ class LeaseHeartbeats:
             return self._holds.get(hold.name) == hold
 
     def _start(self) -> None:
-        """Start the threads that do not run. Without them no lease is renewed, and the deadlines still apply."""
+        """Start both threads unless they run.
+
+        If a thread cannot start, leases are not renewed, but deadlines still apply.
+        """
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
         for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):
             name = f"leases-{work.__name__}"

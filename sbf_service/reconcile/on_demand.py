@@ -1,6 +1,6 @@
-"""Reads of devices that a caller asks for: differences, ports in use, reconciliation now, and the cable check.
+"""Reads of devices for a caller: differences, ports in use, immediate reconciliation, and the cable check.
 
-A read never runs while a worker of any replica talks to the same device (:func:`hold_device`).
+These reads and a worker of any replica never use the same device simultaneously (:func:`hold_device`).
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""How often ``reconcile`` starts over for a newer revision; later revisions are left to the workers."""
+"""The highest number of times that ``reconcile`` starts over for a newer revision; workers apply later revisions."""
 READ_LIMIT_S = 60.0
-"""A device that has not answered within this time is reported as unread; other answers do not wait for it."""
+"""A device that has not answered within this time is reported as not read. The answers of others do not wait for it."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -47,7 +47,7 @@ R = TypeVar("R")
 def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Iterator[int]:
     """Exclude the workers of all replicas from a device; yield the fencing token.
 
-    Raise Conflict while a worker is busy with the device. End the device's session when the context ends in an error.
+    Raise Conflict while a worker is busy with the device. If the context ends in an error, end the device's session.
     """
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
@@ -83,7 +83,10 @@ class OnDemandReader:
             return make_element_difference(reading, driver, self._read_clock())
 
     def ports(self, name: Name) -> tuple[PortView, ...]:
-        """Read a switch and return its managed ports with their uses; change nothing. Raise as ``difference``."""
+        """Read a switch and return its managed ports with their uses; change nothing.
+
+        Raise the same errors as :meth:`difference`.
+        """
         self._require_device(name)
         worker = self.scheduler.worker
         with hold_device(self.scheduler, name) as fence:
@@ -93,7 +96,9 @@ class OnDemandReader:
             return tuple(read_port_views(worker.sessions.driver(task.device), task.device.ports, task.scope))
 
     def reconcile(self, name: Name) -> ElementReconciliation:
-        """Reconcile a device now; idempotent. An error of the device becomes the element's error report.
+        """Reconcile a device now; idempotent.
+
+        An error of the device is stored in the element's error report and not raised.
 
         Raise NotFound, Conflict (an element with an agent, or a busy device).
         """
@@ -133,7 +138,7 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 
 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
-    """Read all ports as if SBF had taken over none, so that the use of each is visible."""
+    """Read all ports as if SBF had taken over none of them, so that the reading shows the use of each port."""
     every = tuple(ports)
     asked = replace(
         scope,
@@ -165,7 +170,7 @@ def _port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> PortStat
 async def read_all(
     threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], named: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, as many as there are threads; return each with its answer or why it was not read.
+    """Read devices in parallel, as many as there are threads. Return the answer of each, or why it was not read.
 
     Raise ServiceBusy when no thread is free now.
     """
@@ -176,9 +181,10 @@ async def read_all(
 
 
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], named: str, limit_s: float) -> T | str:
-    """Run ``read`` in a thread of ``threads``; return its answer, or the reason why the device was not read.
+    """Run ``read`` in a thread of ``threads``. Return its answer, or the reason why the device was not read.
 
-    ``named`` is the device in that reason; ``limit_s`` limits the wait for a thread and the answer together.
+    ``named`` is the device's name in that reason. ``limit_s`` limits the total time of waiting for a thread and
+    reading.
     """
     try:
         return await asyncio.wait_for(threads.run(read, patience=limit_s), limit_s)
@@ -186,7 +192,7 @@ async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], named:
         return f"{named} has not answered for {limit_s:g} s"
     except VirtcloudError as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001 - a fault of one driver must not hide the others' answers
+    except Exception as error:  # noqa: BLE001 - an error of one driver must not hide the answers of other devices
         log.fault("reading_fault", error, device=named)
         return f"{named}: a fault in the service, which is in its log: {type(error).__name__}"
 
@@ -197,7 +203,7 @@ UnreadDevices = Mapping[Name, str]
 
 @dataclass(frozen=True, slots=True)
 class CableCheckPlan:
-    """The site whose cables are checked, from the topology in force at ``at``."""
+    """The site whose cables are checked, from the topology that was current at ``at``."""
 
     topology: Topology
     site: Site
@@ -216,7 +222,7 @@ class CableCheckPlan:
 
 @dataclass(frozen=True, slots=True)
 class CableChecker:
-    """Compares a site's cables with the topology, by the neighbours (LLDP) of its switches."""
+    """Compares the cables of a site in the topology with the neighbours that its switches report (LLDP)."""
 
     store: Store
     scheduler: WorkerScheduler
@@ -233,8 +239,8 @@ class CableChecker:
     async def ask(self, plan: CableCheckPlan) -> tuple[NeighboursBySwitch, UnreadDevices]:
         """Read the neighbours of all switches of the site, in parallel.
 
-        Return the neighbours of each switch, and why the other switches were not read. Raise ServiceBusy when no thread
-        is free now.
+        Return the neighbours of each switch, and the reasons why other switches were not read. Raise ServiceBusy when
+        no thread is free now.
         """
         self.threads.require_one()
         switches = plan.site.switches

@@ -1,7 +1,7 @@
-"""The checks around a change of a device: what SBF may change before it, and the read-back check after it. Pure.
+"""Checks before and after a change of a device: the limits of SBF's changes, and the read-back check. Pure.
 
-``check_*_scope`` and ``check_*_ownership`` are the last guards before a device. ``check_read_back`` and ``has_drifted``
-are the same for switches and edges; the faults that they report are listed separately for each kind.
+``check_*_scope`` and ``check_*_ownership`` are the last checks before a device receives a change. ``check_read_back``
+and ``has_drifted`` apply to switches and edges; separate functions list the faults of each kind.
 """
 
 from collections import defaultdict
@@ -39,10 +39,10 @@ _WANTED_UNTAGGED = "one VLAN of ours untagged or none at all, found something el
 
 
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
-    """Raise Refused when a device does not carry what is wanted after it accepted a change.
+    """Raise Refused when a device accepted a change and does not carry the wanted state afterwards.
 
-    ``shut`` are wanted ports or circuits that are shut down: these are reported alone. ``missing`` are all other
-    differences between the read-back and the wanted state.
+    ``shut`` are faults of wanted ports or circuits that are shut down. If there are any, only these are reported.
+    ``missing`` are all other differences between the read-back and the wanted state.
     """
     if faults := list(shut):
         raise build_refusal(device, faults)
@@ -51,17 +51,17 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 
 
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
-    """Return whether a device no longer carries what it was confirmed to carry.
+    """Return whether a device no longer carries its confirmed state.
 
     ``lost`` is the difference from the confirmed state. A port or circuit that was shut down carries nothing. A device
-    that is ``behind`` its wanted revision may carry more than the confirmed state, or half of a change; any other
-    device may not.
+    that is ``behind`` (has not confirmed its wanted revision) may carry more than the confirmed state, or a part of a
+    change. Any other device may not.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 
 
 def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged ports or VLANs: the last guard (DESIGN.md §7.4)."""
+    """Raise Unsafe for a difference that touches unmanaged ports or VLANs: the last check (DESIGN.md §7.4)."""
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
         if port not in scope.ports or vlans - scope.vlans:
             raise Unsafe(f"switch {name}, port {port}: VLAN {vlans} is not all ours to change (ours: {scope.vlans})")
@@ -77,9 +77,9 @@ def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDiffere
 def check_ports_not_in_use(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe when the difference changes a port in other use that no administrator adopted with this use.
+    """Raise Unsafe when the difference changes a port in other use, unless an administrator adopted it with this use.
 
-    Raise Unsafe also for an access port that somebody shut down: SBF enables only ports that it shut down itself.
+    Raise Unsafe also for an access port that somebody else shut down: SBF enables only ports that SBF shut down.
     """
     for port, use in difference.take.items():
         agreed = scope.adopted.get(port)
@@ -94,9 +94,9 @@ def check_ports_not_in_use(
 def check_switch_ownership(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN.md §3, Ownership).
+    """Raise Unsafe for a difference that touches a VLAN in other use: the last check (DESIGN.md §3, Ownership).
 
-    The check uses what was read and recorded, not the data from which the difference was computed.
+    The check uses the reading and the records, not the data from which the difference was computed.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
@@ -110,7 +110,7 @@ def check_switch_ownership(
 
 
 def list_shut_ports(wanted: SwitchWanted, observed: SwitchObserved) -> Iterator[ChangeFault]:
-    """Yield a fault for each port that must carry a VLAN and is shut down."""
+    """Yield a fault for each port that is shut down although it must carry a VLAN."""
     for port in observed.down:
         if wanted.ports.get(port):
             yield ChangeFault(f"port {port}: {_PORT_SHUT}", wanted.ports[port])
@@ -136,7 +136,7 @@ def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
 
 
 def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged VLANs or services: the last guard (DESIGN.md §7.4)."""
+    """Raise Unsafe for a difference that touches unmanaged VLANs or services: the last check (DESIGN.md §7.4)."""
     for one in difference.subjects:
         if not _is_managed(one, scope):
             raise Unsafe(
@@ -146,7 +146,7 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 
 
 def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN.md §3, Ownership)."""
+    """Raise Unsafe for a difference that touches a VLAN in other use: the last check (DESIGN.md §3, Ownership)."""
     if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use and not SBF's to change")
 

@@ -1,8 +1,8 @@
-"""The worker scheduler: starts a worker for every due element, at once on a change and later after a failure.
+"""The worker scheduler: starts a worker for every due element, immediately after a change and later after a failure.
 
-Each busy device has a thread, at most ``settings.workers`` of them, so that a slow device delays no other. Changes of
-other replicas are found by a query each second. All threads are daemons: the service may stop at any point, and the
-next start continues from the revisions.
+Each device that is being reconciled (a busy device) has a thread, so that a slow device delays no other. There are at
+most ``settings.workers`` threads. Changes of other replicas are found by a query each second. All threads are daemon
+threads: the service may stop at any point, and the next start continues from the revisions.
 """
 
 import random
@@ -26,10 +26,13 @@ from virtcloud.model.values import Name
 
 @dataclass
 class WorkQueue:
-    """The busy devices of one replica, and those that back off after a failure. The scheduler's lock protects it.
+    """The busy devices of one replica, and the devices that wait after a failure.
 
-    ``clock`` is monotonic, in seconds; ``jitter`` is a random number from 0 to 1. ``since`` is the database's time of
-    the first query: devices last read before it are read again, since they may have restarted unnoticed.
+    The scheduler's lock protects the queue.
+
+    ``clock`` is monotonic, in seconds. ``jitter`` returns a random number from 0 to 1. ``since`` is the database's time
+    of the first query. A device that was last read before this time is read again, since it may have restarted
+    unnoticed.
     """
 
     settings: ServiceSettings
@@ -40,7 +43,10 @@ class WorkQueue:
     since: datetime | None = None
 
     def choose_next(self, found: Iterable[DeviceStatus], now: datetime, lost: Collection[Name]) -> list[DeviceStatus]:
-        """Choose the devices to reconcile now and mark them as busy. Devices that ended their session are due."""
+        """Choose the devices to reconcile now and mark them as busy.
+
+        A device that ended its session (``lost``) is due.
+        """
         known = {one.name: one for one in found}
         self.since = self.since or now
         chosen = choose_due_devices(
@@ -57,14 +63,14 @@ class WorkQueue:
         return [known[name] for name in chosen]
 
     def record_outcome(self, one: DeviceStatus, outcome: ReconcileOutcome) -> None:
-        """Record the outcome of a try; a device that failed backs off."""
+        """Record the outcome of a try. A device that failed waits before the next try."""
         before = self.retries.pop(one.name, None)
         if outcome is ReconcileOutcome.FAILED:
             pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)
             self.retries[one.name] = compute_retry(before, one.wanted, self.clock(), pause, self.jitter())
 
     def list_waits(self) -> list[float]:
-        """Return the seconds until each device that backs off is due."""
+        """Return the remaining seconds of each device that waits after a failure."""
         waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
         return [wait for wait in waits if wait > 0]
 
@@ -73,11 +79,11 @@ log = get_log(__name__)
 
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
-"""Changes within this time share a round."""
+"""Changes within this time are handled in the same round."""
 STOP_TIMEOUT_S = 1.0
 DEVICE_WAIT_S = 10.0
 STALLED_AFTER_S = 30.0
-"""A scheduler without a completed round for this long is stuck, or has no database."""
+"""A scheduler without a completed round for this long is blocked, or has no database."""
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:
@@ -112,13 +118,13 @@ class WorkerScheduler:
         self._queue = WorkQueue(self.settings, self.clock, self.jitter)
 
     def start(self) -> None:
-        """Start the thread, after the leases of this replica's former process were released."""
+        """Release the leases of this replica's former process, and start the thread."""
         self.statuses.release_leases(self.worker.holder)
         self._thread = Thread(target=self._run, name="converger", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no more workers, and wait at most a second; running workers end with the process."""
+        """Start no more workers, and wait at most a second. Running workers end with the process."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -131,13 +137,13 @@ class WorkerScheduler:
         return running and self._looked is not None and self.clock() - self._looked < STALLED_AFTER_S
 
     def wake(self, changed: Iterable[str]) -> None:
-        """Start a round at once if an element changed."""
+        """Start a round immediately if an element changed."""
         if any(name.startswith("element:") for name in changed):
             self._wake.set()
 
     @contextmanager
     def exclude_workers(self, name: Name, patience: float = DEVICE_WAIT_S) -> Iterator[None]:
-        """Exclude this replica's workers from a device. Raise Conflict when one is busy for ``patience`` seconds."""
+        """Exclude this replica's workers from a device. Raise Conflict when it stays busy for ``patience`` seconds."""
         with self._lock:
             if not self._lock.wait_for(lambda: name not in self._queue.busy, patience):
                 raise Conflict(f"{name} has been worked on for {patience:g} s: ask again when that has ended")
@@ -161,7 +167,7 @@ class WorkerScheduler:
                 self._gather()
 
     def run_once(self) -> None:
-        """Run the deadline sweep at most each second, and start a worker for each due device."""
+        """Run one round: the deadline sweep at most once a second, and a worker for each due device."""
         try:
             self._sweep()
             self._start_due()
@@ -172,19 +178,19 @@ class WorkerScheduler:
             log.fault("sweep_fault", error)
 
     def _gather(self) -> None:
-        """Wait a little after a round, so that close changes share the next round: it reads all devices."""
+        """Wait briefly after a round, so that the next round, which queries all devices, handles several changes."""
         since = COALESCE_S if self._looked is None else self.clock() - self._looked
         if since < COALESCE_S and not self._stopping:
             self.sleep(COALESCE_S - since)
 
     def _sweep(self) -> None:
-        """Run the deadline sweep if the last one is a second ago."""
+        """Run the deadline sweep if the last sweep was at least a second ago."""
         if self._swept is None or self.clock() - self._swept >= POLL_INTERVAL_S:
             self._swept = self.clock()
             self.sweep.run()
 
     def _pause(self) -> float:
-        """Return the seconds until the next round without a wake-up."""
+        """Return the seconds to wait for a wake-up before the next round."""
         with self._lock:
             return min([POLL_INTERVAL_S, *self._queue.list_waits()])
 
@@ -203,7 +209,7 @@ class WorkerScheduler:
             self._spawn(partial(self._end_session, name), name)
 
     def _spawn(self, work: Callable[[], None], name: Name, failed: Callable[[], None] = lambda: None) -> None:
-        """Start the thread of a busy device; if no thread can be started, the device is free again."""
+        """Start the thread of a busy device. If no thread can be started, the device is no longer busy."""
         try:
             self.spawn(work, f"converge-{name}")
         except RuntimeError as error:
@@ -229,7 +235,9 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=one.name)
             outcome = ReconcileOutcome.FAILED
-        with self._lock:  # together: a free device without a recorded failure would be tried again at once
+        with (
+            self._lock
+        ):  # one critical section: a free device without a recorded failure would be tried again immediately
             self._queue.record_outcome(one, outcome)
             self._free(one.name)
         self._wake.set()

@@ -1,4 +1,7 @@
-"""Sessions with devices, kept between reconciliations until an error or a change of the device's description."""
+"""Sessions with devices.
+
+A session stays open between reconciliations until an error or a new description of the device.
+"""
 
 import math
 from collections.abc import Callable
@@ -22,7 +25,7 @@ NO_DEADLINE = math.inf, ""
 
 @dataclass(frozen=True, slots=True)
 class Platforms:
-    """Finds the platform of a switch or a provider edge; both callables raise BadInput for an unknown platform."""
+    """Finds the platform of a switch or a provider edge. Both callables raise BadInput for an unknown platform."""
 
     of_switch: PlatformOf
     of_edge: EdgePlatformOf
@@ -45,7 +48,7 @@ class Platforms:
 
 @dataclass
 class DeviceSessions:
-    """The drivers of devices. The holder of an element's lease is the only thread that uses its driver."""
+    """The open sessions: the drivers of devices. Only the holder of an element's lease uses its driver."""
 
     settings: ServiceSettings
     platforms: Platforms
@@ -53,8 +56,11 @@ class DeviceSessions:
     _limits: dict[Name, tuple[float, str]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - of the device's kind
-        """Return a device's kept driver, or create one without connecting. Raise Refused for a missing credential."""
+    def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - a type of the device's kind
+        """Return the driver with a device's open session, or create a driver without connecting.
+
+        Raise Refused for a missing credential.
+        """
         kept = self._open.get(device.name)
         if kept is not None and kept[:2] == (device, backbone):
             return kept[2]
@@ -67,7 +73,7 @@ class DeviceSessions:
         return driver
 
     def set_deadline(self, name: Name, until: float, why: str) -> None:
-        """Set the deadline of a device's conversation (monotonic, in seconds); ``why`` is reported when it passes."""
+        """Set the deadline of a conversation (monotonic, in seconds). ``why`` is reported when the deadline passes."""
         with self._lock:
             self._limits[name] = until, why
             if name in self._open:
@@ -84,31 +90,34 @@ class DeviceSessions:
                 self.end(name)
 
     def disconnect(self, name: Name, why: str) -> None:
-        """Disconnect a device under the thread that uses it, and prevent new connections. Never waits nor raises."""
+        """Disconnect a device although a thread uses it, and prevent new connections.
+
+        Never wait, never raise an error.
+        """
         with self._lock:
             kept = self._open.get(name)
         if kept is not None:
             kept[3].cancel(why)
 
     def find_lost(self) -> frozenset[Name]:
-        """Return the devices that ended their session: they may have restarted and are read at once."""
+        """Return the devices that ended their session. They may have restarted and have to be read immediately."""
         with self._lock:
             kept = [(name, driver) for name, (_, _, driver, _) in self._open.items()]
         return frozenset(name for name, driver in kept if isinstance(driver, DetectsSessionLoss) and driver.is_lost())
 
     def names(self) -> frozenset[Name]:
-        """Return the devices with a kept session."""
+        """Return the devices with an open session."""
         with self._lock:
             return frozenset(self._open)
 
     def end_unless_kept(self, name: Name) -> None:
-        """End the session of a device that accepts few sessions, so that another replica can connect."""
+        """End the session of a device that allows few sessions, so that another replica can connect."""
         kept = self._open.get(name)
         if kept is not None and not kept[0].keep_session:
             self.end(name)
 
     def end(self, name: Name) -> None:
-        """End a session, if there is one."""
+        """End a device's session, if it is open."""
         with self._lock:
             kept = self._open.pop(name, None)
         if kept is not None:

@@ -1,7 +1,7 @@
-"""Dry runs of a new pool or topology: the change is made and rolled back, and the devices that it concerns are read.
+"""Dry runs of a new pool or topology. The change is made and rolled back, and the affected devices are read.
 
-Neither a device nor a setting is changed. The differences are those that workers would apply. Only VLAN IDs in other
-use are recorded, so that no cluster gets one of them in the moment when a pool is set.
+Neither a device nor a setting is changed. The differences are those that workers would apply. Only the VLAN IDs found
+in other use are recorded, so that no cluster is allocated one of them just after a pool is set.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class _DeviceAnswer:
-    """What one device showed."""
+    """The result of reading one device."""
 
     difference: ElementDifference
     other_use: tuple[OtherUse, ...]
@@ -36,7 +36,7 @@ class _DeviceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """The devices that a change concerns, as it would leave them at ``at``.
+    """The devices that a change affects, in the state after the change, computed at ``at``.
 
     ``known`` are the devices whose description in the topology does not change.
     """
@@ -48,7 +48,7 @@ class DryRunPlan:
 
 @dataclass(frozen=True, slots=True)
 class SettingDryRun:
-    """Reads the devices that a change of settings concerns."""
+    """Reads the devices that a change of a pool or of the topology affects."""
 
     store: Store
     scheduler: WorkerScheduler
@@ -56,7 +56,7 @@ class SettingDryRun:
     limit_s: float = READ_LIMIT_S
 
     def plan(self, change: Callable[[Unit], None]) -> DryRunPlan:
-        """Return what ``change`` concerns; roll the change back. Raise what ``change`` raises."""
+        """Return the devices that ``change`` affects, and roll the change back. Raise the errors of ``change``."""
         with self.store.dry_run() as unit:
             before = _read_elements(unit)
             change(unit)
@@ -93,7 +93,7 @@ class SettingDryRun:
 
     @contextmanager
     def _own_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
-        """Yield a driver with a session of its own, for a device whose description changes."""
+        """Yield a driver with a separate session, for a device whose description changes."""
         sessions = self.scheduler.worker.sessions
         driver = sessions.platforms.driver(make_login(task.device, sessions.settings), task.backbone)
         with closing(driver):
@@ -101,7 +101,7 @@ class SettingDryRun:
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
-    """Return a device's difference, and what is in other use there. Raise Unsafe."""
+    """Return a device's difference, and the VLAN IDs in other use on it. Raise Unsafe."""
     task = reading.task
     reading.check_scope()
     reading.check_ownership()
@@ -118,7 +118,7 @@ def _read_elements(unit: Unit) -> dict[Name, Element]:
 
 
 def _find_changed_devices(unit: Unit) -> list[Name]:
-    """Return the switches and edges whose wanted state or description the unit changed, in name order."""
+    """Return the switches and edges whose wanted state or description the unit changed, in the order of their names."""
     changed = {one.removeprefix("element:") for one in unit.changed if one.startswith("element:")}
     elements = _read_elements(unit)
     return sorted(name for name, one in elements.items() if name in changed and kind_of(one) in TASKS)

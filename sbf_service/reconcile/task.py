@@ -1,7 +1,7 @@
-"""The tasks of switches and of provider edges: what SBF has to do on one device, and what it read there.
+"""The tasks and readings of switches and of provider edges.
 
 ``read_task`` reads a task from the database in one transaction. The ``read()`` of a task returns the observed state,
-compared with the wanted state. Classes that both kinds share are in ``device_task.py``.
+compared with the wanted state. The base classes are in ``device_task.py``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ from virtcloud.model.wanted import (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTask(ReconcileTask):
-    """A switch: managed ports with VLANs, some of them taken over from another use."""
+    """The task of a switch: managed ports with VLANs, some of them taken over from another use."""
 
     kind = ElementKind.SWITCH
 
@@ -81,28 +81,28 @@ class SwitchTask(ReconcileTask):
         )
 
     def record_announced(self, unit: Unit, difference: SwitchDifference) -> None:
-        """Record the uses of the ports that are taken over."""
+        """Record the former uses of the ports that are taken over."""
         record_change(unit, self.name, self.scope.adopted, difference)
 
     def record_confirmed(self, unit: Unit, observed: SwitchObserved) -> None:
-        """Record the ports that are as before SBF took them over."""
+        """Record which ports have their former use again."""
         record_reading(unit, self.name, self.scope.returned, observed)
 
 
 class SwitchReading(DeviceReading):
-    """What was read of a switch."""
+    """A reading of a switch."""
 
     task: SwitchTask
     observed: SwitchObserved
 
     @cached_property
     def difference(self) -> SwitchDifference:
-        """What has to change on the switch."""
+        """The difference that has to be applied to the switch."""
         return self._compare(self.task.wanted)
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs that are SBF's by their names, or by the record while a port still carries them."""
+        """The VLAN IDs that belong to SBF, by their names, or by the record while a port still carries them."""
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
         return find_owned_vlans(self.observed, created) | (created & (self.task.wanted.vlans | on_ports))
@@ -113,7 +113,7 @@ class SwitchReading(DeviceReading):
         return find_blocked_vlans(self.task.wanted, self.observed)
 
     def check_scope(self, scope: SwitchScope | None = None) -> None:
-        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+        """Raise Unsafe for a difference outside ``scope``; the default is the scope of the task."""
         read_back.check_switch_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_not_in_use(self) -> None:
@@ -140,7 +140,7 @@ class SwitchReading(DeviceReading):
 
 @dataclass(frozen=True, slots=True)
 class EdgeTask(ReconcileTask):
-    """A provider edge: circuits between managed ports and the services of transports."""
+    """The task of a provider edge: circuits between managed ports and the services of transports."""
 
     kind = ElementKind.EDGE
 
@@ -169,19 +169,19 @@ class EdgeTask(ReconcileTask):
 
 
 class EdgeReading(DeviceReading):
-    """What was read of a provider edge."""
+    """A reading of a provider edge."""
 
     task: EdgeTask
     observed: EdgeObserved
 
     @cached_property
     def difference(self) -> EdgeDifference:
-        """What has to change on the edge."""
+        """The difference that has to be applied to the edge."""
         return self._compare(self.task.wanted)
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs of all circuits that were read, and those recorded as created that are still wanted."""
+        """The VLAN IDs of all circuits in the reading, and the still wanted VLAN IDs that are recorded as created."""
         return VlanSet(one.vlan for one in self.observed.circuits) | (self.task.scope.created & self.task.wanted.vlans)
 
     @property
@@ -190,7 +190,7 @@ class EdgeReading(DeviceReading):
         return find_blocked_circuits(self.task.wanted, self.observed)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:
-        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+        """Raise Unsafe for a difference outside ``scope``; the default is the scope of the task."""
         read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_ownership(self) -> None:
@@ -248,7 +248,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
 
 
 def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
-    """Return the task of a switch that left the topology: the former uses of its ports are restored."""
+    """Return the task of a switch that left the topology, which is to restore the former uses of its ports."""
     none = SwitchWanted(ports={})
     scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
     return SwitchTask(

@@ -1,6 +1,6 @@
-"""The database as the worker scheduler and the workers use it: each method is one transaction.
+"""The database transactions of the worker scheduler and the workers: each method is one transaction.
 
-Scheduler and worker depend on protocols, so that the fault schedules of the tests run them with a store in memory.
+Scheduler and worker depend on protocols, so that the fault schedules of the tests can run with a store in memory.
 """
 
 from dataclasses import dataclass
@@ -42,17 +42,17 @@ _DEVICES = (
     .where(IS_RECONCILED, ElementRow.kind.in_(sorted(DEVICE_KINDS)))
     .order_by(ElementRow.name)
 )
-"""Without the observed state, which is long: this query runs at every change."""
+"""Without the observed state, which is long: this query runs after every change."""
 
 
 class DeviceStatuses(Protocol):
     """The scheduler's queries and changes."""
 
     def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the status of every switch and edge as ``holder`` may reconcile it."""
+        """Return the database's time, and the status of every switch and edge for the replica ``holder``."""
 
     def release_leases(self, holder: str) -> None:
-        """Release all leases of a replica that restarted; late writes of its former process then fail."""
+        """Release all leases of a replica that restarted, so that late writes of its former process fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class StoreDeviceStatuses:
     store: Store
 
     def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the status of every switch and edge as ``holder`` may reconcile it."""
+        """Return the database's time, and the status of every switch and edge for the replica ``holder``."""
         with self.store.read() as unit:
             return unit.now, read_device_statuses(unit, holder)
 
     def release_leases(self, holder: str) -> None:
-        """Release all leases of a replica that restarted; late writes of its former process then fail."""
+        """Release all leases of a replica that restarted, so that late writes of its former process fail."""
         with self.store.change() as unit:
             release_leases_of(unit, holder)
 
@@ -98,46 +98,49 @@ log = get_log(__name__)
 
 
 class LeaseLostError(Exception):
-    """Another worker has acquired the element's lease: this worker stops and writes nothing."""
+    """Another worker has acquired the element's lease, so that this worker stops and writes nothing."""
 
 
 class WorkerTransactions(Protocol):
-    """The workers' queries and changes. Every method may raise DatabaseUnavailable, after which nothing was changed."""
+    """The workers' queries and changes. A method that raises DatabaseUnavailable has changed nothing."""
 
     @property
     def holder(self) -> str:
-        """The name under which leases are held."""
+        """The holder's name of the leases: the name of this replica."""
 
     def acquire_lease(self, name: Name) -> int | None:
         """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release a lease; no effect when a newer lease was acquired."""
+        """Release a lease. A newer lease is not affected."""
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
         """Return a device's task from one snapshot. Raise NotFound."""
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """Record a change and its pending save before the device receives it; renew the lease.
+        """Record a change and its pending save before the device receives the change; renew the lease.
 
-        Return False, and record nothing, when the difference is outside the current scope. The confirmed revision of a
-        device that has ``drifted`` is reset, also when its difference is empty (a port was shut down). Raise
+        Return False, and record nothing, when the difference is outside the current scope. If the device has
+        ``drifted``, its confirmed revision is reset, also when the difference is empty (a port was shut down). Raise
         LeaseLostError.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries the wanted state and has saved it. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError; the next worker then reads a device again that was ``changed`` without its lease.
+        Raise LeaseLostError. If the device was ``changed`` without the lease, the next worker reads it again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
-        """Record an element's error report. Without the lease, have the next worker read the element again instead."""
+        """Record an element's error report.
+
+        Without the lease, record instead that the next worker has to read the element.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class StoreWorkerTransactions:
-    """The transactions on the database, under the name ``holder``."""
+    """The transactions on the database, with leases under the name ``holder``."""
 
     store: Store
     timing: ServiceTiming
@@ -154,7 +157,7 @@ class StoreWorkerTransactions:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release a lease; no effect when a newer lease was acquired."""
+        """Release a lease. A newer lease is not affected."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
@@ -163,7 +166,7 @@ class StoreWorkerTransactions:
         return read_task(self.store, name, fence)
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """Record a change, unless the scope shrank since the task was read. Raise LeaseLostError."""
+        """Record a change, unless the scope has become smaller since the task was read. Raise LeaseLostError."""
         task, difference = reading.task, reading.difference
         with self.store.change(who=self.holder) as unit:
             if not renew_lease(unit, task.name, task.fence, self.timing.lease):
@@ -198,7 +201,7 @@ class StoreWorkerTransactions:
         return overtaken
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
-        """Record an element's error report, and log it when it is new."""
+        """Record an element's error report, and log it if it is new."""
         with self.store.change(who=self.holder) as unit:
             row = require_element(unit, name)
             if holds_lease(unit, name, fence):
@@ -211,7 +214,7 @@ class StoreWorkerTransactions:
             log.warning(event, element=name, trouble=report.message)
 
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
-        """Confirm what a device carries, except clusters whose VLAN is in other use: those being set up fail."""
+        """Confirm all clusters on a device except those whose VLAN ID is in other use; of these, new clusters fail."""
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)
         record_foreign_vlans(unit, require_element(unit, task.name), task.scope.vlans, foreign)

@@ -1,10 +1,11 @@
-"""Reconciles one device: acquire the lease, read, compare, apply, read back, save, read, confirm (DESIGN.md §3).
+"""The worker, which reconciles one device (DESIGN.md §3).
 
-No database transaction is open during the conversation with the device. Before the device receives a change, the audit
-row and the pending save are committed: after a crash, no change is without its row and no configuration stays unsaved.
+The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
+during the conversation with the device. The audit row and the pending save are committed before the device receives a
+change. Even after a crash, no change is without its row and no configuration stays unsaved.
 
-A save lies between two readings that show the wanted state. The second reading detects a device that restarted before
-the save; after a later restart the device loads what was saved.
+A save takes place between two readings that show the wanted state. The second reading detects a device that restarted
+before the save. After a later restart, the device loads the saved configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ log = get_log(__name__)
 
 
 class ReconcileOutcome(Enum):
-    """The outcome of one try."""
+    """The outcome of one reconciliation of a device."""
 
     CONFIRMED = auto()
     OVERTAKEN = auto()
@@ -35,7 +36,7 @@ class ReconcileOutcome(Enum):
 
 
 HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
-"""Acquires an element's lease and renews it while the context lasts: :meth:`LeaseHeartbeats.hold`."""
+"""Acquires an element's lease and renews it until the context ends: :meth:`LeaseHeartbeats.hold`."""
 
 
 @contextmanager
@@ -46,7 +47,7 @@ def hold_without_renewal(_name: Name, take: Callable[[], int | None]) -> Iterato
 
 @dataclass(frozen=True)
 class Worker:
-    """Reconciles devices; may be used by many threads, each for another device."""
+    """Reconciles devices. Many threads may use one worker simultaneously, each for another device."""
 
     transactions: WorkerTransactions
     sessions: DeviceSessions
@@ -54,13 +55,13 @@ class Worker:
 
     @property
     def holder(self) -> str:
-        """The name under which leases are held."""
+        """The holder's name of the leases: the name of this replica."""
         return self.transactions.holder
 
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
         """Reconcile a device once. An error of the device is recorded and not raised. Raise DatabaseUnavailable.
 
-        ``save_now`` skips the pause after a failed save: an administrator who asks may have removed the cause.
+        ``save_now`` skips the pause after a failed save, because the administrator who asks may have removed the cause.
         """
         with self.hold_lease(name) as fence:
             if fence is None:
@@ -83,7 +84,10 @@ class Worker:
                     self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Reconcile once. A device that could not be read is unreachable until it is read again."""
+        """Reconcile once while holding the lease.
+
+        A device that could not be read is unreachable until a reading succeeds.
+        """
         was_read = False
         try:
             task = self.transactions.read_task(name, fence)
@@ -123,7 +127,7 @@ class Worker:
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
-        """Record the change that will be applied. Return False when it is no longer allowed."""
+        """Record the change that will be applied. Return False when the change is no longer allowed."""
         task = reading.task
         why = f"found changed since revision {task.confirmed}" if drifted else _describe_reason(reading)
         announced = self.transactions.announce(reading, why, drifted=drifted)
@@ -132,9 +136,11 @@ class Worker:
         return announced
 
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
-        """Apply the difference and read back. Raise ReconcileStoppedError for what was refused or is missing.
+        """Apply the difference and read back.
 
-        The part of a refused change that the device accepted is saved: other clusters use it.
+        Raise ReconcileStoppedError for refused or missing parts of the difference.
+
+        The part of a refused change that the device accepted is saved, because other clusters use it.
         """
         task = before.task.owning(before.difference.added_vlan_ids)
         refusal: Refused | None = None
@@ -151,7 +157,7 @@ class Worker:
     def _save_accepted_part(
         self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save what a device accepted of a refused change, if anything; return the error report."""
+        """Save the part of a refused change that the device accepted, if any. Return the error report."""
         report = make_error_report(refusal)
         if before.observed == after.observed:
             return replace(report, saved=after.observed) if before.is_saved else report
@@ -175,7 +181,10 @@ class Worker:
 
 
 def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
-    """Save, and read again where that is a step of its own. Raise Refused when the device changed meanwhile."""
+    """Save, and read again if the device has a separate save step.
+
+    Raise Refused when the device changed in the meantime.
+    """
     if not driver.save():
         return reading
     after = reading.task.read(driver)
@@ -194,7 +203,7 @@ def _find_read_back_fault(reading: DeviceReading) -> Refused | None:
 
 
 def _describe_reason(reading: DeviceReading) -> str:
-    """Return the revision and the clusters for which a device is changed."""
+    """Return a text with the revision and the clusters that are the reason for a change of a device."""
     users = reading.task.users
     keys = sorted({users.get(vlan, f"VLAN {vlan} of nobody") for vlan in reading.difference.vlan_ids})
     return f"revision {reading.task.revision} for {', '.join(keys) or 'nobody'}"

@@ -1,4 +1,5 @@
 """The database: clusters, claims, and the wanted and observed state of elements.
 
-``session.py`` says how a unit of work runs and in which order rows are locked; every other file is one subject.
+``unit_of_work.py`` describes how a unit of work runs and in which order it locks rows. Every other module is about one
+subject.
 """

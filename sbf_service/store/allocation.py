@@ -1,8 +1,9 @@
-"""VLAN IDs of sites: which are free, which a new cluster gets, and who has claimed which.
+"""VLAN IDs of sites: the free ones, the allocation to a new cluster, and the claims.
 
-Each free VLAN ID of a site is a row with the time since when it is free, so that the ID unused for longest is found by
-an index: an allocation takes as long after years as on the first day. The rule is :mod:`sbf_service.domain.allocation`;
-this module reads what the rule needs. An ID in other use on a device of the site (``vlan_ownership.py``) has no row.
+Each free VLAN ID of a site is a row with the time since when it is free. An index on this time finds the VLAN ID that
+has been unused for longest, so that an allocation does not become slower over the years. The rule is in
+:mod:`sbf_service.domain.allocation`; this module reads the data for the rule. A VLAN ID that is in other use on a
+device of the site (``vlan_ownership.py``) has no row.
 """
 
 import json
@@ -32,13 +33,13 @@ from virtcloud.model.wanted import ForeignVlan
 ReservedVlans = Callable[[Device], VlanSet]
 """Returns the VLAN IDs that a device's platform reserves."""
 CanSeeOwner = Callable[[str], bool]
-"""Returns whether the caller may be told about clusters of this owner."""
+"""Returns whether the caller may see the clusters of this owner."""
 NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time since when a VLAN ID is free that no cluster ever had."""
+"""The time since when a VLAN ID is free if no cluster ever used it."""
 MAX_INDEXED_SITES = 16
-"""Each site is searched separately; for more sites all their pools are read instead."""
+"""The highest number of sites that are searched one by one; for more sites, all their pools are read."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""How many free VLAN IDs of a site are read at first, and how many in each further try."""
+"""The number of free VLAN IDs of a site that the first query reads, and the numbers for the next queries."""
 NO_VLANS = VlanSet()
 
 _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
@@ -77,7 +78,7 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""Limited before the other sites are joined, so that no database joins all VLAN IDs first."""
+"""The limit applies before the other sites are joined, so that no database joins all VLAN IDs first."""
 _ELSEWHERE = aliased(FreeVlanRow)
 _COUNT_AS_OLD = (
     select(func.count())
@@ -98,7 +99,7 @@ class NetworkIds:
 
     @property
     def on(self) -> Name | None:
-        """The transport's name."""
+        """The transport's name; None for a single site."""
         return None if self.transport is None else self.transport.name
 
 
@@ -212,7 +213,7 @@ def _read_window(unit: Unit, site: Name, sites: Sequence[Name], excluded: frozen
 def read_site_pools(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> list[SitePool]:
     """Return the pools of these sites, in their order."""
     names = {"sites": [site.name for site in sites]}
-    given = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - a result has keys(), which dict() would ask
+    given = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - dict() would call the result's keys() method
     held = _parse_vlans(unit.connection.execute(_READ_CLAIMS, names))
     quarantined = _parse_vlans(unit.connection.execute(_READ_QUARANTINED, names))
     freed: dict[str, dict[VlanId, datetime]] = defaultdict(dict)
@@ -274,7 +275,10 @@ def release_vlans(unit: Unit, cluster_id: str) -> None:
 
 
 def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
-    """Replace the VLAN IDs of a site's pool; claimed IDs are in both sets. A returning ID counts as never used."""
+    """Replace the VLAN IDs of a site's pool from ``before`` to ``after``. Claimed VLAN IDs have to be in both sets.
+
+    A VLAN ID that is added again counts as never used.
+    """
     foreign = read_foreign_vlans(unit, [site]).get(site, NO_VLANS)
     removed = [{"of": site, "number": vlan} for vlan in before - after]
     added = [{"site": site, "vlan": vlan, "since": NEVER_USED} for vlan in after - before - foreign]
@@ -282,7 +286,9 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
         unit.connection.execute(_DELETE_FREE, removed)
     if added:
         unit.connection.execute(_INSERT_FREE, added)
-        if unit.connection.dialect.name == "postgresql":  # without statistics it would sort all rows for each claim
+        if (
+            unit.connection.dialect.name == "postgresql"
+        ):  # without statistics PostgreSQL would sort all rows for each claim
             unit.connection.execute(text("ANALYZE free_numbers"))
 
 

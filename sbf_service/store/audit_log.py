@@ -18,10 +18,10 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Selects the rows of one element, of one key with all its clusters, or all rows.
+    """Selects the rows of one element, the rows of all clusters with one key, or all rows.
 
     With a key, ``owner`` selects only this owner's clusters, and ``sites`` only clusters with a placement at these
-    sites: the key may have belonged to another owner before or since.
+    sites: the key may have belonged to another owner earlier or later.
     """
 
     element: str | None = None
@@ -45,7 +45,10 @@ class AuditFilter:
 
 
 def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
-    """Return entries, oldest first: the first ``limit`` after the ID ``after``, or without it the newest ``limit``."""
+    """Return at most ``limit`` entries, oldest first.
+
+    These are the first entries after the ID ``after``, or the newest entries when ``after`` is None.
+    """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*asked.conditions()).limit(limit)
     if after is not None:
@@ -56,7 +59,7 @@ def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) 
 
 
 def find_newest_id(unit: Unit, asked: AuditFilter | None = None) -> int:
-    """Return the newest row's ID, 0 when there is none."""
+    """Return the newest row's ID, or 0 when there is no row."""
     conditions = asked.conditions() if asked else []
     return unit.session.scalar(select(func.max(AuditRow.id)).where(*conditions)) or 0
 

@@ -1,8 +1,9 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
 The transaction decides what the request means (a new cluster, a repetition, a conflict), chooses the IDs, and inserts
-the cluster, its claims and its placements with the new wanted revisions. It runs while all other changes wait, so it
-consists of a few prepared statements, and the view is made from what was inserted instead of being read again.
+the cluster, its claims and its placements with the new wanted revisions. All other changes wait during this
+transaction. Therefore it consists of a few prepared statements, and the view is made from the inserted values without
+reading them again.
 """
 
 from collections.abc import Mapping
@@ -75,8 +76,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to its caller.
 
-    ``sees`` decides which owners' clusters an error may name. ``starter`` is the host that asks for the cluster of a
-    job, which the batch system has to confirm (:mod:`.job_proofs`).
+    ``sees`` decides which owners' clusters an error may name. ``starter`` is the host that requests the cluster of a
+    job; the batch system has to confirm this job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -87,7 +88,7 @@ class PutRequest:
     starter: str | None = None
 
 
-def put_cluster(  # noqa: PLR0913 - what is requested, by whom, and within what limits
+def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's limits
     store: Store,
     key: str,
     request: ClusterRequest,
@@ -100,8 +101,8 @@ def put_cluster(  # noqa: PLR0913 - what is requested, by whom, and within what 
 ) -> PutResult:
     """Create a cluster, or return the cluster with this key and attempt; idempotent. See :class:`PutRequest`.
 
-    Raise NotFound (an unknown host), Conflict, Gone, QuotaExceeded, Forbidden; JobUnproven until the batch system has
-    confirmed the job; AttemptWaits until the former attempt, which this call ends, has ended.
+    Raise NotFound (an unknown host), Conflict, Gone, QuotaExceeded, Forbidden. Raise JobUnproven until the batch system
+    has confirmed the job. A higher attempt ends the former attempt; raise AttemptWaits until the former one has ended.
     """
     asked = PutRequest(key, request, reserved, quota, sees, starter)
     made = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), asked))
@@ -111,7 +112,7 @@ def put_cluster(  # noqa: PLR0913 - what is requested, by whom, and within what 
 
 
 def _put(unit: Unit, new_id: str, asked: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Return, rather than raise, the errors whose changes have to be committed."""
+    """Answer a request. Errors whose changes have to be committed are returned, not raised."""
     key, spec, row = asked.key, asked.request.spec, find_newest_cluster(unit, asked.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, asked.request, make_latest_attempt(row), highest)
@@ -134,7 +135,7 @@ def _put(unit: Unit, new_id: str, asked: PutRequest) -> PutResult | AttemptWaits
 
 @dataclass(frozen=True, slots=True)
 class NewCluster:
-    """A cluster to be created; ``former`` is the newest cluster with its key before."""
+    """A cluster to be created. ``former`` is the newest existing cluster with the same key."""
 
     id: str
     key: str
@@ -151,7 +152,10 @@ class NewCluster:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
-    """A cluster as elements will carry it, with the IDs of its network; ``joined`` is a member's network."""
+    """A cluster as elements will carry it, with the IDs of its network.
+
+    ``joined`` is the network that a member joins.
+    """
 
     cluster: LiveCluster
     ids: NetworkIds
@@ -159,7 +163,7 @@ class PlannedCluster:
 
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Return what a new cluster would be; write nothing. Raise NotFound, Forbidden, Conflict."""
+    """Return the cluster that a request would create; write nothing. Raise NotFound, Forbidden, Conflict."""
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new.key, new.spec.name)
     planned = (_plan_network if new.spec.joins is None else _plan_member)(unit, topology, new, reserved)
@@ -169,7 +173,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
-    """Raise NameTaken when a key or name would denote two clusters that have not ended."""
+    """Raise NameTaken when the new key or name is already the key or name of a cluster that has not ended."""
     if (other := find_key_by_name(unit, key)) is not None:
         raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
     if name is not None and (taken := find_running_cluster(unit, name)) is not None:
@@ -194,7 +198,7 @@ def _make_live_cluster(new: NewCluster, ids: NetworkIds, joined: ClusterNetwork 
 
 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
-    """Insert the cluster, its claims and its placements. A member claims nothing: its network gets the new IDs."""
+    """Insert the cluster, its claims and its placements. New IDs of a member are claimed for its network."""
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)
     row = _make_cluster_row(unit, new, planned.cluster)
@@ -216,7 +220,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
-    """Return the row, which is not added to the session: it is inserted by a prepared statement."""
+    """Return the cluster's row. It is not added to the session, because a prepared statement inserts it."""
     spec = new.spec
     return ClusterRow(
         id=new.id,
@@ -245,7 +249,10 @@ def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, Vl
 
 
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
-    """Claim the IDs at new sites, and the service that joins the sites, for a network: it holds them until it ends."""
+    """Claim the IDs at new sites for a network, which holds them until it ends.
+
+    A network that had a single site now also gets a transport and, if the transport has service IDs, a service ID.
+    """
     held = read_vlans(unit, [network.id])[network.id]
     new = {site: vlan for site, vlan in ids.vlans.items() if site not in held}
     if not new:
@@ -285,7 +292,7 @@ def _make_status(element: Name, new: NewRevision) -> PlacementStatus:
 
 
 def _describe_ids(planned: PlannedCluster) -> str:
-    """Return the VLAN IDs (with the sites where they differ), the own service ID, and the network that is joined."""
+    """Return a text with the VLAN IDs (by site if they differ), the network's service ID, and the joined network."""
     vlans, service = planned.ids.vlans, planned.ids.service
     words = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
     if len(set(vlans.values())) == 1:

@@ -1,4 +1,4 @@
-"""Dry runs of ``PUT /clusters``, and the differences of elements by their last reading. Write nothing."""
+"""Dry runs of ``PUT /clusters``, and differences of elements computed from their last reading; nothing is written."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted
 
 NO_ID = ""
-"""The ID of a cluster that is not created."""
+"""The ID of a cluster that exists only in a dry run."""
 
 
 _READ_CONFIRMED = select(ElementRow.name, ElementRow.confirmed_revision)
@@ -54,7 +54,10 @@ _READ_LEAVING = (
 
 @dataclass(frozen=True, slots=True)
 class _ElementClusters:
-    """An element's clusters: those that stay, the unconfirmed ones of these, and the keys of those being removed."""
+    """The clusters on an element: ``staying`` in the wanted state, and ``leaving``, the keys of those being removed.
+
+    ``coming`` are the staying clusters that the element has not confirmed yet.
+    """
 
     staying: list[LiveCluster] = field(default_factory=list)
     coming: list[LiveCluster] = field(default_factory=list)
@@ -63,9 +66,10 @@ class _ElementClusters:
 
 @dataclass(frozen=True, slots=True)
 class _DifferenceScope:
-    """The clusters that differences include: all existing ones and ``extra``, or only those of the network of ``only``.
+    """The clusters that differences include.
 
-    A host's difference omits the clusters of other owners in that network.
+    These are all existing clusters and ``extra``. With ``only``, they are the clusters of its network and ``extra``,
+    and a host's difference omits the other clusters of that network.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -94,7 +98,7 @@ class _RequestedCluster:
     created: bool
 
 
-def dry_run_cluster(  # noqa: PLR0913 - as put_cluster
+def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     unit: Unit,
     key: ClusterKey,
     request: ClusterRequest,
@@ -104,10 +108,10 @@ def dry_run_cluster(  # noqa: PLR0913 - as put_cluster
     sees: CanSeeOwner = can_see_none,
     whole: bool = True,
 ) -> ClusterDryRun:
-    """Return what :func:`put_cluster` would do now; raise what it would raise.
+    """Return what :func:`put_cluster` would do now; raise the errors that it would raise.
 
-    ``whole`` includes everything that an element lacks, otherwise only what it lacks of this cluster and its network,
-    for a caller who may not see other owners' clusters.
+    With ``whole``, the differences include everything that is missing on an element. Without it they include only this
+    cluster and its network, for a caller who may not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(
@@ -132,7 +136,7 @@ def dry_run_cluster(  # noqa: PLR0913 - as put_cluster
 
 
 def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
-    """Return what would be changed on an element now, by its last reading. Raise NotFound."""
+    """Return what would be changed on an element now, computed from its last reading. Raise NotFound."""
     (found,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
     return found
 
@@ -150,7 +154,7 @@ def _make_joined(unit: Unit, asked: _RequestedCluster) -> ClusterTransport | Non
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], shown: _DifferenceScope) -> list[ElementDifference]:
-    """Return the difference of each element; every cluster is read once, with its placements on these elements."""
+    """Return the difference of each element. Every cluster is read once, with its placements on these elements."""
     seen, ways = _read_elements(unit, [row.name for row in rows]), CachedPaths()
     return [_compute_difference(unit, row, shown.of(seen[row.name]), shown, ways.ports_on) for row in rows]
 

@@ -1,7 +1,8 @@
-"""Queries of clusters: by key, name and condition; their statuses, specs, IDs and views.
+"""Queries of clusters by key, name or condition, and of their statuses, specs, IDs and views.
 
-A key whose cluster has ended may pass to another owner. Its *turn* is then incremented, and attempts start again. One
-owner's attempts with a key never start again, so that a late call of an earlier attempt changes nothing.
+A key whose cluster has ended may be used by another owner. The *turn* of the key is then incremented, and the attempt
+numbers start again from the beginning. The attempt numbers of one owner with a key always increase, so that a late
+call of an earlier attempt changes nothing.
 """
 
 import re
@@ -27,9 +28,9 @@ from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
 NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
-"""Written as a list of states, so that an index is used: most clusters have ended."""
+"""Written as a list of states, so that an index is used: most clusters in the table have ended."""
 UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
-"""Clusters with possible transitions: not ended, or ended with quarantined claims."""
+"""Clusters that may still change their state: they have not ended, or they have quarantined claims."""
 MAX_PARAMETERS = 1000
 
 _IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
@@ -79,7 +80,10 @@ def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
 
 
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has such a placement, checked for each cluster: most placements are old."""
+    """Return the condition that a cluster has a placement that meets the conditions.
+
+    The condition is evaluated for each cluster, because most placements belong to old clusters.
+    """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
 
@@ -93,7 +97,7 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 
 
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
-    """Return the statuses of clusters, with those of unsettled members."""
+    """Return the statuses of clusters. The status of a network that ends includes its unsettled members."""
     members = _find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
     return [make_cluster_status(row, parts, members.get(row.id, ())) for row in rows]
@@ -129,7 +133,7 @@ def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRo
 
 
 def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
-    """Return the clusters in the wanted state of elements."""
+    """Return the clusters that meet the conditions and are in the wanted state of elements."""
     rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), *conditions)
     return make_live_clusters(unit, rows)
 
@@ -137,18 +141,18 @@ def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[Liv
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
     """Return these clusters with the IDs that their networks hold."""
     networks = read_networks(unit, rows)
-    numbers, services = read_vlans(unit, networks), read_service_ids(unit, networks)
-    return [_make_live_cluster(row, networks[row.network or row.id], numbers, services) for row in rows]
+    vlans, services = read_vlans(unit, networks), read_service_ids(unit, networks)
+    return [_make_live_cluster(row, networks[row.network or row.id], vlans, services) for row in rows]
 
 
 def _make_live_cluster(
-    row: ClusterRow, network: ClusterRow, numbers: Mapping[str, Mapping[Name, VlanId]], services: Mapping[str, int]
+    row: ClusterRow, network: ClusterRow, vlans: Mapping[str, Mapping[Name, VlanId]], services: Mapping[str, int]
 ) -> LiveCluster:
     return LiveCluster(
         id=row.id,
         key=ClusterKey(row.key),
         spec=parse_current_spec(row),
-        vlans=numbers[network.id],
+        vlans=vlans[network.id],
         transport=None if network.transport is None else Name(network.transport),
         service=services.get(network.id),
         joined=None
@@ -159,7 +163,7 @@ def _make_live_cluster(
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Return the clusters, by ID, that hold the networks of these clusters: themselves, or those that they joined."""
+    """Return the cluster that holds the network of each given cluster, by ID: the cluster itself, or the joined one."""
     found = {row.id: row for row in rows if row.network is None}
     asked = {row.network for row in rows if row.network is not None} - found.keys()
     for some in split_ids(sorted(asked)):
@@ -168,7 +172,7 @@ def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRo
 
 
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
-    """Return the view of a transport with the network's own service ID, or the one that all networks share."""
+    """Return the view of a transport with the network's own service ID, or with the ID that all networks share."""
     if transport is None:
         return None
     number = transport.shared if service is None else service
@@ -236,7 +240,7 @@ def format_cluster(
 
 
 def _format_placement(status: PlacementStatus) -> PlacementView:
-    """Return the view of a placement; its error is shown only while the cluster waits for the element."""
+    """Return the view of a placement. Its error is shown only while the cluster waits for the element."""
     waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
     return PlacementView(
         element=status.element,
@@ -265,7 +269,7 @@ def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row
 
 
 def split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
-    """Yield groups of IDs: a statement takes 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
+    """Yield groups of IDs, because a statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
     left = iter(ids)
     while some := list(islice(left, MAX_PARAMETERS)):
         yield some
@@ -289,8 +293,8 @@ def find_running_cluster(unit: Unit, word: str) -> ClusterRow | None:
 
 
 def find_key_by_name(unit: Unit, word: str) -> str | None:
-    """Return the key of the cluster with this name: it has not ended, and is the newest with its key."""
-    if not _IS_NAME(word):  # a batch job's key has a dot
+    """Return the key of the cluster with this name: a cluster that has not ended and is the newest with its key."""
+    if not _IS_NAME(word):  # the key of a batch job contains a dot, a name does not
         return None
     return unit.connection.execute(_READ_NAMED, {"name": word}).scalar()
 
@@ -307,7 +311,7 @@ def next_turn(row: ClusterRow | None, owner: str) -> int:
 
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Return the newest cluster as :func:`resolve_request` needs it."""
+    """Return the newest cluster in the form that :func:`resolve_request` needs."""
     return (
         None
         if row is None

@@ -1,6 +1,6 @@
-"""Clusters that exist: their views and lists, their end, their leases, and with whom their networks are shared.
+"""Existing clusters: their views, lists, end, leases, and the owners with whom their networks are shared.
 
-``cluster_creation.py`` creates them.
+``cluster_creation.py`` creates clusters.
 """
 
 from collections import defaultdict
@@ -48,7 +48,7 @@ class ClusterPage:
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
-    """Return the newest cluster with a key, or an earlier one by its ID. Raise NotFound."""
+    """Return the newest cluster with a key, or with an ID an earlier cluster with this key. Raise NotFound."""
     return make_cluster_view(unit, _require_cluster(unit, key, cluster_id))
 
 
@@ -60,7 +60,7 @@ def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) ->
 def list_clusters(
     unit: Unit, owner: str | None, ended: ClusterPage | None = None, within: Sequence[ColumnElement[bool]] = ()
 ) -> list[ClusterView]:
-    """Return clusters, oldest first: all that have not ended, or a page of all. Raise NotFound."""
+    """Return clusters, oldest first: all clusters that have not ended, or one page of all clusters. Raise NotFound."""
     conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
     if ended is not None:
         return make_cluster_views(unit, read_page(unit, ended, *conditions))
@@ -68,7 +68,7 @@ def list_clusters(
 
 
 def list_network(unit: Unit, word: str) -> list[ClusterView]:
-    """Return the running clusters of a network, by a name or key: its own cluster, then its members."""
+    """Return the running clusters of a network, given by a name or key: the network's own cluster, then its members."""
     return make_cluster_views(unit, find_network(unit, word))
 
 
@@ -83,7 +83,7 @@ def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_
 def extend_lease(
     unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Extend a cluster's lease to at least ``seconds`` from now; never shortens it. Idempotent.
+    """Extend a cluster's lease to at least ``seconds`` from now; never shorten it. Idempotent.
 
     Raise NotFound, Gone for another cluster or attempt, QuotaExceeded, and Conflict for a cluster that is ending.
     """
@@ -106,10 +106,10 @@ def extend_lease(
 def share_network(
     unit: Unit, key: str, owner: str, limits: RequestLimits, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Share a cluster's network with ``owner``, who may join it from now on; idempotent.
+    """Share a cluster's network with ``owner``, whose clusters may then join it; idempotent.
 
-    Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending, BeyondLimit
-    for more owners than the settings allow.
+    Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending. Raise
+    BeyondLimit when the network would be shared with more owners than the limit allows.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -120,7 +120,7 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``, whose members stay until they end; idempotent.
+    """Stop sharing a cluster's network with ``owner``; members of this owner stay until they end. Idempotent.
 
     Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending.
     """
@@ -201,7 +201,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
-    """Return the transports of clusters; an ended cluster's transport may have left the topology."""
+    """Return the transports of clusters. The transport of an ended cluster may no longer be in the topology."""
     on = {row.id: row.transport for row in rows if row.transport is not None}
     if not on:
         return {}

@@ -11,25 +11,25 @@ from sqlalchemy.sql.functions import FunctionElement
 from virtcloud.model.vlans import VlanSet
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""Names of sites and elements, in the same order regardless of the server's locale."""
+"""Names of sites and elements. They sort in the same order on every server, whatever its locale."""
 
 
 KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
-"""Keys of clusters, as long as a ``ClusterKey``."""
+"""Keys of clusters, with the same maximum length as ``ClusterKey``."""
 
 
 USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
-"""Names of users, in the same order regardless of the server's locale."""
+"""Names of users. They sort in the same order on every server, whatever its locale."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time in UTC. A time without a time zone raises an error."""
+    """A time in UTC. Storing a time without a time zone raises an error."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Convert to UTC; SQLite stores no time zone."""
+        """Convert a time to UTC, because SQLite stores no time zone."""
         if value is None:
             return None
         moment = value.astimezone(UTC)
@@ -49,15 +49,15 @@ class VlanSetText(TypeDecorator[VlanSet]):
     cache_ok = True
 
     def process_bind_param(self, value: VlanSet | None, _dialect: Dialect) -> str | None:
-        """Format the ranges."""
+        """Format a set as ranges."""
         return None if value is None else str(value)
 
     def process_result_value(self, value: str | None, _dialect: Dialect) -> VlanSet | None:
-        """Parse the ranges."""
+        """Parse ranges into a set."""
         return None if value is None else VlanSet.parse(value)
 
 
-class database_now(FunctionElement[datetime]):  # noqa: N801 - it reads as an SQL function
+class database_now(FunctionElement[datetime]):  # noqa: N801 - named like an SQL function
     """The database's clock, with fractions of a second; all leases and deadlines use it."""
 
     type = UtcDateTime()

@@ -24,7 +24,7 @@ OWNERS, EVERYBODYS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
 POOL_SETTINGS = {"pool_size": 10, "max_overflow": 15}
-"""Per replica: three replicas fit into PostgreSQL's default of 100 connections."""
+"""Connections of one replica. The limit of three replicas together is below PostgreSQL's default of 100."""
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -33,8 +33,9 @@ POSTGRESQL_SETTINGS = {
     "tcp_user_timeout": 20_000,
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
 }
-"""Settings of libpq and the server. A database that vanished is detected within half a minute. A replica that was
-suspended in a unit of work loses its locks after 15 s. The address of the database may override these settings.
+"""Settings of libpq and the server. A database server that is no longer reachable is detected within half a minute. A
+replica that was suspended in a unit of work loses its locks after 15 s. The URL of the database may override these
+settings.
 """
 
 
@@ -71,10 +72,11 @@ def _make_sqlite(address: URL) -> Engine:
 
 
 def _restrict_to_owner(file: Path) -> None:
-    """Create a database's file readable by its owner only; SQLite would let everybody read it.
+    """Create a database's file readable by its owner only; SQLite itself would create it readable by everybody.
 
-    If a file is readable by everybody, it and SQLite's files beside it become readable by owner and group only: an
-    administrator may have chosen the group. Errors are reported when the file is opened.
+    If an existing file is readable by everybody, the file and SQLite's files next to it become readable by owner and
+    group only. The group keeps its access, because an administrator may have chosen it. Errors are reported when the
+    file is opened.
     """
     with suppress(OSError):
         file.touch(mode=OWNERS, exist_ok=False)
@@ -94,17 +96,17 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction; a writer locks at once, so that two writers do not read first and then block each other."""
+    """Begin a transaction. A writer locks the database first: two writers that read first would block each other."""
     writes = connection.get_execution_options().get("virtcloud_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 MIGRATION_LOCK = 0x76697274
-"""The key of PostgreSQL's advisory lock during a migration ("virt")."""
+"""The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
 
 
 def migrate(engine: Engine) -> None:
-    """Apply the missing migrations in one transaction; idempotent, also when several replicas start at once.
+    """Apply the missing migrations in one transaction; idempotent, also when several replicas start simultaneously.
 
     Raise BadInput when the database cannot be opened or written, or was migrated by a newer version.
     """
@@ -122,7 +124,7 @@ def migrate(engine: Engine) -> None:
 
 
 def make_alembic_config() -> Config:
-    """Return the configuration of Alembic with the folder of the migrations."""
+    """Return Alembic's configuration, which contains the folder of the migrations."""
     found = Config()
     found.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
     return found
@@ -132,8 +134,8 @@ def make_alembic_config() -> Config:
 def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
     """Begin a transaction in which SQLite tables can be rebuilt, as changes of constraints require.
 
-    Dropping the old table would violate the foreign keys that refer to it. They are therefore disabled, which SQLite
-    allows only between transactions, and checked at the end.
+    Dropping an old table would violate the foreign keys that refer to it. Foreign keys are therefore disabled, which
+    SQLite allows only between transactions, and are checked at the end.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
@@ -162,14 +164,14 @@ def _upgrade(connection: Connection) -> None:
 
 
 def is_migrated(unit: Unit) -> bool:
-    """Return whether the database has the tables of this version."""
+    """Return whether the database has all tables of this version."""
     return MigrationContext.configure(unit.session.connection()).get_current_revision() == _newest_migration()
 
 
 def probe_write(store: Store, replica: str) -> None:
-    """Commit a change of the replica's own row. Raise DatabaseUnavailable when the database cannot be written.
+    """Update the replica's own row and commit. Raise DatabaseUnavailable when the database cannot be written.
 
-    A database on a full disk still answers reads.
+    A read is not sufficient: a database on a full disk still answers reads.
     """
     with store.change_row(who=replica) as unit:
         row = unit.session.get(ReplicaRow, replica)

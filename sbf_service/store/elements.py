@@ -1,7 +1,7 @@
 """The wanted state of elements, their confirmations and their error reports.
 
 Workers confirm switches and edges; agents confirm hosts and gateways. An agent reports only the revision that it has
-confirmed. What it must have changed follows from the revisions, and is recorded in the transaction that confirms them.
+confirmed. The change on its host follows from the revisions, and the transaction of the confirmation records it.
 """
 
 from collections.abc import Mapping
@@ -35,11 +35,11 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
-    """Return the clusters that a host set up and removed when it confirmed ``revision``; None when there are none.
+    """Return the clusters that a host set up and removed when it confirmed ``revision``; None when nothing changed.
 
-    ``before`` is the revision that was confirmed until now; it is 0 after a reset, when the host sets up all its
-    clusters again. ``highest`` is the highest revision that the host ever confirmed: removals up to it are already
-    recorded.
+    ``before`` is the revision that was confirmed until now. It is 0 after a reset, because the host then sets up all
+    its clusters again. ``highest`` is the highest revision that the host ever confirmed: removals up to ``highest`` are
+    already recorded.
     """
     new, gone = PlacementRow.added_revision, PlacementRow.removed_revision
     came = and_(new > before, new <= revision, gone.is_(None))
@@ -61,7 +61,7 @@ MAX_ERROR_CHARACTERS = 2000
 class ElementClusterErrors:
     """Errors on an element that concern single clusters only.
 
-    ``clusters`` has the error of each cluster, by cluster ID. ``blocked`` are the IDs of networks that the element does
+    ``clusters`` has the error of each cluster, by cluster ID. ``blocked`` has the IDs of networks that the element does
     not carry completely.
     """
 
@@ -100,7 +100,7 @@ def read_confirmed_state(unit: Unit, name: str) -> WantedState:
     return compute_wanted(Name(name), read_topology(unit), clusters)
 
 
-def confirm_revision(  # noqa: PLR0913, PLR0917 - what is confirmed and what was read
+def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the reading
     unit: Unit,
     name: str,
     revision: int,
@@ -111,8 +111,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - what is confirmed and what was
     """Record that an element carries exactly ``revision``, and apply the transitions that follow; idempotent.
 
     A revision lower than the confirmed one changes nothing. ``carried`` is the observed and saved state of a device.
-    ``concern`` are errors of single clusters; all others are confirmed. Raise Conflict for a revision that does not
-    exist.
+    ``concern`` has errors of single clusters; all other clusters are confirmed. Raise Conflict for a revision that does
+    not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -173,7 +173,7 @@ def record_agent_error(
 ) -> bool:
     """Record the error report of an agent. Return whether the report is new.
 
-    The earlier confirmations of an agent that was stale are reset: its machine may have restarted.
+    If the agent was stale, its earlier confirmations are reset, because its host may have restarted.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "its agent was silent, and has trouble since", drain_deadline)
@@ -181,7 +181,7 @@ def record_agent_error(
 
 
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
-    """Reset the confirmed revision of an element that restarted or has drifted. Its clusters become degraded."""
+    """Reset the confirmed revision of an element that restarted or has drifted. The clusters on it become degraded."""
     row = require_element(unit, name)
     if row.confirmed_revision == 0:
         return
@@ -194,9 +194,9 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway, as its agent fetches it. Raise NotFound, Conflict for a device.
+    """Return the wanted state of a host or gateway for its agent. Raise NotFound, Conflict for a device.
 
-    The document tells an agent that was stale that it has confirmed nothing, so that it reads its machine again.
+    For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
     """
     target, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(target.wanted, HostWanted):
@@ -242,7 +242,10 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 
 
 def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
-    """Mark the placements of these networks on an element, and no others, as blocked. Return whether a mark changed."""
+    """Mark the placements of the given networks on an element as blocked, and all others as not blocked.
+
+    Return whether a mark changed.
+    """
     here = PlacementRow.element == name, PlacementRow.removed_revision.is_(None)
     theirs = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
     wrong = PlacementRow.blocked != PlacementRow.cluster_id.in_(theirs) if networks else PlacementRow.blocked == true()
@@ -252,7 +255,7 @@ def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
 
 
 def _is_placed_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement on ``element`` that is to stay."""
+    """Return the condition that a cluster has a placement on ``element`` that is not being removed."""
     kept = PlacementRow.element == element, PlacementRow.removed_revision.is_(None)
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*kept))
 

@@ -1,6 +1,6 @@
-"""Proofs of jobs: a host asks for a job's cluster, and the batch system's server confirms the job.
+"""Proofs of jobs: a host requests a job's cluster, and the batch system's server confirms the job.
 
-A host cannot prove by itself that a job runs on it. Its call fails with JobUnproven until the agent on the batch
+A host cannot prove by itself that a job runs on it. The host's call fails with JobUnproven until the agent on the batch
 system's server has confirmed the owner, the hosts and the network of the job. A proof is used once.
 """
 
@@ -21,15 +21,15 @@ from virtcloud.model.views import JobStatement
 JOBS_TOPIC: Final = "jobs"
 """The change topic of new questions."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer: longer than any prologue waits."""
+"""The lifetime of a question and its answer: longer than any prologue script waits."""
 MAX_OPEN_QUESTIONS: Final = 200
 """The highest number of open questions of one host."""
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
-    """Check that a host may ask for a job's cluster; ``use`` consumes the proof.
+    """Check that a host may request a job's cluster; ``use`` consumes the proof.
 
-    Return JobUnproven while the proof is missing, after the question was recorded: the caller has to commit it. Raise
+    While the proof is missing, record the question and return JobUnproven; the caller has to commit the question. Raise
     Forbidden when the proof does not cover the request.
     """
     question = _make_question(unit, key, spec, starter)
@@ -58,7 +58,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs of a batch system's server that hosts have asked about and that the server has not confirmed."""
+    """Return the jobs of a batch system's server that hosts sent questions about and that it has not confirmed."""
     mine = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     fresh = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(mine, *fresh).distinct().order_by(JobQuestionRow.key)
@@ -66,7 +66,7 @@ def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
 
 
 def record_job_proof(unit: Unit, key: str, word: JobStatement) -> None:
-    """Record the server's answer about a job for every host that asked; idempotent."""
+    """Record the server's answer about a job for every host that sent a question; idempotent."""
     unit.session.execute(update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=word.model_dump_json()))
 
 
@@ -83,7 +83,7 @@ def _find_network_id(unit: Unit, word: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, said: str = "") -> JobUnproven:
-    """Record a question, unless its host has too many open ones."""
+    """Record a question, unless its host has too many open questions."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     mine = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (unit.session.scalar(select(func.count()).select_from(JobQuestionRow).where(*mine)) or 0) >= MAX_OPEN_QUESTIONS:

@@ -1,6 +1,7 @@
 """Leases on elements with fencing tokens, and the heartbeats of agents.
 
-A fencing token is incremented with every lease. A worker whose lease expired can therefore write nothing.
+A fencing token is incremented with every lease. A worker with an expired lease can therefore write nothing once
+another worker has acquired the lease.
 """
 
 from datetime import timedelta
@@ -45,14 +46,14 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Release a lease; no effect when a newer lease was acquired."""
+    """Release a lease. A newer lease is not affected."""
     unit.session.execute(
         update(ElementRow).where(ElementRow.name == element, ElementRow.fence == fence).values(lease_until=None)
     )
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:
-    """Release all leases of a holder that restarted, and increment their fencing tokens, so that its late writes fail.
+    """Release all leases of a replica that restarted, and increment their fencing tokens, so that its late writes fail.
 
     The function changes several rows: call it in :meth:`Store.change`.
     """
@@ -74,9 +75,10 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
-    """Record a call of an agent. Raise NotFound, Conflict.
+    """Record a heartbeat of an agent. Raise NotFound, Conflict for an element without an agent.
 
-    An agent that was stale stays unreachable until it confirms or reports an error: its machine may have restarted.
+    An agent that was stale stays unreachable until it confirms or reports an error, because its host may have
+    restarted.
     """
     with store.read() as unit:
         row = require_element(unit, name)

@@ -1,4 +1,4 @@
-"""Counts for the metrics, read with a fixed number of queries."""
+"""Counts for the metrics, read with a constant number of queries."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """How many IDs of a site or of a transport are claimed, quarantined and free."""
+    """The numbers of claimed, quarantined and free IDs of a site or a transport."""
 
     claimed: int
     quarantined: int
@@ -31,7 +31,10 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """How many elements of a kind a site has, and how many are behind, unreachable, in error or unsaved."""
+    """The number of elements of a kind at a site, and the numbers of those with a problem.
+
+    ``behind`` counts elements that have not confirmed their wanted revision, ``unsaved`` those with a pending save.
+    """
 
     every: int
     behind: int

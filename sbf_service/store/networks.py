@@ -1,4 +1,4 @@
-"""Networks of several clusters: which network a member joins, the IDs allocated for it, and the use of access ports."""
+"""Networks of several clusters: joining a network, allocating IDs for it, and the use of access ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,7 +37,7 @@ from virtcloud.model.values import Name, VlanId
 
 
 def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
-    """Return the running clusters of a network, by a name or key: the network's own cluster, then its members."""
+    """Return the running clusters of a network, given by a name or key: the network's own cluster, then its members."""
     row = find_running_cluster(unit, word)
     if row is None:
         return []
@@ -46,7 +46,10 @@ def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
 
 
 def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
-    """Return the cluster whose network ``spec`` joins. Raise NoSuchNetwork, Forbidden, Conflict if the network ends."""
+    """Return the cluster whose network ``spec`` joins.
+
+    Raise NoSuchNetwork, Forbidden, Conflict if the network is ending.
+    """
     found = find_network(unit, str(spec.joins))
     if not found:
         raise NoSuchNetwork(f"network {spec.joins} is not known: no cluster that has not ended has that name or key")
@@ -75,10 +78,10 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
                 raise GuestTaken(_describe_duplicate(guest, mark, taken[mark]))
 
 
-def allocate_for_member(  # noqa: PLR0913, PLR0917 - as allocate_network_ids
+def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_network_ids
     unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> NetworkIds:
-    """Return the network's IDs with a new member: those it holds, and new ones at new sites. Write nothing.
+    """Return the network's IDs after a new member joins: the present IDs, and new IDs at new sites. Write nothing.
 
     Raise NoSuchHost, Conflict, NoVlanFree.
     """
@@ -95,7 +98,7 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - as allocate_network_ids
     return NetworkIds(transport, vlans, service)
 
 
-def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as allocate_for_member
+def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of allocate_for_member
     unit: Unit,
     sites: Sequence[Site],
     network: LiveCluster,
@@ -103,7 +106,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as allocate_for_member
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose the network's VLAN ID at new sites, or another one where it is not free and the transport translates."""
+    """Choose VLAN IDs at new sites: the network's own, or another where it is not free and the transport translates."""
     vlan, found = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
@@ -119,7 +122,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as allocate_for_member
 
 
 def _list_guest_identities(guest: Guest) -> Iterator[str]:
-    """Yield the name and addresses that no other guest of the same Ethernet may have."""
+    """Yield the guest's name and addresses, which no other guest of the same network may have."""
     yield f"name {guest.name}"
     yield from (f"address {address.partition('/')[0]}" for address in guest.addresses)
     if guest.mac is not None:
@@ -134,12 +137,12 @@ def _describe_duplicate(guest: Guest, mark: str, row: ClusterRow) -> str:
 
 
 def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
-    """Raise Conflict when a new topology would assign an access port to two networks, or make one in use a trunk."""
+    """Raise Conflict when a new topology would assign an access port to two networks, or make a used one a trunk."""
     users = read_unsettled_clusters(unit) if former.access_ports | topology.access_ports else []
     check_ports_exclusive(topology, users)
     check_ports_stay_access(former, topology, users)
 
 
 def read_unsettled_clusters(unit: Unit) -> list[LiveCluster]:
-    """Return the clusters that have, or may still have, ports of elements."""
+    """Return the clusters that elements carry or may still carry on their ports."""
     return make_live_clusters(unit, find_clusters(unit, UNSETTLED))

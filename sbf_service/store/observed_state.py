@@ -1,7 +1,7 @@
 """The observed state of switches and edges, as last read and saved, and their pending saves.
 
 A pending save is recorded in the transaction that announces a change, before the device receives the change. The record
-stays until the device has reported a successful save (DESIGN.md §3: persistence is part of confirmation).
+is deleted when the device has reported a successful save (DESIGN.md §3: persistence is part of confirmation).
 """
 
 from datetime import timedelta
@@ -26,21 +26,21 @@ _CIRCUITS = TypeAdapter(Circuits)
 
 
 def parse_observed_ports(row: ElementRow) -> PortVlans | None:
-    """Return the VLANs on a switch's ports; None before the first reading, and for other elements."""
+    """Return the VLANs on a switch's ports; None before the first reading, and for elements that are not switches."""
     if row.carried is None or row.kind != ElementKind.SWITCH:
         return None
     return _PORTS.validate_json(row.carried)
 
 
 def parse_observed_circuits(row: ElementRow) -> Circuits | None:
-    """Return an edge's circuits; None before the first reading, and for other elements."""
+    """Return an edge's circuits; None before the first reading, and for elements that are not edges."""
     if row.carried is None or row.kind != ElementKind.EDGE:
         return None
     return _CIRCUITS.validate_json(row.carried)
 
 
 def list_saved_items(row: ElementRow) -> frozenset[object]:
-    """Return the items that the startup configuration was last verified to contain, as ``list_observed_items`` does."""
+    """Return the items of the last verified startup configuration, in the form of ``list_observed_items``."""
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 
@@ -63,7 +63,7 @@ def record_observed(row: ElementRow, carried: DeviceObserved) -> None:
 
 FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
-"""A failed save may have written the flash memory, which wears out, and its cause often remains."""
+"""Long, because each save wears the flash memory, also one that failed, and the cause of a failure often remains."""
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
@@ -101,7 +101,7 @@ def compute_save_pause(failures: int) -> timedelta:
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Return the transports that an edge is attached to or may still carry circuits of, in the topology's order."""
+    """Return the transports in the topology's order that an edge is attached to or may still carry circuits of."""
     clusters = select(ClusterRow.transport).where(UNSETTLED, has_placement_on(edge))
     carried = {one.transport for one in parse_observed_circuits(require_element(unit, edge)) or ()}
     names = {one.name for one in find_edge_transports(topology, edge)} | carried | set(unit.session.scalars(clusters))

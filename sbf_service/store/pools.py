@@ -1,4 +1,4 @@
-"""The pools of sites: the VLAN IDs that administrators give to clusters, with their state."""
+"""The pools of sites: the VLAN IDs that administrators assign to clusters, with their state."""
 
 from collections.abc import Mapping
 
@@ -22,8 +22,8 @@ from virtcloud.model.vlans import VlanSet
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool; idempotent.
 
-    Raise NotFound, BadInput for VLAN IDs that the site's devices reserve, Conflict when claimed VLAN IDs would vanish.
-    The site's devices are read again, because they may carry VLAN IDs that are now managed.
+    Raise NotFound, BadInput for VLAN IDs that the site's devices reserve, Conflict when the new pool lacks claimed VLAN
+    IDs. The site's devices are read again, because they may carry VLAN IDs that are now managed.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -65,7 +65,7 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, about: Mapping[int, str]) -> dict[str, str]:
-    """Return texts about VLAN IDs of a site by the ID of the cluster that has claimed each VLAN ID."""
+    """Return texts about VLAN IDs of a site by cluster ID, for the clusters that have claimed these VLAN IDs."""
     rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(about)))
     return {cluster_id: about[vlan] for vlan, cluster_id in unit.session.execute(rows)} if about else {}
 

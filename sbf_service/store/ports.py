@@ -18,7 +18,7 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWante
 
 @dataclass(frozen=True, slots=True)
 class PortRecord:
-    """What is recorded of a port; see :class:`~sbf_service.store.tables.PortRow`."""
+    """The record of a port; see :class:`~sbf_service.store.tables.PortRow`."""
 
     port: PortName
     before: PortUse | None
@@ -27,7 +27,7 @@ class PortRecord:
     leaving: bool
 
     def is_returned(self, wanted: SwitchWanted) -> bool:
-        """Return whether the former use is to be restored now: the port is released and no cluster needs it."""
+        """Return whether the former use has to be restored now: the port is released and no cluster needs it."""
         return self.leaving and not wanted.ports.get(self.port)
 
 
@@ -43,10 +43,10 @@ def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
-    """Record, before a switch is changed, the former uses of ports that are taken over, and which may be shut down.
+    """Record a change before a switch receives it: the former uses of ports that are taken over, and shut ports.
 
-    ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe when one was released
-    since.
+    ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe when one of them was
+    released since then.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
@@ -59,7 +59,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], carried: SwitchObserved) -> None:
-    """Record what a reading shows: ports in ``returned`` with their former use restored are no longer SBF's."""
+    """Delete the records of ports in ``returned`` that a reading shows with their former use."""
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
         if row.leaving and port in returned and port not in carried.astray:
@@ -114,10 +114,10 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that are missing in a switch's new description, and keep those that it lists again.
+    """Release ports that are missing in a switch's new description; cancel the release of ports that it lists again.
 
     If the name may denote another device (``is_other``), the records do not apply to its ports and are deleted, so that
-    no port is taken from its users.
+    SBF takes no port from its users.
     """
     if former == switch:
         return
@@ -132,7 +132,7 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a switch that left the topology; its description stays until they are restored."""
+    """Release the ports of a switch that left the topology, and store its description until they are restored."""
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
     unit.session.flush()
@@ -143,7 +143,7 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Delete the description of a switch that left the topology, once no port is left to restore."""
+    """Delete the description of a switch that left the topology, once all its ports are restored."""
     unit.session.flush()
     if not read_port_rows(unit, name):
         unit.session.get_one(ElementRow, name).leaving = None

@@ -28,7 +28,7 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration for the elements of ``site`` that have not confirmed a removal; idempotent.
 
-    The cluster's claims are released once the elements of its other sites have confirmed or are declared clean.
+    The cluster's claims are released when the elements of its other sites have also confirmed or are declared clean.
     Elements remove remaining configuration when they are reachable again. Raise Conflict when the VLAN ID is not in
     quarantine.
     """
@@ -56,7 +56,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return the placements, with cluster IDs, of a network and its members whose removal is not confirmed."""
+    """Return the placements of a network and its members whose removal is not confirmed, each with its cluster ID."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
         (cluster_id, part)
@@ -67,7 +67,10 @@ def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementS
 
 
 def _drop_placement(unit: Unit, cluster_id: str, part: PlacementStatus, why: str) -> None:
-    """Delete a placement, so that the cluster no longer waits for the element; the element's revisions stay."""
+    """Delete a placement, so that the cluster no longer waits for the element.
+
+    The element's revisions do not change.
+    """
     unit.session.execute(
         delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == part.element)
     )

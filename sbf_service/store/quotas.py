@@ -41,7 +41,10 @@ def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> No
 
 
 def check_lease(unit: Unit, default: QuotaLimits, owner: str, lasts_s: float) -> None:
-    """Raise QuotaExceeded when a cluster of ``owner`` may not last ``lasts_s`` seconds from its creation."""
+    """Raise QuotaExceeded when a lease would let a cluster of ``owner`` last longer than the quota allows.
+
+    ``lasts_s`` is the time in seconds from the cluster's creation to the end of the lease.
+    """
     refused = find_lease_violation(merge_limits(_read_limits(unit, owner), default), owner, lasts_s)
     if refused is not None:
         raise QuotaExceeded(refused)
@@ -56,13 +59,13 @@ def make_quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaVi
 
 
 def list_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
-    """Return the quotas of all users that have one of their own."""
+    """Return the quotas of all users with individual limits."""
     owners = unit.session.scalars(select(QuotaRow.owner).order_by(QuotaRow.owner)).all()
     return [make_quota_view(unit, UserName(owner), default) for owner in owners]
 
 
 def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
-    """Replace a user's quota; idempotent. Limits that are not set follow the settings. Existing clusters stay."""
+    """Replace a user's quota; idempotent. The settings apply to limits that are not set. Existing clusters stay."""
     before = _read_limits(unit, user) or NO_LIMITS
     if before == limits:
         return

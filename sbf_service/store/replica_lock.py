@@ -1,8 +1,8 @@
 """The replica lock: one service per replica name on PostgreSQL, one service per file on SQLite.
 
-Two services with one name would release each other's leases. PostgreSQL holds the name as an advisory lock of a
-separate connection; for SQLite, a lock file lies beside the database. Both locks end with the process. PostgreSQL
-detects a machine that vanished after half a minute.
+Two services with the same name would release each other's leases. On PostgreSQL, the name is an advisory lock of a
+separate connection. On SQLite, it is the lock of a file next to the database. Both locks end with the process.
+PostgreSQL detects after half a minute that a host is no longer reachable.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ log = get_log(__name__)
 LOCK_CLASS = 0x7265706C
 """The first of the two keys of the advisory lock ("repl"); the second key is a hash of the name."""
 LOCK_TIMEOUT_S = 40.0
-"""Longer than PostgreSQL takes to detect a machine that vanished, with the settings below."""
+"""Longer than PostgreSQL takes to detect an unreachable host, with the settings below."""
 LOCK_POLL_S = 0.5
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 

@@ -1,4 +1,4 @@
-"""The wanted revisions of elements (DESIGN.md §3), incremented in the transaction that changes the wanted state."""
+"""The wanted revisions of elements (DESIGN.md §3). The transaction that changes the wanted state increments them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +35,10 @@ _INCREMENT = (
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """The new wanted revision of an element, and its recorded state; ``error`` is the one shown to a new cluster."""
+    """The new wanted revision of an element, and its recorded state.
+
+    ``error`` is the error that a new cluster shows.
+    """
 
     kind: ElementKind
     site: Name
@@ -47,7 +50,7 @@ class NewRevision:
 
 
 def require_element(unit: Unit, name: str) -> ElementRow:
-    """Return the row of an element of the topology. Raise NotFound."""
+    """Return the row of an element that is in the topology. Raise NotFound."""
     row = unit.session.get(ElementRow, name)
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known are: {', '.join(_list_names(unit)) or 'none'}")
@@ -77,7 +80,7 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:
-    """Expire an element that the session has loaded, because its row was changed by a statement."""
+    """Expire an element that the session has loaded, because a statement has changed its row."""
     loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
     if loaded is not None:
         unit.session.expire(loaded)

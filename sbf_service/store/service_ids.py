@@ -1,6 +1,7 @@
-"""Service IDs of transports: which are free, and which cluster has claimed which.
+"""Service IDs of transports: the free ones and the claims of clusters.
 
-Where a transport gives each cluster a service of its own (an S-tag, a VNI, a VPLS ID), a network claims one of them.
+On some transports, each network has a service of its own, identified by an S-tag, a VNI or a VPLS ID. A network claims
+one of these service IDs.
 """
 
 from sqlalchemy import delete, func, insert, select
@@ -16,14 +17,14 @@ _INSERT_CLAIM = insert(Base.metadata.tables[ServiceClaimRow.__tablename__])
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
-    """Return the service ID of a new network; None where the transport has none of its own. Raise NoVlanFree."""
+    """Return the service ID of a new network; None where all networks share one service. Raise NoVlanFree."""
     if transport is None or not transport.services:
         return None
     return allocate_service_id(_read_service_pool(unit, transport))
 
 
 def claim_service_id(unit: Unit, transport: Name | None, service: int, cluster_id: str) -> None:
-    """Claim a service ID for a cluster."""
+    """Claim a service ID of a transport for a cluster."""
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport, "number": service, "cluster_id": cluster_id})
 
 
@@ -37,7 +38,7 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 
 
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
-    """Return how many service IDs of a transport are claimed, quarantined and free."""
+    """Return the numbers of claimed, quarantined and free service IDs of a transport."""
     pool = _read_service_pool(unit, transport)
     return len(pool.held) - pool.quarantined, pool.quarantined, len(pool.given) - len(pool.held)
 

@@ -1,4 +1,4 @@
-"""The tables. Invariants are constraints here as well as rules in the code (STYLE rule 8)."""
+"""The tables. Invariants are enforced by constraints here and also by rules in the code (STYLE rule 8)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -39,13 +39,13 @@ def _is_one_of(column: str, values: type[StrEnum]) -> str:
 
 
 class Base(DeclarativeBase):
-    """All tables of the service."""
+    """The base class of all tables of the service."""
 
     metadata = MetaData(naming_convention=CONVENTION)
 
 
 class TopologyRow(Base):
-    """The one topology. The first migration inserts the row, so that it can always be locked."""
+    """The topology: the only row of its table. The first migration inserts the row, so that it can always be locked."""
 
     __tablename__ = "topology"
     __table_args__ = (CheckConstraint("id = 1", name="one"),)
@@ -56,7 +56,7 @@ class TopologyRow(Base):
 
 
 class SiteRow(Base):
-    """A site and its pool; ``present`` is false once the site left the topology."""
+    """A site and its pool. ``present`` is false after the site left the topology."""
 
     __tablename__ = "sites"
 
@@ -68,13 +68,13 @@ class SiteRow(Base):
 class ElementRow(Base):
     """An element: its revisions, its observed state, its error report and its lease.
 
-    ``fence`` is the fencing token, incremented with every lease. ``checked_at`` is the last time it was read and found
-    as confirmed. ``carried`` is the observed state of a device at its last save, read at ``carried_at``;
+    ``fence`` is the fencing token, incremented with every lease. ``checked_at`` is the last time when a reading showed
+    the confirmed state. ``carried`` is the observed state of a device at its last save, read at ``carried_at``.
     ``unsaved_since`` is the time of a pending save. ``troubles`` are the parts of ``trouble`` that concern single
-    clusters (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed: it is never reset.
+    clusters (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed; it is never reset.
     ``reachable`` is false after a failed reading or while the agent is stale, until the element is read or confirms
-    again. ``leaving`` is the description of a switch that left the topology and has ports to restore. Rows stay after
-    an element left the topology, so that revisions never start again.
+    again. ``leaving`` is the description of a switch that left the topology and has ports to restore. The row of an
+    element that left the topology is not deleted, so that its revisions never start again from 0.
     """
 
     __tablename__ = "elements"
@@ -109,9 +109,9 @@ class ElementRow(Base):
 class PortRow(Base):
     """A port of a switch that SBF configures, or that an administrator adopted.
 
-    ``use_before`` is the port's former use, found or adopted; None for a port configured before uses were recorded.
-    ``taken`` is true once SBF's first change was announced, ``shut`` while SBF may have shut the port down, ``leaving``
-    while the former use is being restored.
+    ``use_before`` is the port's use before SBF configured it, as read or as adopted; it is None for a port that was
+    configured before uses were recorded. ``taken`` is true after SBF's first change was announced. ``shut`` is true
+    while SBF may have shut the port down, ``leaving`` while SBF restores the former use.
     """
 
     __tablename__ = "ports"
@@ -127,17 +127,17 @@ class PortRow(Base):
 
 
 IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
-"""Elements of the topology, and removed switches with ports to restore."""
+"""Selects elements of the topology, and switches that left the topology with ports to restore."""
 
 
 class ClusterRow(Base):
     """A cluster, also after its end. ``version`` is incremented with every change of its view.
 
-    ``turn`` is incremented when a key passes to another owner; attempts then start again. ``transport`` joins the sites
-    and never changes; it is None for a single site. ``name`` is deleted when the cluster ends. ``network`` is the ID of
-    the cluster whose network a member joined and which holds the claims. ``created_by`` is the caller as in the audit
-    log; None for old clusters. ``shares`` are the owners, separated by commas, with whom the network is shared now;
-    None while ``spec`` applies.
+    ``turn`` is incremented when a key passes to another owner; the attempt numbers then start again. ``transport``
+    joins the sites; it is None for a single site and does not change once it is set. ``name`` is deleted when the
+    cluster ends. ``network`` is the ID of the cluster whose network a member joined and which holds the claims.
+    ``created_by`` is the caller as in the audit log; None for old clusters. ``shares`` are the owners, separated by
+    commas, with whom the network is shared now; None while ``spec`` applies.
     """
 
     __tablename__ = "clusters"
@@ -177,7 +177,8 @@ _BLOCKED = text("blocked")
 class PlacementRow(Base):
     """A cluster on an element, from the revision that added it to the revision that removed it.
 
-    ``blocked``: the element confirmed its other clusters, but not this one, whose VLAN ID is in other use there.
+    ``blocked`` is true if the element confirmed its other clusters, but not this one, because this cluster's VLAN ID is
+    in other use on the element.
     """
 
     __tablename__ = "placements"
@@ -196,7 +197,7 @@ class PlacementRow(Base):
 
 
 class ClaimRow(Base):
-    """The claim of one VLAN ID at one site by one cluster; the primary key guarantees DESIGN.md §7.1."""
+    """The claim of one VLAN ID at one site by one cluster. The primary key enforces DESIGN.md §7.1."""
 
     __tablename__ = "claims"
     __table_args__ = (
@@ -210,7 +211,10 @@ class ClaimRow(Base):
 
 
 class FreeVlanRow(Base):
-    """A free VLAN ID of a site's pool, and since when it is free: the ID unused for longest is allocated first."""
+    """A free VLAN ID of a site's pool, and the time since when it is free.
+
+    The ID unused for longest is allocated first.
+    """
 
     __tablename__ = "free_numbers"
     __table_args__ = (Index("ix_free_numbers_site_since_vlan", "site", "since", "vlan"),)
@@ -231,9 +235,9 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, since it was first read: no cluster at the site gets it.
+    """A VLAN ID in other use on an element, and when it was first read; no cluster at the site is allocated this ID.
 
-    ``name`` is the VLAN's name if SBF did not create it; ``ports`` are the unmanaged ports that carry it (JSON).
+    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` are the unmanaged ports that carry it (JSON).
     """
 
     __tablename__ = "foreign_vlans"
@@ -248,7 +252,7 @@ class ForeignVlanRow(Base):
 
 
 class ServiceClaimRow(Base):
-    """The claim of one service ID of a transport by one cluster; the primary key guarantees DESIGN.md §7.1."""
+    """The claim of one service ID of a transport by one cluster. The primary key enforces DESIGN.md §7.1."""
 
     __tablename__ = "service_claims"
     __table_args__ = (
@@ -262,7 +266,7 @@ class ServiceClaimRow(Base):
 
 
 class FreedServiceRow(Base):
-    """When a service ID was last released: the ID unused for longest is allocated first."""
+    """A service ID and the time of its last release. The ID unused for longest is allocated first."""
 
     __tablename__ = "freed_services"
 
@@ -272,7 +276,7 @@ class FreedServiceRow(Base):
 
 
 class AuditRow(Base):
-    """Who changed what, when, why, on which element, with the difference; never with a secret."""
+    """A change: who changed what, when, why and on which element, with the difference. It never contains a secret."""
 
     __tablename__ = "audit"
 
@@ -314,7 +318,7 @@ class QuotaRow(Base):
 
 
 class ReplicaRow(Base):
-    """When a replica last wrote; the readiness probe updates the row."""
+    """The time of a replica's last write. The readiness probe updates the row."""
 
     __tablename__ = "replicas"
 

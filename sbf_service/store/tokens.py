@@ -1,6 +1,6 @@
-"""Tokens: created, authenticated, listed and revoked. Only the SHA-256 of a token is stored.
+"""Tokens: creation, authentication, lists and revocation. Only the SHA-256 of a token is stored.
 
-A cache of recently authenticated tokens saves a query for most calls.
+A cache of recently authenticated tokens avoids a query for most calls.
 """
 
 import time
@@ -26,7 +26,7 @@ TOKENS_TOPIC = "tokens"
 
 
 def create_token(unit: Unit, request: TokenRequest, chance: RandomBytes) -> NewToken:
-    """Create a token; only this answer contains its secret."""
+    """Create a token. Only the returned answer contains its secret."""
     token = Token.make(chance(ID_BYTES + SECRET_BYTES))
     lasts = request.expires_in_s
     row = TokenRow(
@@ -59,7 +59,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 
 
 def list_tokens(unit: Unit) -> list[TokenView]:
-    """Return all tokens, oldest first, with expired and revoked ones."""
+    """Return all tokens, oldest first, including expired and revoked ones."""
     return [
         make_token_view(row)
         for row in unit.session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id))
@@ -86,7 +86,7 @@ def is_use_stale(unit: Unit, token: Token) -> bool:
 
 
 def record_use(unit: Unit, token: Token) -> None:
-    """Record that a token is used now."""
+    """Record the present time as the last use of a token."""
     unit.session.get_one(TokenRow, token.id).last_used_at = unit.now
 
 
@@ -115,25 +115,25 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""How long a replica accepts a token that another replica has revoked."""
+"""How long a replica may still accept a token that another replica has revoked."""
 MAX_CACHED = 10_000
 
 
 @dataclass
 class TokenCache:
-    """The principals of recently checked tokens. Thread-safe: its dictionary is only read, set and replaced."""
+    """The principals of recently checked tokens. Thread-safe, because its dictionary is only read, set and replaced."""
 
     store: Store
     clock: Callable[[], float] = time.monotonic
     _cached: dict[str, tuple[Principal, float]] = field(default_factory=dict)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a token that was checked recently, or None, without a query."""
+        """Return the principal of a token that was checked recently, or None; no query is made."""
         found = self._cached.get(token.digest)
         return found[0] if found and self.clock() < found[1] else None
 
     def was_valid(self, token: Token) -> bool:
-        """Return whether this replica has seen the token valid before."""
+        """Return whether this token was valid when this replica checked it earlier."""
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
@@ -154,6 +154,6 @@ class TokenCache:
         return found
 
     def on_change(self, changed: frozenset[str]) -> None:
-        """Empty the cache when tokens changed."""
+        """Empty the cache when a token has changed."""
         if TOKENS_TOPIC in changed:
             self._cached = {}

@@ -1,4 +1,4 @@
-"""The topology document: its replacement, the rows of sites and elements that follow, and the placements of clusters.
+"""The topology document, the rows of sites and elements that follow from it, and the placements of clusters.
 
 A new topology must not remove a transport, an element or a port that a cluster uses or that may still carry a cluster.
 """
@@ -35,7 +35,10 @@ from virtcloud.model.vlans import VlanSet
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
-    """Yield an error for each transport in use that would vanish, change its kind or lose a service ID in use."""
+    """Yield an error for each transport in use that is missing or has another kind in the new topology.
+
+    Yield an error also for each service ID in use that the transport no longer has.
+    """
     known = {one.name: one for one in topology.transports}
     for before in former.transports:
         used = [
@@ -83,13 +86,13 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict that names what would vanish and who needs it."""
+    """Raise Conflict when a new topology lacks something in use; the message names it and its user."""
     for fault in _list_losses(unit, former, topology, live):
         raise Conflict(fault)
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each network that reaches a site that would vanish."""
+    """Yield an error for each network with a site that the new topology lacks."""
     known = {site.name for site in topology.sites}
     for cluster in live:
         for site in (one for one in cluster.network.spec.sites if one not in known):
@@ -139,8 +142,8 @@ def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:
 def put_topology(unit: Unit, topology: Topology) -> None:
     """Replace the topology; idempotent.
 
-    Clusters that other elements can carry get placements on these elements, and their placements on former elements are
-    removed. Raise Conflict when an element or port would vanish that a cluster uses or may still use.
+    A running cluster gets placements on the elements that carry it in the new topology, and its other placements are
+    removed. Raise Conflict when the new topology lacks an element or port that a cluster uses or may still use.
     """
     row = unit.session.scalars(select(TopologyRow)).one()
     document = topology.model_dump_json()
@@ -171,9 +174,12 @@ def _update_sites(unit: Unit, topology: Topology) -> None:
 
 
 def _update_elements(unit: Unit, former: Topology | None, topology: Topology) -> None:
-    """Update the rows of elements. A new or changed element has no confirmed revision, so that it is read.
+    """Update the rows of elements.
 
-    If another device may have an element's name now, the records of VLANs and ports do not apply to it and are deleted.
+    The confirmed revision of a new or changed element is 0, so that the element is read.
+
+    If an element's name may denote another device now, the records of VLANs and ports do not apply to this device and
+    are deleted.
     """
     rows = {row.name: row for row in unit.session.scalars(select(ElementRow))}
     before = former.elements if former else {}
@@ -202,7 +208,7 @@ def _update_elements(unit: Unit, former: Topology | None, topology: Topology) ->
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:
-    """Return whether an element's name may denote another device, so that nothing on it is known to be SBF's."""
+    """Return whether an element's name may denote another device, so that SBF may own nothing on this device."""
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)
     return (former.address, former.platform) != (element.address, element.platform)
@@ -242,7 +248,7 @@ def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
 
 
 def _describe_duties(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
-    """Return an element's wanted state, and what an edge must know of the other edges."""
+    """Return an element's wanted state, and for an edge the transports and the other edges that its driver needs."""
     transports = find_edge_transports(topology, name)
     return compute_wanted(name, topology, live), transports, find_edge_peers(topology, name, transports)
 
@@ -263,7 +269,7 @@ def _update_cluster_placements(unit: Unit, cluster: LiveCluster, elements: froze
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Add a placement from the element's wanted revision on; increment that revision first."""
+    """Add a placement from the element's wanted revision on. The caller has to increment that revision first."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

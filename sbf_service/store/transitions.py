@@ -1,7 +1,7 @@
-"""State transitions of clusters: which are due, and what each one changes in the database.
+"""State transitions of clusters: finding the due ones, and applying them to the database.
 
-The rules are the table in ``domain/lifecycle.py``. :func:`has_due_transition` translates their conditions to SQL, so
-that the thousands of clusters without a due transition are not read at every confirmation.
+The rules are the table in ``domain/lifecycle.py``. :func:`has_due_transition` translates the conditions of the rules
+to SQL. The thousands of clusters without a due transition are therefore not read at every confirmation.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES,
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_LOST = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_BEHIND = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""An element that lost a placement is behind. This redundant condition uses an index: few elements meet it."""
+"""Redundant, so that an index is used: few elements have a placement that they have not confirmed as removed."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
@@ -56,20 +56,20 @@ def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElemen
 
 
 MAX_TRANSITIONS = 3
-"""A cluster may pass several states at once: configuring, draining, released."""
+"""The highest number of transitions of one cluster in one call, such as configuring, draining, released."""
 
 
 def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
     """Apply all due transitions of the selected clusters; idempotent.
 
-    A network that waited for one of its members ends with it, also where the conditions do not select the network.
+    A network that waited for one of its members also ends, even if the conditions do not select this network.
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
         moves = find_due_transitions(unit, drain_deadline, *conditions)
         stood = [row.state for row, _ in moves]
         for (row, found), state in zip(moves, stood, strict=True):
-            if row.state == state:  # false for a member that has just ended with its network
+            if row.state == state:  # false for a member that has just ended together with its network
                 apply_transition(unit, row, found)
             networks |= {row.network} - {None}
         if not moves:
@@ -91,7 +91,7 @@ def find_due_transitions(
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
-    """Start to drain a cluster, unless it is ending or has ended."""
+    """Start to drain a cluster; no effect when it is ending or has ended."""
     if ClusterState(row.state) in WANTED_STATES:
         apply_transition(unit, row, ClusterTransition(ClusterState.DRAINING, reason))
 
@@ -117,7 +117,7 @@ def apply_transition(unit: Unit, row: ClusterRow, found: ClusterTransition) -> N
 
 
 def _join_reasons(before: str | None, found: ClusterTransition) -> str | None:
-    """Return None for an active cluster; add the reason of a quarantine to the reason why the cluster ends."""
+    """Return the reason to store: None for an active cluster, for a quarantine its reason and the reason of the end."""
     if found.to is ClusterState.ACTIVE:
         return None
     if found.quarantines and before:
@@ -126,7 +126,7 @@ def _join_reasons(before: str | None, found: ClusterTransition) -> str | None:
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of the elements that may carry the cluster, and end its placements with these."""
+    """Increment the wanted revisions of the elements that may carry the cluster, and end its placements with them."""
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
     revisions = increment_revisions(unit, [placement.element for placement in placements])
@@ -135,7 +135,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:
-    """Start to drain the members of a network that ends."""
+    """Start to drain the members of a network that is ending."""
     for member in find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), ClusterRow.network == row.id):
         apply_transition(
             unit,
@@ -145,7 +145,7 @@ def _drain_members(unit: Unit, row: ClusterRow) -> None:
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster that every element has confirmed to be removed."""
+    """Release all claims of a cluster. Every element has confirmed that the cluster is removed."""
     held = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
     for vlan, site in unit.session.execute(held):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
@@ -154,7 +154,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
-    """Increment the versions of unsettled clusters' views, and publish the change."""
+    """Increment the versions of the selected unsettled clusters' views, and publish the change."""
     touched = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
     keys = unit.session.scalars(touched.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
     unit.session.expire_all()
@@ -167,14 +167,14 @@ MAX_REFUSAL_CHARACTERS = 1000
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
     """Fail the clusters of ``refused`` (errors by cluster ID) that are being set up on ``element``; idempotent.
 
-    Other clusters stay: an active cluster is restored as soon as possible. Members fail with their network. Raise
-    NotFound.
+    Other clusters do not fail: an active cluster is restored as soon as possible. The members of a failed network also
+    fail. Raise NotFound.
     """
     row = require_element(unit, element)
     theirs = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
     for cluster in find_clusters(unit, ClusterRow.state == ClusterState.CONFIGURING, theirs, has_placement_on(element)):
         if cluster.state != ClusterState.CONFIGURING:
-            continue  # it has just ended with its network
+            continue  # the cluster has just ended together with its network
         words = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]
         apply_transition(
             unit,

@@ -1,10 +1,10 @@
 """Units of work: each is one database transaction, with the database's clock, its audit rows and its change topics.
 
 **Lock order.** A unit that changes pools, claims, clusters, placements or revisions first locks the topology row.
-Changes therefore run one after another; each takes milliseconds, because no unit talks to a device. One row is locked
-regardless of the number of sites. PostgreSQL locks it with ``SELECT … FOR UPDATE``; SQLite has one writer at a time
-(``BEGIN IMMEDIATE``). :meth:`Store.change_row` changes one row (an element's lease, ``last_seen``, ``checked_at``) and
-locks nothing else, so it needs no order. A change of several elements' leases uses :meth:`Store.change`.
+Changes therefore run one after another. Each takes milliseconds, because no unit communicates with a device. One row is
+locked, whatever the number of sites. PostgreSQL locks it with ``SELECT … FOR UPDATE``; SQLite allows one writer at a
+time (``BEGIN IMMEDIATE``). :meth:`Store.change_row` changes one row (an element's lease, ``last_seen``, ``checked_at``)
+and locks nothing else, so that no order is necessary. A change of several elements' leases uses :meth:`Store.change`.
 
 **Group commit.** One thread commits for all callers that queued while the previous commit ran
 (:meth:`Store.group_commit`).
@@ -42,10 +42,11 @@ TOPOLOGY_TOPIC = "topology"
 AUDIT_TOPIC = "audit"
 """The change topic of the audit log."""
 MAX_GROUP = 16
-"""The largest group that is committed at once: the group holds the lock for some tens of milliseconds."""
+"""The highest number of changes in one transaction: a group holds the lock for some tens of milliseconds."""
 OVERTAKEN_SQLSTATES = frozenset({"40001", "40P01"})
-"""PostgreSQL's serialization failure and deadlock. The lock order rules both out among units of work; another program
-that holds locks in this database can still cause them."""
+"""PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
+that locks rows in this database can still cause them.
+"""
 
 _LOCK_TOPOLOGY = select(TopologyRow.version).with_for_update()
 _READ_CLOCK = select(database_now())
@@ -59,25 +60,25 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TopologyCache:
-    """The parsed topologies of a store by version, and the VLAN IDs excluded at their sites."""
+    """A store's parsed topologies by version, and the VLAN IDs that the devices of each site reserve."""
 
     topologies: dict[int, Topology] = field(default_factory=dict)
     excluded: dict[tuple[int | None, Name], VlanSet] = field(default_factory=dict)
 
     def replace(self, version: int, topology: Topology) -> None:
-        """Cache the newest version only."""
+        """Cache this version and remove all others."""
         self.topologies.clear()
         self.excluded.clear()
         self.topologies[version] = topology
 
     def copy(self) -> "TopologyCache":
-        """Return a copy for a unit that is rolled back."""
+        """Return a copy for a unit that will be rolled back."""
         return TopologyCache(dict(self.topologies), dict(self.excluded))
 
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work. ``now`` is the database's clock, read once, after the locks were taken.
+    """One unit of work. ``now`` is the time of the database's clock, read once, after the locks were acquired.
 
     ``changed`` are the topics that are published after the commit. All units of a store share ``cache``.
     """
@@ -91,7 +92,7 @@ class Unit:
 
     @property
     def connection(self) -> Connection:
-        """The connection, for prepared statements about rows that the session has not loaded."""
+        """The connection, for prepared statements on rows that the session has not loaded."""
         return self.session.connection()
 
 
@@ -107,7 +108,7 @@ def make_random_id() -> str:
 
 @dataclass(slots=True)
 class _QueuedChange(Generic[U]):
-    """A change that a thread waits for."""
+    """A change whose thread waits for the commit."""
 
     work: Callable[[U], None]
     done: bool = False
@@ -122,7 +123,7 @@ class GroupCommit(Generic[U]):
     _committing: Lock = field(default_factory=Lock)
 
     def run(self, change: Callable[[], AbstractContextManager[U]], work: Callable[[U], T]) -> T:
-        """Run ``work`` in a transaction opened by ``change``; return its result or raise its error.
+        """Run ``work`` in a transaction opened by ``change``; return the result of ``work`` or raise its error.
 
         If an error occurs in a shared transaction, the transaction is rolled back, and each change is run again in a
         transaction of its own.
@@ -151,7 +152,7 @@ def _commit(change: Callable[[], AbstractContextManager[U]], group: list[_Queued
         with change() as unit:
             for one in group:
                 one.work(unit)
-    except Exception as error:  # noqa: BLE001 - it is raised in the thread that queued the change
+    except Exception as error:  # noqa: BLE001 - raised again in the thread that queued the change
         return error
     return None
 
@@ -170,25 +171,28 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
-        """Read from one snapshot; write nothing."""
+        """Open a unit that reads one snapshot; it must not write."""
         with translate_errors(), Session(self._reader) as session:
             yield Unit(session, self.clock(session), self._cache)
 
     @contextmanager
     def change(self, *, who: str = "sbf") -> Iterator[Unit]:
-        """Change anything; roll back on any error. Raise Conflict when another unit was first."""
+        """Open a unit for any change; any error rolls it back.
+
+        Raise Conflict when a concurrent unit committed first.
+        """
         with self._write(who, lambda session: session.connection().execute(_LOCK_TOPOLOGY).all()) as unit:
             yield unit
 
     @contextmanager
     def change_row(self, *, who: str = "sbf") -> Iterator[Unit]:
-        """Change a single row, such as an element's lease, and lock nothing else."""
+        """Open a unit that changes a single row, such as an element's lease, and locks nothing else."""
         with self._write(who) as unit:
             yield unit
 
     @contextmanager
     def dry_run(self) -> Iterator[Unit]:
-        """Change anything and roll it back, so that the effects and errors of a change can be seen."""
+        """Open a unit for any change that is rolled back at the end, to find out the change's effects and errors."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
             session.connection().execute(_LOCK_TOPOLOGY).all()
@@ -198,7 +202,7 @@ class Store:
                 session.rollback()
 
     def group_commit(self, work: Callable[[Unit], T]) -> T:
-        """Run ``work`` in a transaction that it shares with others; see :meth:`GroupCommit.run`."""
+        """Run ``work`` in a transaction that it shares with other callers; see :meth:`GroupCommit.run`."""
         return self._group_commit.run(self.change, work)
 
     def close(self) -> None:
@@ -216,7 +220,7 @@ class Store:
             self.publish(frozenset(unit.changed))
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
-        """Queue this process's SQLite writers: SQLite itself waits for its lock by polling."""
+        """Return a lock that queues this process's SQLite writers, because SQLite waits for its own lock by polling."""
         return self._sqlite_writer if self.engine.dialect.name == "sqlite" else nullcontext()
 
     @cached_property
@@ -225,7 +229,7 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """An engine whose transactions read one snapshot; SQLite's always do."""
+        """The engine whose transactions read one snapshot. Transactions of SQLite always do."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -233,7 +237,7 @@ class Store:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate database errors: raise Conflict when another unit was first, else DatabaseUnavailable."""
+    """Translate database errors: raise Conflict when a concurrent unit committed first, else DatabaseUnavailable."""
     try:
         yield
     except exc.IntegrityError as error:
@@ -253,16 +257,16 @@ def _make_overtaken() -> Conflict:
 
 
 def read_topology_version(unit: Unit) -> int | None:
-    """Return the version of the topology in force; None before the first topology was put."""
+    """Return the version of the current topology; None before the first topology was put."""
     version, is_present = unit.connection.execute(_READ_PRESENCE).one()
     return version if is_present else None
 
 
 def read_topology(unit: Unit) -> Topology:
-    """Return the topology in force. Raise NotFound before the first topology was put.
+    """Return the current topology. Raise NotFound before the first topology was put.
 
-    The newest version is cached. A version that this unit itself put is not: after a rollback, another topology could
-    get the same version.
+    The newest version is cached. A version that this unit itself put is not cached: after a rollback, another topology
+    could get the same version.
     """
     version = unit.topology_version = unit.connection.execute(_READ_VERSION).scalar_one()
     found = unit.cache.topologies.get(version)
@@ -280,7 +284,7 @@ def _parse_topology(unit: Unit) -> Topology:
     return Topology.model_validate_json(document)
 
 
-def record_audit(  # noqa: PLR0913 - the questions that an audit row answers
+def record_audit(  # noqa: PLR0913 - the columns of an audit row
     unit: Unit,
     what: str,
     *,

@@ -1,8 +1,8 @@
 """VLAN ownership: the VLANs that SBF created on an element (docs/decisions/0038), and VLAN IDs in other use.
 
 SBF deletes only VLANs that it created. Their rows are inserted in the transaction that announces a change, before the
-device receives it, and deleted once the device was read without the VLAN. A VLAN ID in other use is excluded from its
-site's free VLAN IDs until every device of the site was read without the other use.
+device receives the change. A row is deleted when a reading of the device no longer shows the VLAN. A VLAN ID in other
+use is excluded from its site's free VLAN IDs until readings of all the site's devices no longer show the other use.
 """
 
 import json
@@ -44,9 +44,9 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, looked_at: VlanSet, found: Iterable[ForeignVlan]) -> None:
-    """Record the VLAN IDs in other use on an element, among the VLAN IDs that were read; idempotent.
+    """Record which of the VLAN IDs that were read are in other use on an element; idempotent.
 
-    Records of other VLAN IDs stay: a dry run may have read more than the managed VLAN IDs.
+    Records of other VLAN IDs are not changed: an earlier dry run may have read VLAN IDs beyond the managed ones.
     """
     now = {one.vlan: one for one in found}
     known = {one.vlan: one for one in _read_rows(unit, row.name) if one.vlan in looked_at}
@@ -62,7 +62,7 @@ def record_foreign_vlans(unit: Unit, row: ElementRow, looked_at: VlanSet, found:
 
 
 def delete_foreign_vlans(unit: Unit, element: str) -> None:
-    """Delete the records of other use on an element that was removed; idempotent."""
+    """Delete the records of other use on an element that left the topology or was replaced; idempotent."""
     _delete_rows(unit, _read_rows(unit, element))
 
 
@@ -102,7 +102,7 @@ def _make_row(unit: Unit, row: ElementRow, one: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows, and free the VLAN IDs that are in other use nowhere at their site."""
+    """Delete rows, and free the VLAN IDs that are no longer in other use on any device of their site."""
     gone: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(
