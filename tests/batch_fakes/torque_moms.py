@@ -49,8 +49,8 @@ def xml(job: TorqueJob) -> str:
     data = ET.Element("Data")
     one = ET.SubElement(data, "Job")
     nodes = "+".join(f"{host}/{number}" for host in job.hosts for number in (0, 1))
-    told = {"Job_Id": job.id, "Job_Owner": f"{USER}@station", "job_state": "R", "exec_host": nodes, "euser": USER}
-    for tag, text in told.items():
+    attributes = {"Job_Id": job.id, "Job_Owner": f"{USER}@station", "job_state": "R", "exec_host": nodes, "euser": USER}
+    for tag, text in attributes.items():
         ET.SubElement(one, tag).text = text
     resources = ET.SubElement(one, "Resource_List")
     for tag, text in (word.split("=", 1) for word in job.resources.split(",")):

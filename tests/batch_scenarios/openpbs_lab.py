@@ -41,8 +41,8 @@ class RealBatch:
 
     def submit(self, wanted: BatchSubmission) -> str:
         """Submit a job as the user, with the script on standard input."""
-        asked = {"select": wanted.select, "place": wanted.place, "walltime": wanted.walltime, **wanted.resources}
-        words = [word for key, value in asked.items() if value is not None for word in ("-l", f"{key}={value}")]
+        options = {"select": wanted.select, "place": wanted.place, "walltime": wanted.walltime, **wanted.resources}
+        words = [word for key, value in options.items() if value is not None for word in ("-l", f"{key}={value}")]
         return self._ask(as_user(wanted.user, ["qsub", *words, *(["-h"] if wanted.held else [])]), wanted.script)
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
@@ -60,18 +60,18 @@ class RealBatch:
 
     def status(self, job: str) -> JobStatus:
         """Return the status of a job, even after its end."""
-        said = json.loads(self._ask([self._program("qstat"), "-x", "-f", "-F", "json", job]))["Jobs"][job]
-        places = [one.split("/")[0] for one in said.get("exec_host", "").split("+") if one]
+        reply = json.loads(self._ask([self._program("qstat"), "-x", "-f", "-F", "json", job]))["Jobs"][job]
+        places = [one.split("/")[0] for one in reply.get("exec_host", "").split("+") if one]
         return JobStatus(
             id=job,
-            state=BatchJobState(said["job_state"]),
-            comment=said.get("comment"),
+            state=BatchJobState(reply["job_state"]),
+            comment=reply.get("comment"),
             hosts=tuple(dict.fromkeys(places)),
-            run_version=int(said.get("run_version", 0)),
-            exit_status=said.get("Exit_status"),
-            hold=said.get("Hold_Types", "n"),
-            execution_time=_moment(said.get("Execution_Time")),
-            resources={key: str(value) for key, value in said.get("Resource_List", {}).items()},
+            run_version=int(reply.get("run_version", 0)),
+            exit_status=reply.get("Exit_status"),
+            hold=reply.get("Hold_Types", "n"),
+            execution_time=_moment(reply.get("Execution_Time")),
+            resources={key: str(value) for key, value in reply.get("Resource_List", {}).items()},
         )
 
     def output(self, job: str) -> JobOutput:
@@ -125,18 +125,18 @@ class RealBatch:
     def log(self, job: str) -> str:
         """Return what PBS logged about a job, for a failed test."""
         nodes = [addressing.STATION, *self.hosts]
-        told = {one: self._run(one, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for one in nodes}
-        return "\n".join(f"--- {node}\n{text}" for node, text in told.items())
+        found = {one: self._run(one, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for one in nodes}
+        return "\n".join(f"--- {node}\n{text}" for node, text in found.items())
 
     def _ask(self, argv: Sequence[str], given: str = "") -> str:
         done = self.pbs.lab.run(addressing.STATION, argv, given=given)
-        said = done.stderr.strip()
-        if "cannot connect to server" in said or "Connection refused" in said:
-            raise ServerStopped(said)
-        if "Unknown Job Id" in said:
-            raise NoSuchJob(said)
+        reply = done.stderr.strip()
+        if "cannot connect to server" in reply or "Connection refused" in reply:
+            raise ServerStopped(reply)
+        if "Unknown Job Id" in reply:
+            raise NoSuchJob(reply)
         if done.returncode:
-            raise BatchRefused(said)
+            raise BatchRefused(reply)
         return done.stdout.strip()
 
     def _program(self, name: str) -> str:

@@ -12,15 +12,19 @@ def good_path(stage: ScenarioStage) -> None:
     """A job on three hosts starts when its cluster is up, gets its variables, and leaves nothing."""
     job = stage.submit(hosts=3)
     ended = stage.ends(job)
-    said = stage.batch.output(job).stdout.splitlines()
+    printed = stage.batch.output(job).stdout.splitlines()
     assert ended.exit_status == 0
-    assert said[0] == "started"
-    facts = dict(line.split("=", 1) for line in said if line.startswith("VCLUSTER_"))
+    assert printed[0] == "started"
+    facts = dict(line.split("=", 1) for line in printed if line.startswith("VCLUSTER_"))
     assert facts["VCLUSTER_ID"] == job.lower()
     assert facts["VCLUSTER_GUESTS"] == "g1 g2 g3"
     assert facts["VCLUSTER_VLAN"].isdigit()
-    assert said[said.index("hosts") + 1 : said.index("hostfile")] == ["10.0.0.1 g1", "10.0.0.2 g2", "10.0.0.3 g3"]
-    assert said[said.index("hostfile") + 1 :] == ["g1 slots=1", "g2 slots=1", "g3 slots=1"]
+    assert printed[printed.index("hosts") + 1 : printed.index("hostfile")] == [
+        "10.0.0.1 g1",
+        "10.0.0.2 g2",
+        "10.0.0.3 g3",
+    ]
+    assert printed[printed.index("hostfile") + 1 :] == ["g1 slots=1", "g2 slots=1", "g3 slots=1"]
     stage.gone(job)
 
 
@@ -200,9 +204,9 @@ def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
         ended = stage.ends(job)
         stage.gone(job)
         stage.nothing_left()
-    said = stage.batch.output(job).stdout
+    printed = stage.batch.output(job).stdout
     assert (ended.exit_status, host in ended.hosts, ended.run_version > 1) == (0, False, True)
-    assert (said.count("started"), f"VCLUSTER_ID={job.lower()}" in said) == (1, True)
+    assert (printed.count("started"), f"VCLUSTER_ID={job.lower()}" in printed) == (1, True)
 
 
 def agent_dies_in_begin(stage: ScenarioStage) -> None:
@@ -223,8 +227,8 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
         happens()
         stage.waits(job, f"vcluster: one of {', '.join(hosts)} could not start the job; its log has the reason")
     ended = stage.ends(job)
-    said = stage.batch.output(job).stdout
-    assert (ended.exit_status, ended.run_version > 1, said.count("started")) == (0, True, 1)
+    printed = stage.batch.output(job).stdout
+    assert (ended.exit_status, ended.run_version > 1, printed.count("started")) == (0, True, 1)
     stage.gone(job)
 
 

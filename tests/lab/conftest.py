@@ -1,4 +1,4 @@
-"""The lab that tests run on: the default one, whole, up once for all of them."""
+"""The labs that tests run on. Each lab is started once for all tests of a session or of a module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from virtcloud.lab.state import LabState
 
 
 def start(file: LabFile, state: LabState | None = None, wishes: LabOptions | None = None) -> Lab:
-    """Start a lab; a test for which none can run here says so (and fails where a lab is required)."""
+    """Start a lab. Skip the test if no lab can run here (the test fails where a lab is required)."""
     try:
         return Lab.up(file, wishes, state=state)
     except LabImpossible as error:
@@ -20,7 +20,7 @@ def start(file: LabFile, state: LabState | None = None, wishes: LabOptions | Non
 
 @contextmanager
 def lab_of(name: str, temporary: pytest.TempPathFactory, wishes: LabOptions | None = None) -> Iterator[Lab]:
-    """Run a lab of ``topologies/NAME.yaml`` with a state folder of its own."""
+    """Run a lab of ``topologies/NAME.yaml`` with its own state folder."""
     file = read_lab_file(Path(__file__).parent / f"topologies/{name}.yaml")
     running = start(file, LabState(temporary.mktemp(name) / "state"), wishes)
     yield running
@@ -29,7 +29,7 @@ def lab_of(name: str, temporary: pytest.TempPathFactory, wishes: LabOptions | No
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Give the lab of metacenter.yaml with SBF and agents; nothing may be left of it afterwards."""
+    """Yield the default lab (metacenter.yaml) with SBF and agents."""
     running = start(read_lab_file())
     yield running
     running.down()
@@ -37,7 +37,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of network, sshd and libvirtd only; its tests leave all services running."""
+    """Yield a lab of network, sshd and libvirtd only; its tests leave all services running."""
     running = start(read_lab_file(), LabState(tmp_path_factory.mktemp("bare") / "state"), LabOptions(bare=True))
     yield running
     running.down()
@@ -45,42 +45,42 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of two sites, in which one host runs QEMU guests as well."""
+    """Yield a lab of two sites; one of its hosts also runs QEMU guests."""
     with lab_of("mixed", tmp_path_factory) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of one site with two switches, in which everybody speaks LLDP."""
+    """Yield a lab of one site with two switches, in which all switches and hosts run LLDP."""
     with lab_of("cabled", tmp_path_factory) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of two sites, one of them a ring of three switches."""
+    """Yield a lab of two sites. One of the sites has a ring of three switches."""
     with lab_of("paths", tmp_path_factory) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of two sites' switches with a Linux bridge and an Open vSwitch between them, and no SBF."""
+    """Yield a lab of the switches of two sites, connected by a Linux bridge and an Open vSwitch, without SBF."""
     with lab_of("prepared", tmp_path_factory, LabOptions(bare=True)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab of three sites whose provider edges are on an EVPN fabric, and no SBF."""
+    """Yield a lab of three sites whose provider edges are on an EVPN fabric, without SBF."""
     with lab_of("edges", tmp_path_factory, LabOptions(bare=True)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Give a lab whose sites are joined in three ways; an edge that is cut off is given up soon, drift is seen soon."""
+    """Yield a lab whose sites are connected in three ways; timeouts for devices and the drift interval are short."""
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
     with lab_of("edges", tmp_path_factory, LabOptions(timing=timing)) as running:
         yield running
@@ -88,7 +88,7 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabState]:
-    """Give a folder for a lab of the test's own; whatever is left of it is removed."""
+    """Yield the state folder for a test's own lab; everything that remains of the lab is removed."""
     state = LabState(tmp_path_factory.mktemp("lab") / "state")
     yield state
     take_down(state)

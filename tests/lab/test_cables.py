@@ -49,7 +49,7 @@ def client(cabled: Lab) -> Iterator[SbfClient]:
 
 
 def verified(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
-    """Repeat the cable check until it has this result: LLDP daemons send when they like."""
+    """Repeat the cable check until its result fulfils the condition: LLDP daemons send at unpredictable times."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         for node in NODES:
@@ -74,7 +74,7 @@ def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> Non
 
 @contextmanager
 def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
-    """Swap the cables of two ports of a switch within the context."""
+    """Swap the cables of two ports of a switch while the context lasts."""
     names = ((port, "pulled"), (to, port), ("pulled", to))
     swap = " && ".join(
         [*(f"ip link set {one} down" for one in (port, to)), *(f"ip link set {a} name {b}" for a, b in names)]
@@ -90,9 +90,9 @@ def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
 def test_a_moved_cable_is_reported_with_its_new_place(cabled: Lab, client: SbfClient) -> None:
     with moved(cabled, "brno-sw1", "p1", "p3"):
         found = verified(cabled, client, lambda found: bool(found.wrong))
-        said = CliRunner().invoke(main, ["--url", f"unix://{cabled.sbf_socket}", "site", "verify", "brno"])
-    assert said.exit_code == 1
-    assert said.stdout.splitlines() == [
+        output = CliRunner().invoke(main, ["--url", f"unix://{cabled.sbf_socket}", "site", "verify", "brno"])
+    assert output.exit_code == 1
+    assert output.stdout.splitlines() == [
         "wrong: brno-h1:eth0 - brno-sw1:p1: connected elsewhere: move the cable, or correct the topology",
         "  brno-h1:eth0 is seen at brno-sw1:p3",
         "site brno: 2 cables are right, 1 wrong, 0 unknown",
@@ -116,7 +116,7 @@ def test_a_switch_without_lldp_hides_no_cable_of_others(cabled: Lab, client: Sbf
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
-    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1); a broadcast sent after it passes."""
+    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1). A broadcast sent later passes."""
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)
     number = client.cluster("talk").vlans["brno"]

@@ -1,4 +1,4 @@
-"""The demonstration, as a user runs it."""
+"""The demonstration, run as a user runs it."""
 
 import os
 import re
@@ -16,7 +16,7 @@ LIMIT_S = 240
 
 
 def test_the_demonstration_holds_and_ends_with_a_table(own_state: LabState) -> None:
-    """Exit code 0, every claim checked, every chapter timed, and the lab removed."""
+    """The exit code is 0, every claim is checked, every chapter is timed, and the lab is removed."""
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "COLUMNS": "120"}
     done = subprocess.run(
         [sys.executable, "-m", "virtcloud.cli", "lab", "demo"],

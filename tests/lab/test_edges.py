@@ -1,4 +1,4 @@
-"""Sites connected at real provider edges: EVPN by FRR, a service VLAN for each cluster, dedicated circuits."""
+"""Sites connected by real provider edges: EVPN with FRR, a service VLAN for each cluster, dedicated circuits."""
 
 import itertools
 import random
@@ -37,26 +37,26 @@ def client(edges: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def new(edges: Lab) -> Snapshot:
-    """The snapshot of the new lab."""
+    """The snapshot of the lab after its start."""
     return take_snapshot(edges, edges.topology)
 
 
 @pytest.fixture
 def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
-    """The snapshot before any test; clusters of a failed test are removed."""
+    """The snapshot after the lab's start; after the test, clusters that it did not delete are removed."""
     yield new
     remove(client, *(view.key for view in client.clusters() if view.key != STANDING))
 
 
 @pytest.fixture(scope="module")
 def standing(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """A cluster over two sites of the EVPN fabric, which must survive every test."""
+    """A cluster over two sites of the EVPN fabric, which exists during all tests."""
     yield create(client, STANDING, spec("praha", "plzen"))
     remove(client, STANDING)
 
 
 def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
-    """Return a spec with one guest at each site; with ``macs`` their MAC addresses are fixed."""
+    """Return a spec with one guest at each site; with ``macs`` the guests have fixed MAC addresses."""
     guests = tuple(
         Guest(
             name=f"n{i}",
@@ -86,7 +86,7 @@ def all_reach_each_other(edges: Lab, view: ClusterView) -> bool:
 
 
 def hear(edges: Lab, pool: ThreadPoolExecutor, node: str, interface: str, *words: str) -> Future[str]:
-    """Capture on a node's interface for some seconds."""
+    """Capture frames on a node's interface for some seconds."""
     command = ("timeout", LISTEN_S, "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
     return pool.submit(lambda: edges.run(node, command).stdout)
 
@@ -100,7 +100,7 @@ def kernel(edges: Lab) -> Iterator[OnKernel]:
 
 
 class TestOnKernel(KernelClaims):
-    """The claims of the driver's test bench, on a real kernel."""
+    """The claims about the driver's test bench, checked on a real kernel."""
 
     @pytest.fixture
     def bench(self, kernel: OnKernel) -> Iterator[OnKernel]:
@@ -111,7 +111,7 @@ class TestOnKernel(KernelClaims):
 def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
     edges: Lab, client: SbfClient, before: Snapshot
 ) -> None:
-    """Each site has another VLAN ID, and the edges learn addresses by BGP EVPN over VXLAN."""
+    """Each site uses a different VLAN ID, and the edges learn addresses by BGP EVPN over VXLAN."""
     one, two = (create(client, key, spec(*ALL, macs=True)) for key in ("one", "two"))
     pools = {site.name: site.pool for site in client.sites()}
     assert all(number in pools[site] for view in (one, two) for site, number in view.vlans.items())
@@ -133,8 +133,8 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
         theirs = hear(edges, pool, "praha-h1", f"br{one.vlans['praha']}", "arp", "and", "host", ABSENT)
         others = hear(edges, pool, "praha-h1", f"br{two.vlans['praha']}", "arp", "and", "host", ABSENT)
         pings(edges, one, 0, "-c", "2", "-W", "1", ABSENT)
-    asked = rf"(10\S+)\.\d+ > (\S+)\.4789: VXLAN, flags \[I\] \(0x08\), vni (\d+)\n.*who-has {re.escape(ABSENT)} "
-    assert set(re.findall(asked, wire.result())) == {
+    pattern = rf"(10\S+)\.\d+ > (\S+)\.4789: VXLAN, flags \[I\] \(0x08\), vni (\d+)\n.*who-has {re.escape(ABSENT)} "
+    assert set(re.findall(pattern, wire.result())) == {
         ("10.255.0.1", "10.255.0.2", str(vni)),
         ("10.255.0.1", "10.255.0.3", str(vni)),
     }
@@ -145,7 +145,7 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Even MAC addresses are identical. The core learns in each cluster's own service VLAN (decision 6)."""
+    """Even the MAC addresses are identical. The core learns addresses for each cluster's service VLAN (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service(one), service(two)} == {2000, 2001}
     with ThreadPoolExecutor() as pool:
@@ -189,7 +189,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 
 
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """The edge is down while a cluster leaves it: the other site is clean at once, this one after the restart."""
+    """An edge is down while a cluster is deleted. The other site is clean before the restart of the edge, its site after it."""
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
     cut(edges, "praha-pe1", "down")
@@ -217,7 +217,7 @@ def test_sbf_killed_at_random_moments_reconciles_after_each_restart(
             call = (
                 pool.submit(client.put_cluster, "k", request) if creating else pool.submit(client.delete_cluster, "k")
             )
-            time.sleep(chance.uniform(0, 1.5))  # the moment itself is what is chosen here
+            time.sleep(chance.uniform(0, 1.5))  # a random moment
             sbf.kill()
             assert call.exception() is None or isinstance(call.exception(), ServiceUnreachable)
         sbf.start()

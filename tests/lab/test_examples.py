@@ -1,4 +1,4 @@
-"""The example scripts for users: each request becomes a cluster, and each script runs on the first host."""
+"""The example scripts for users: each request becomes a cluster, and each script runs on the job's first host."""
 
 import re
 from collections.abc import Iterator
@@ -35,11 +35,11 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 
 def begin(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
-    """Start an example's job, with everything that the scheduler and its hooks do before."""
-    asked = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
-    request = parse_request(asked["vcluster"])
+    """Start an example's job: do everything that the scheduler and its hooks do before the script."""
+    options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
+    request = parse_request(options["vcluster"])
     admit_pbs_job(
-        request, JobShape(select=asked["select"], place=asked["place"], walltime=asked["walltime"]), 7 * 86400
+        request, JobShape(select=options["select"], place=options["place"], walltime=options["walltime"]), 7 * 86400
     )
     listed = client.clusters(network=request.net) if request.net else []
     joined = parse_network([one.model_dump(mode="json") for one in listed], run.key)
@@ -49,12 +49,12 @@ def begin(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
 
 
 def script(example: str) -> str:
-    """Read an example."""
+    """Return the text of an example."""
     return (EXAMPLES / example).read_text()
 
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
-    """A replacement of mpirun reads the host file and starts programs over ssh, as mpirun does."""
+    """A replacement of mpirun reads the host file and starts the program over ssh, as mpirun does."""
     job = begin(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0

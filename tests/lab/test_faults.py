@@ -1,4 +1,4 @@
-"""Kills, disconnected switches and concurrent calls: the network recovers from each, on real parts."""
+"""Killed processes, disconnected switches and concurrent calls: the lab's network recovers from each."""
 
 import random
 import time
@@ -21,7 +21,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
 KILLS_EACH = 4
-"""Kills in one test; an even number, because each cluster is created and deleted."""
+"""Kills in one test. The number is even, because each cluster is created and deleted."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def topology(client: SbfClient) -> Topology:
 
 @pytest.fixture
 def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
-    """The snapshot before the test; no cluster of another test may exist."""
+    """The snapshot before the test; no cluster may exist at that time."""
     assert not [view.key for view in client.clusters()]
     return take_snapshot(lab, topology)
 
@@ -72,12 +72,12 @@ def remove(client: SbfClient, key: str) -> None:
 
 
 def carried(seen: Snapshot, base: Snapshot) -> dict[str, dict[str, str]]:
-    """Return the VLANs that switches carry now and did not carry before."""
+    """Return the switches whose VLANs differ from ``base``, with the VLANs of their ports."""
     return {name: ports for name, ports in seen.switches.items() if ports != base.switches[name]}
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """Return each site's switch's VLANs for a cluster on the first host of each site: on that port and the uplink."""
+    """Return the VLANs of switches for a cluster on the first host of each site: on the host's port and the uplink."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites
@@ -99,7 +99,7 @@ def test_sbf_killed_at_random_moments_recovers_after_each_restart(
             call = (
                 pool.submit(client.put_cluster, key, request) if creating else pool.submit(client.delete_cluster, key)
             )
-            time.sleep(moments[turn])  # the moment itself is what is chosen here
+            time.sleep(moments[turn])  # a random moment
             sbf.kill()
             lost = isinstance(call.exception(), ServiceUnreachable)
         sbf.start()

@@ -1,4 +1,4 @@
-"""From a job's script to its guests: real ssh and scp, through the relay, to guests at two sites."""
+"""Access from a job's script to its guests at two sites: real ssh and scp through the relay."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +79,7 @@ def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) ->
 
 
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
-    """The agent removes the relay on request, and otherwise the reconciler removes it with the segment."""
+    """The agent removes the relay on request. Without a request, the reconciler removes the relay with the segment."""
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):
         open_job(lab, client, key, HEAD, SPEC)

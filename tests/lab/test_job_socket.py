@@ -1,4 +1,4 @@
-"""A job's cluster through the agents of real hosts, with real guests: what a hook is told, and when it is true."""
+"""Tests of the job socket with real agents and guests: the answers that a hook gets about its job's cluster."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -41,13 +41,13 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """What a hook on the head host does for one job."""
+    """The requests of a hook on the head host for one job."""
 
     lab: Lab
     key: str
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Send a request to the agent there."""
+        """Send a request to the head host's agent; return the answer."""
         return ask(self.lab, HEAD, {"do": do, "cluster": self.key, "attempt": 1, **more})[0]
 
     def up(self) -> None:
@@ -55,16 +55,16 @@ class Hook:
         assert self.ask("up", head=True, user=USER) == {"ok": True}
 
     def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait as a prologue does, and give the first answer that is so."""
+        """Request the state as a prologue does, until an answer fulfils the condition; return that answer."""
         ends = time.monotonic() + LIMIT_S
-        while not reached(said := self.ask("state", wait=10)):
-            assert time.monotonic() < ends, said
-        return said
+        while not reached(answer := self.ask("state", wait=10)):
+            assert time.monotonic() < ends, answer
+        return answer
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """Of no test, and on no element; reading all of them takes long, so it is done once."""
+    """Check once, after all tests, that no element carries anything of them: the reading of all elements takes long."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
@@ -73,7 +73,7 @@ def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
 
 @pytest.fixture
 def hook(lab: Lab, request: pytest.FixtureRequest) -> Hook:
-    """A job of its own for each test."""
+    """A separate job for each test."""
     return Hook(lab, f"{sum(map(ord, request.node.name))}.pbs")
 
 
@@ -81,16 +81,16 @@ def put(client: SbfClient, hook: Hook) -> None:
     client.put_cluster(hook.key, ClusterRequest(spec=SPEC, attempt=1))
 
 
-def is_up(said: dict[str, Any]) -> bool:
-    return bool(said["state"] == "up")
+def is_up(answer: dict[str, Any]) -> bool:
+    return bool(answer["state"] == "up")
 
 
 def lacks(*words: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda said: said["missing"] == list(words)
+    return lambda answer: answer["missing"] == list(words)
 
 
 def kill_agent(lab: Lab) -> None:
-    """Kill the head's agent and start it again."""
+    """Kill the head host's agent and start it again."""
     agent = lab.service(HEAD, "agent")
     agent.kill()
     agent.start()
@@ -102,7 +102,7 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
-    """From a host at another site, over IPv4 and IPv6; then the job's files, and an end without a trace."""
+    """The unreachable host is at another site; the guests have IPv4 or IPv6. At the end the job's files are removed."""
     far = lab.service(OTHER, "agent")
     far.stop()
     hook.up()
@@ -117,7 +117,7 @@ def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfCli
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "down")
         hook.wait(lacks(f"guest {name} does not answer at {address}"))
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "up")
-        if name == "g3":  # what it had of IPv6 went with the link
+        if name == "g3":  # the kernel removed the IPv6 address with the link
             in_guest(lab, name, "/bin/ip", "addr", "add", "fd00::3/64", "dev", "eth0")
         hook.wait(is_up)
     assert hook.ask("remove", wait=50) == {"ok": True, "gone": True, "missing": []}
@@ -149,8 +149,8 @@ def test_a_removal_survives_unreachable_sbf_and_a_killed_agent(lab: Lab, client:
     hook.wait(is_up)
     sbf = lab.service("station", "sbf")
     sbf.kill()
-    said = hook.ask("remove", wait=2)
-    assert (said["gone"], said["missing"][0][:19]) == (False, "SBF does not answer")
+    answer = hook.ask("remove", wait=2)
+    assert (answer["gone"], answer["missing"][0][:19]) == (False, "SBF does not answer")
     kill_agent(lab)
     sbf.start()
     assert hook.ask("remove", wait=50)["gone"]

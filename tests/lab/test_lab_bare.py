@@ -1,4 +1,4 @@
-"""A bare lab: VLAN tags on the core, programs on nodes, and complete removal after every kind of end."""
+"""A bare lab: VLAN tags on the core, programs on nodes, and complete removal after each way of ending."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PLAIN = Path(__file__).parent / "topologies/plain.yaml"
 
 
 def below(pid: int) -> set[int]:
-    """Return the processes of a lab: those in the PID namespace of its first process."""
+    """Return the processes of a lab, which are those in the PID namespace of its first process."""
     wanted = Path(f"/proc/{pid}/ns/pid").readlink()
     found = set()
     for entry in Path("/proc").iterdir():
@@ -62,7 +62,7 @@ def test_full_frames_cross_the_core_in_their_vlan_only(bare: Lab) -> None:
 
 
 def test_light_takes_its_time(bare: Lab) -> None:
-    """Brno and Plzeň are 400 km apart: 2 ms one way through the core."""
+    """Brno and Plzeň are 400 km apart: the delay through the core is 2 ms in each direction."""
     carry(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
     bare.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p2", "vid", "100"], check=True)
     carry(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")
@@ -152,19 +152,19 @@ def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabSta
     with pytest.raises(LabIsDown):
         Lab.running(own_state)
     assert str(own_state.folder) in find_remains(own_state)
-    said: list[LabEvent] = []
-    Lab.up(read_lab_file(PLAIN), BARE, said.append, own_state)
-    assert any(event.step == "remains" and str(own_state.folder) in event.text for event in said)
+    events: list[LabEvent] = []
+    Lab.up(read_lab_file(PLAIN), BARE, events.append, own_state)
+    assert any(event.step == "remains" and str(own_state.folder) in event.text for event in events)
     lab.down()
     assert find_remains(own_state) == []
 
 
 @pytest.mark.parametrize("what", ["the kernel boots", "nodes start", "services start"])
 def test_an_interrupt_leaves_nothing(own_state: LabState, what: str) -> None:
-    """Ctrl-C in each step: the command's line about the step before shows that the step has begun."""
+    """Press Ctrl-C in each step. A step has begun when the command prints the line of the previous step."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
-        before = "files ("  # the machine's own kernel is there already
+        before = "files ("  # the lab uses this machine's kernel, so no kernel boots
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", "--bare", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as starting:  # noqa: S603 - our own

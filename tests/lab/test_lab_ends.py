@@ -1,4 +1,4 @@
-"""The ends of a complete lab, with SBF and agents: no process survives, and the next start reports the remains."""
+"""The ends of a complete lab with SBF and agents: no process survives, and the next start reports the remains."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def spaces(pid: int) -> set[str]:
 
 
 def users(namespaces: set[str]) -> set[int]:
-    """Return the processes in any of these namespaces."""
+    """Return the processes that are in any of these namespaces."""
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     return {pid for pid in pids if spaces(pid) & namespaces}
 
@@ -70,7 +70,7 @@ def own_spaces(pid: int | None) -> set[str]:
 
 @contextmanager
 def nothing_changed_outside() -> Iterator[None]:
-    """Compare mounts and interfaces of the machine before and after."""
+    """Check that the mounts and interfaces of this machine are the same before and after."""
 
     def look() -> tuple[str, list[str]]:
         interfaces = sorted(one.name for one in Path("/sys/class/net").iterdir())
@@ -83,21 +83,21 @@ def nothing_changed_outside() -> Iterator[None]:
 
 @contextmanager
 def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a lab as from a terminal, in its own process group, and wait for the step ``until`` in its output."""
+    """Start a lab as from a terminal, in its own process group; wait until the output contains the step ``until``."""
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(  # noqa: S603 - our own command
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stderr
-        assert any(until in line for line in process.stderr), f"it never said {until}"
+        assert any(until in line for line in process.stderr), f"expected {until} in the output"
         yield process
         process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
 def test_an_interrupt_leaves_nothing(own_state: LabState, until: str) -> None:
-    """Ctrl-C while files are written, SBF runs, the kernel is up, and services start one after the other."""
+    """Press Ctrl-C at different steps: while files are written, while SBF starts, or while other services start."""
     with nothing_changed_outside():
         with starting(own_state, until) as process:
             supervisor = own_state.launcher()
@@ -121,7 +121,7 @@ def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: LabState) 
 
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
 def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabState, victim: str, file: Path) -> None:
-    """SIGKILL for the lab's first process, or the one that holds its namespaces, while a guest runs."""
+    """Send SIGKILL to the lab's first process, or to the process that holds its namespaces, while a guest runs."""
     with nothing_changed_outside():
         lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
@@ -137,14 +137,18 @@ def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabSt
         assert process_start_time(pid) is None
         with pytest.raises(LabIsDown):
             Lab.running(own_state)
-        places = (own_state.folder, own_state.cgroup, own_state.sbf_socket)  # a control group only on cgroup v2
+        places = (
+            own_state.folder,
+            own_state.cgroup,
+            own_state.sbf_socket,
+        )  # only cgroup v2 has a control group for the lab
         left = [str(one) for one in places if one.exists()]
         assert find_remains(own_state) == left
         assert str(own_state.folder) in left
 
-        said: list[LabEvent] = []
-        Lab.up(read_lab_file(file), watch=said.append, state=own_state)
-        notes = [event.text for event in said if event.step == "remains"]
+        events: list[LabEvent] = []
+        Lab.up(read_lab_file(file), watch=events.append, state=own_state)
+        notes = [event.text for event in events if event.step == "remains"]
         assert notes == [f"a lab that ended unexpectedly had left {', '.join(left)}; removed"]
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             assert client.clusters() == []

@@ -41,7 +41,7 @@ def virtcloud(state: Path, *argv: str, before: tuple[str, ...] = ()) -> subproce
 
 
 def refusal(tmp_path: Path, text: str) -> str:
-    """Return the error message for a lab file with this text, without the file's folder."""
+    """Return the error message for a lab file with this text. The name of the file's folder is cut from the message."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -73,7 +73,7 @@ def refusal(tmp_path: Path, text: str) -> str:
     ],
 )
 def test_a_lab_file_that_cannot_be(tmp_path: Path, old: str, new: str, words: str) -> None:
-    """The message has the file, the line, the key, and the expectation."""
+    """The message contains the file, the line, the key, and the expected value."""
     text = GOOD.replace(old, new, 1)
     if old == "h, ports":
         text = text.replace("h:eth0", "user:eth0")
@@ -117,14 +117,14 @@ def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
-    """In its own user namespace the command runs as nobody, and can still read its program."""
+    """In its own user namespace the command runs as nobody, and can still read its program files."""
     done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
     assert (done.returncode, "run it as root, for instance with sudo" in done.stderr) == (2, True)
     assert not (tmp_path / "state").exists()
 
 
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
-    """Run the command in this process, whose view of the machine can be patched."""
+    """Run the command in this process, in which tests can replace functions."""
     monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "state"))
     done = CliRunner().invoke(main, ["lab", *argv])
     assert not (tmp_path / "state").exists()
@@ -134,8 +134,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[i
 def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_kernel, "has_feature", lambda feature: feature.name != "802.1ad bridges")
     monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
-    code, said = here(tmp_path, monkeypatch, "up")
-    assert (code, said) == (
+    code, message = here(tmp_path, monkeypatch, "up")
+    assert (code, message) == (
         2,
         (
             "virtcloud: no lab can run here: this machine's kernel lacks: 802.1ad bridges; "
@@ -151,24 +151,27 @@ def test_programs_that_are_missing_are_named_with_their_packages(
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
     monkeypatch.setattr(prerequisites, "PROGRAM_PATH", str(tmp_path))
-    code, said = here(tmp_path, monkeypatch, "up")
-    assert (code, said) == (2, "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n")
+    code, message = here(tmp_path, monkeypatch, "up")
+    assert (code, message) == (
+        2,
+        "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n",
+    )
 
 
 def test_python_packages_that_are_missing_are_named_with_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prerequisites, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
-    code, said = here(tmp_path, monkeypatch, "up")
-    assert (code, said) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
+    code, message = here(tmp_path, monkeypatch, "up")
+    assert (code, message) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
 
 
 def test_a_hypervisor_that_is_missing_is_named_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prerequisites, "has_driver", lambda kind: kind == "lxc")
-    code, said = here(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
-    assert (code, "libvirt's qemu driver: apt-get install libvirt-daemon-driver-qemu" in said) == (2, True)
+    code, message = here(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
+    assert (code, "libvirt's qemu driver: apt-get install libvirt-daemon-driver-qemu" in message) == (2, True)
 
 
 def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
@@ -196,7 +199,7 @@ def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
     ],
 )
 def test_what_the_lab_does_not_have(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
-    """A program that cannot be started has the exit code of a shell: 127, or 126 if it is not executable."""
+    """If a program cannot be started, the exit code is that of a shell: 127, or 126 if it is not executable."""
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(words)

@@ -1,4 +1,4 @@
-"""Hosts join and leave a running network in the lab without the loss of a frame between the others."""
+"""Hosts join and leave a running network in the lab; no frame between the other hosts is lost."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
-    """Yield a network of two hosts at Brno with a VLAN ID free at all sites; nothing is left at the end."""
+    """Yield a network of two hosts at Brno whose VLAN ID is free at all sites; nothing of it remains at the end."""
     assert before
     yield create(client, "root", spec("brno-h1", "brno-h2", first=1, name="ring", vlan=125))
     remove(client, "root")
@@ -38,7 +38,7 @@ def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
 
 
 def spec(*hosts: str, first: int, **changes: object) -> ClusterSpec:
-    """Return a spec with a guest per host, numbered from ``first`` on."""
+    """Return a spec with a guest on each host; the guests are numbered from ``first``."""
     guests = [
         {"name": f"n{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)
@@ -53,7 +53,7 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two members join at once, one leaves while another joins, and the last ends with its network."""
+    """Two members join at the same time, one leaves while another joins, and the last member ends with its network."""
     alone = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))
@@ -74,7 +74,7 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 
 
 def test_no_frame_is_lost_while_sbf_and_hosts_die(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """A member fails with its dead host; SBF is killed while another joins, and again while it leaves."""
+    """A member fails because its host is dead. SBF is killed while another member joins, and again while it leaves."""
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()

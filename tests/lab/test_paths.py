@@ -1,4 +1,4 @@
-"""Paths through a ring of switches, on real parts: Open vSwitch, link aggregates, second uplinks, access links."""
+"""Paths through a ring of real switches: Open vSwitch, link aggregates, second uplinks, access links."""
 
 import re
 import time
@@ -31,7 +31,7 @@ OVER_THE_EDGE = {
     "sw3": {"to1": "100", "lagh2": "100"},
     "psw": {"h1": "100", "h2": "100", "edge": "100"},
 }
-"""The VLANs of a cluster on all hosts: neither the ring's third side nor h1's second uplink carries it."""
+"""The VLANs of a cluster on all hosts: the third side of the ring and the second uplink of h1 do not carry it."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ wait"""
 
 
 def unreached(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest from one with full-size frames. Return the hosts whose guests do not answer."""
+    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts of guests without an answer."""
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
@@ -97,7 +97,7 @@ def unreached(lab: Lab, sender: str) -> list[str]:
 
 @contextmanager
 def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
-    """Remove links from the topology, each by one of its ports; restore them after the context."""
+    """Remove links from the topology, each named by one of its ports; restore them after the context."""
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
     client.put_topology(Topology.model_validate(document | {"links": kept}), ANY_VERSION)
@@ -107,14 +107,14 @@ def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
 
 @contextmanager
 def cut(lab: Lab, node: str, port: str) -> Iterator[None]:
-    """Disconnect a cable within the context."""
+    """Disconnect a cable while the context lasts."""
     lab.run(node, ["ip", "link", "set", port, "down"], check=True)
     yield
     lab.run(node, ["ip", "link", "set", port, "up"], check=True)
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
-    """Return a spec of a network or a member, with guests named and addressed by numbers from ``first`` on."""
+    """Return a spec of a network or a member; the names and addresses of its guests are numbered from ``first``."""
     guests = [
         {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)
@@ -123,7 +123,7 @@ def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
 
 
 def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Wait until switches carry this. Return what they carry at the end."""
+    """Wait until the switches carry the wanted VLANs. Return the VLANs that they carry at the end."""
     deadline = time.monotonic() + LIMIT_S
     while (seen := carried(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -150,22 +150,24 @@ def test_lldp_shows_every_cable_including_members_of_aggregates(paths: Lab, clie
 
 
 def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterView) -> None:
-    """Full frames pass an Open vSwitch, the provider core, an aggregate, and two untagged ports."""
+    """Full-size frames pass an Open vSwitch, the provider core, an aggregate, and two untagged ports."""
     assert carried(paths) == OVER_THE_EDGE
     assert [unreached(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
 
 
 def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
-    """Every guest receives the broadcasts of another one once: the ring has no loop."""
+    """Every guest receives each broadcast of the guest on h1 once, because the path through the ring has no loop."""
     (domain,) = read_guests(paths, "h1")
     with ThreadPoolExecutor() as pool:
-        ears = {host: hear(pool, paths, host) for host in HOSTS}
-        time.sleep(1.5)  # until they listen
+        captures = {host: hear(pool, paths, host) for host in HOSTS}
+        time.sleep(1.5)  # until the programs listen
         paths.run("h1", ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
-        heard = {host: re.findall(r"echo request, .*seq (\d+)", ear.result()) for host, ear in ears.items()}
-    assert all(heard.values()), heard
-    assert {host: len(set(numbers)) for host, numbers in heard.items()} == {
-        host: len(numbers) for host, numbers in heard.items()
+        received = {
+            host: re.findall(r"echo request, .*seq (\d+)", capture.result()) for host, capture in captures.items()
+        }
+    assert all(received.values()), received
+    assert {host: len(set(numbers)) for host, numbers in received.items()} == {
+        host: len(numbers) for host, numbers in received.items()
     }
 
 
@@ -181,7 +183,7 @@ def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
 def test_the_path_stays_while_another_cluster_comes_and_goes(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
-    """The other cluster stays within the site and uses the same tree, whose root is at the edge."""
+    """The other cluster is within one site and uses the same tree, whose root is the switch at the edge."""
     made(client, "other", "h1", "h2")
     assert carried(paths) == {
         "sw1": OVER_THE_EDGE["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -204,7 +206,7 @@ def test_a_second_cluster_on_an_access_link_is_refused(
 
 def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster: ClusterView) -> None:
     with cut(paths, "sw3", "h2a"):
-        time.sleep(1)  # ten looks at the carrier (miimon)
+        time.sleep(1)  # ten checks of the link state (miimon)
         assert unreached(paths, "h2") == []
 
 
@@ -221,7 +223,7 @@ def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient
         until(client, "ring", lambda view: view.state is ClusterState.ACTIVE)
         assert unreached(paths, "h2") == []
         with cut(paths, "sw2", "lag3a"):
-            time.sleep(1)  # ten looks at the carrier (miimon)
+            time.sleep(1)  # ten checks of the link state (miimon)
             assert unreached(paths, "h2") == []
     assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
     assert unreached(paths, "h2") == []
@@ -244,7 +246,7 @@ def test_the_second_uplink_replaces_a_removed_first_one(paths: Lab, client: SbfC
 def test_joining_and_leaving_members_move_no_trunk_of_the_ring(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
-    """Guests on two sides of the ring lose no frame, because their path uses the edge's switch from the start."""
+    """Guests on two sides of the ring lose no frame, because their path uses the switch at the edge from the start."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

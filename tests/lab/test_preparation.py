@@ -1,4 +1,4 @@
-"""The commands of ``site prepare`` for Linux, Open vSwitch and FRR work as they are printed."""
+"""The commands that ``site prepare`` prints for Linux, Open vSwitch and FRR work as printed."""
 
 import json
 import time
@@ -30,7 +30,7 @@ TOPOLOGY = Topology.model_validate(
 )
 BACKBONE = {"brno": ("linux-pe", "linux_bridge"), "praha": ("ovs-pe", "openvswitch")}
 FULL = ("-M", "do", "-s", "1472")
-"""A frame of 1500 bytes that must not be fragmented."""
+"""Options of ping for packets of 1500 bytes that must not be fragmented."""
 
 
 def sh(lab: Lab, node: str, *lines: str) -> None:
@@ -40,8 +40,8 @@ def sh(lab: Lab, node: str, *lines: str) -> None:
 def set_up(lab: Lab, site: str, address: str) -> None:
     """Run the printed commands, then configure VLAN 100 as SBF and the agent do."""
     device, platform = BACKBONE[site]
-    asked = BackboneDevice(platform=platform, port="cust", core_port="core")
-    ours, theirs = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), asked).sheets
+    wanted = BackboneDevice(platform=platform, port="cust", core_port="core")
+    ours, theirs = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), wanted).sheets
     assert theirs.to_fill == {}
     sh(lab, f"{site}-sw1", *ours.lines)
     sh(lab, device, *theirs.lines)
@@ -55,9 +55,9 @@ def test_the_printed_lines_carry_full_frames_with_both_tags(prepared: Lab) -> No
     set_up(prepared, "praha", "10.9.0.2")
     listen = ["timeout", "20", "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-c", "2", "-i", "core"]
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(prepared.run, "linux-pe", [*listen, "vlan", "2000", "and", "greater", "1500"])
+        capture = pool.submit(prepared.run, "linux-pe", [*listen, "vlan", "2000", "and", "greater", "1500"])
         pinged = prepared.run("brno-h1", ["ping", "-c", "8", "-i", "0.5", *FULL, "10.9.0.2"])
-        frames = heard.result().stdout.splitlines()
+        frames = capture.result().stdout.splitlines()
     assert " 0% packet loss" in pinged.stdout, pinged.stdout
     assert len(frames) == 2
     for frame in frames:
@@ -67,26 +67,26 @@ def test_the_printed_lines_carry_full_frames_with_both_tags(prepared: Lab) -> No
 
 
 def test_the_printed_uplink_carries_allowed_vlans_only(prepared: Lab) -> None:
-    said = prepared.run("brno-sw1", ["bridge", "vlan", "show", "dev", "uplink"], check=True).stdout
-    assert said.split() == ["port", "vlan-id", "uplink", "100"]
+    output = prepared.run("brno-sw1", ["bridge", "vlan", "show", "dev", "uplink"], check=True).stdout
+    assert output.split() == ["port", "vlan-id", "uplink", "100"]
 
 
 def sessions(lab: Lab, edge: str) -> dict[str, str]:
-    """Return the states of an edge's BGP sessions."""
+    """Return the states of the BGP sessions of an edge."""
     done = lab.run(edge, ["vtysh", "-c", "show bgp l2vpn evpn summary json"], check=True)
     return {peer: one["state"] for peer, one in json.loads(done.stdout).get("peers", {}).items()}
 
 
 def test_the_printed_lines_connect_all_provider_edges_by_bgp_evpn(fabric: Lab) -> None:
-    """The printed commands replace the lab's own FRR settings, including the loopback."""
+    """The printed commands replace the lab's own FRR configuration, including the loopback address."""
     topology = fabric.topology
     for site in topology.sites:
         (edge,) = site.edges
         sh(fabric, edge.name, "vtysh -c 'configure terminal' -c 'no router bgp 65000'")
         sh(fabric, edge.name, f"ip address del {edge.loopback}/32 dev lo")
     for site in topology.sites:
-        asked = BackboneDevice(transport=Name("overlay"), core_port="overlay")
-        theirs = make_sheets(topology, site, VlanSet(), asked).sheets[-1]
+        wanted = BackboneDevice(transport=Name("overlay"), core_port="overlay")
+        theirs = make_sheets(topology, site, VlanSet(), wanted).sheets[-1]
         assert theirs.to_fill == {}
         sh(fabric, site.edges[0].name, *theirs.lines)
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""A QEMU guest and a container on one segment, at two sites."""
+"""A QEMU guest and a container on the same segment, at two sites."""
 
 import time
 
@@ -34,13 +34,13 @@ def reach(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterV
 
 
 def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
-    """Wait on the container's host as a job does. Return everything that was missing meanwhile."""
+    """Wait on the container's host, as a job does, until the cluster is up. Return what was missing meanwhile."""
     deadline, missing = time.monotonic() + 150, []
     while time.monotonic() < deadline:
-        (said,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
-        if said["state"] == "up":
+        (output,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
+        if output["state"] == "up":
             return missing
-        missing += said["missing"]
+        missing += output["missing"]
     pytest.fail(f"not up: {missing}")
 
 
@@ -56,7 +56,7 @@ def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
         ask(mixed, "praha-h1", {"do": "up", **job})
         client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC), attempt=1))
         waited = barrier(mixed, job)
-        assert "guest machine does not answer at 10.0.0.1" in waited, "active is not up while it boots"
+        assert "guest machine does not answer at 10.0.0.1" in waited, "the cluster is not up while the guest boots"
         assert client.cluster("mixed").state is ClusterState.ACTIVE
         (machine,) = read_guests(mixed, "brno-h1")
         assert "<domain type='qemu'" in run_checked(
@@ -64,12 +64,12 @@ def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
         )
 
         up = f"/bin/ping -c 1 -W 1 10.0.0.1 && /bin/nc -w {BOOT_S} 10.0.0.1 23"
-        said = in_container(
+        output = in_container(
             mixed, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given="ping -c 2 10.0.0.2; uname -r\n"
         )
-        assert "bytes from 10.0.0.1" in said
-        assert "2 packets transmitted, 2 packets received" in said
-        assert "cloud-amd64" in said, "what answered is not the machine's own kernel"
+        assert "bytes from 10.0.0.1" in output
+        assert "2 packets transmitted, 2 packets received" in output
+        assert "cloud-amd64" in output, "expected the kernel of the QEMU guest"
         console = f"/run/virtcloud/agent/guests/{machine}/console.log"
         assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console), "a machine has its guest's name"
         assert in_container(mixed, "hostname") == "container\n", "a container has its guest's name"
@@ -101,13 +101,13 @@ ls /sys/class/net
 
 
 def in_machine(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell once it is up. Return their output."""
+    """Run commands in the QEMU guest's shell once the guest answers. Return their output."""
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
     return in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """A guest writes to its own overlay, and a host that lost everything except its disks starts it again."""
+    """A guest writes to its own overlay. Its host loses everything except its disks and then starts the guest again."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()
@@ -139,7 +139,7 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 
 
 def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
-    """The guest may still run, without a network: the removal is confirmed once libvirtd answers."""
+    """A guest may still run without a network: the removal of the cluster is confirmed when libvirtd answers again."""
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""The Python example of the README works."""
+"""Test of the Python example of the README."""
 
 import re
 from pathlib import Path

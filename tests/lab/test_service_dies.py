@@ -1,4 +1,4 @@
-"""A service that ends while the lab starts."""
+"""A service that exits while the lab starts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A lab directly on a kernel with all features: inside another lab's kernel, whatever this machine's kernel has."""
+"""Two labs that run directly on one kernel with all features. That kernel is the kernel of another lab."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def state_of_services(lab: Lab, state: str) -> set[str]:
 
 
 def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
-    """The first lab has a cluster with guests. The second one starts and stops, and changes nothing for the first."""
+    """The first lab has a cluster with guests. The second lab starts and stops, and changes nothing of the first."""
     groups = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
     before = lab.run("user", groups).stdout
     virtcloud(lab, FIRST, "lab", "up", "--kernel", "direct", PLAIN)

@@ -1,4 +1,4 @@
-"""An OpenPBS with three MoMs in a lab; tests are skipped with a message if it is missing."""
+"""An OpenPBS with three MoMs in a lab; tests are skipped with a message if the lab or OpenPBS is missing."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState
 
 @pytest.fixture(scope="session")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
-    """Run an OpenPBS in a lab of its own; nothing of the lab is left afterwards."""
+    """Run an OpenPBS in its own lab; nothing of the lab remains afterwards."""
     try:
         file = read_lab_file()
         running = Lab.up(file, LabOptions(timing=TIMING), state=LabState(tmp_path_factory.mktemp("pbs") / "lab"))
@@ -42,14 +42,14 @@ def _started(running: Lab) -> LabPbs:
 
 @pytest.fixture(scope="session")
 def world(batch: LabPbs) -> Iterator[RealWorld]:
-    """Return the world of the batch system."""
+    """Yield SBF, switches and hosts of the batch system's lab."""
     with SbfClient(f"unix://{batch.lab.sbf_socket}", timeout=20) as client:
         yield RealWorld(batch.lab, RealBatch(batch, HOSTS), client, take_snapshot(batch.lab, batch.lab.topology), HOSTS)
 
 
 @pytest.fixture
 def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
-    """Yield an empty stage; it must be empty again afterwards."""
+    """Yield a stage without jobs; check afterwards that switches and hosts carry nothing of the test's jobs."""
     made = ScenarioStage(world.batch, world.batch, world)
     yield made
     for job in made.jobs:

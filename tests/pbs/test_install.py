@@ -1,4 +1,4 @@
-"""``virtcloud pbs`` on a real server: what it changes, and what it leaves unchanged."""
+"""``virtcloud pbs`` on a real server: the objects that it changes, and those that it leaves unchanged."""
 
 import json
 import time
@@ -20,7 +20,7 @@ OTHERS = ("create hook theirs", "set hook theirs event = queuejob", "create reso
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """Create foreign hooks and resources; return their state."""
+    """Create a foreign hook and a foreign resource; yield their state."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _theirs(batch)
@@ -35,7 +35,7 @@ def _theirs(batch: LabPbs) -> str:
 
 
 def pbs(batch: LabPbs, *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` on the server's host."""
+    """Run ``virtcloud pbs`` on the server's host; return exit code, stdout and stderr."""
     done = batch.try_virtcloud("pbs", *words)
     return done.returncode, done.stdout, done.stderr
 
@@ -70,8 +70,8 @@ def test_a_mom_on_an_unknown_host_is_refused(batch: LabPbs) -> None:
 
 
 def test_status_reports_a_sound_installation(batch: LabPbs) -> None:
-    code, told, _ = pbs(batch, "status", "--json")
-    found = {one["subject"]: one for one in json.loads(told)}
+    code, output, _ = pbs(batch, "status", "--json")
+    found = {one["subject"]: one for one in json.loads(output)}
     assert [one for one in found.values() if not one["good"]] == []
     assert found["hosts"]["seen"] == "3 of 3 are in SBF and have a running agent"
     assert found["copies on hosts"]["seen"] == "the server has sent virtcloud_mom to every host"
@@ -82,33 +82,33 @@ def test_status_reports_a_sound_installation(batch: LabPbs) -> None:
 def test_status_reports_faults(batch: LabPbs) -> None:
     batch.root("qmgr", "-c", "set hook virtcloud_server enabled = false")
     try:
-        code, told, _ = pbs(batch, "status")
+        code, output, _ = pbs(batch, "status")
         assert code == 1
-        assert "enabled = true (was false): virtcloud pbs install" in told
+        assert "enabled = true (was false): virtcloud pbs install" in output
     finally:
         pbs(batch, "install")
 
 
 def test_only_managers_can_install(batch: LabPbs) -> None:
-    said = batch.user("alice", [str(batch.place.program("qmgr")), "-c", "list hook"])
-    assert "unauthorized" in said.stdout + said.stderr
+    error = batch.user("alice", [str(batch.place.program("qmgr")), "-c", "list hook"])
+    assert "unauthorized" in error.stdout + error.stderr
 
 
 def test_an_unreachable_server_is_reported(batch: LabPbs) -> None:
-    code, _, said = pbs_with(batch, {"PBS_SERVER": "brno-h1"}, "install")
+    code, _, error = pbs_with(batch, {"PBS_SERVER": "brno-h1"}, "install")
     assert code != 0
-    assert "PBS server: expected it to answer qmgr, got: Connection refused" in said
+    assert "PBS server: expected it to answer qmgr, got: Connection refused" in error
 
 
 def pbs_with(batch: LabPbs, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` with other variables."""
+    """Run ``virtcloud pbs`` with other environment variables."""
     done = batch.try_virtcloud("pbs", *words, environment=environment)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
-    code, removed, said = pbs(batch, "uninstall")
-    assert (code, said) == (0, "")
+    code, removed, error = pbs(batch, "uninstall")
+    assert (code, error) == (0, "")
     assert removed.splitlines() == [
         "delete hook virtcloud_server",
         "delete hook virtcloud_mom",
@@ -117,24 +117,24 @@ def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
     ]
     batch.root("qmgr", "-c", "create resource vcluster type=long,flag=h")
     try:
-        code, _, said = pbs(batch, "install", "--sbf", SBF)
+        code, _, error = pbs(batch, "install", "--sbf", SBF)
         assert code == 1
-        assert "resource vcluster: expected type=string, flag=m, got type=long, flag=h, which is not ours" in said
+        assert "resource vcluster: expected type=string, flag=m, got type=long, flag=h, which is not ours" in error
     finally:
         batch.root("qmgr", "-c", "delete resource vcluster")
         batch.install_hooks(SETTINGS)
 
 
 def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> None:
-    """Nothing would remove its cluster."""
+    """Without the hooks, nothing would remove the job's cluster."""
     jobs = RealBatch(batch, HOSTS)
     job = jobs.submit(BatchSubmission("sleep 600\n", resources={"vcluster": "image=busybox"}))
     _reach(jobs, job, BatchJobState.RUNNING)
-    code, _, said = pbs(batch, "uninstall")
+    code, _, error = pbs(batch, "uninstall")
     jobs.delete(job)
     _reach(jobs, job, BatchJobState.FINISHED)
     assert code == 1
-    assert f"jobs run with a cluster ({job})" in said
+    assert f"jobs run with a cluster ({job})" in error
 
 
 def _reach(jobs: RealBatch, job: str, state: BatchJobState) -> None:

@@ -1,4 +1,4 @@
-"""Queues that set a request, which no hook sees at submission."""
+"""Queues whose default resources contain a request: hooks do not see such a request at submission."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ QUEUE = "clusters"
 
 @pytest.fixture
 def queue(batch: LabPbs) -> Iterator[str]:
-    """Create such a queue."""
+    """Create a queue that sets a request."""
     batch.root("qmgr", "-c", f"create queue {QUEUE} queue_type=execution,enabled=true,started=true")
     batch.root("qmgr", "-c", f"set queue {QUEUE} resources_default.vcluster = image=busybox")
     yield QUEUE
@@ -21,13 +21,13 @@ def queue(batch: LabPbs) -> Iterator[str]:
 
 
 def submit(batch: LabPbs, queue: str, *more: str) -> str:
-    """Submit a job to the queue without a request."""
+    """Submit a job without a request of its own to the queue."""
     shape = ["-l", "select=1:ncpus=1", "-l", "walltime=0:05:00", "-q", queue, *more]
     return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
 
 
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
-    """If runjob rejected it, the scheduler would offer it forever and start nothing else."""
+    """If runjob rejected the array, the scheduler would offer it forever and start no other job."""
     array = submit(batch, queue, "-J", "1-2")
     assert stage.ends(stage.submit()).exit_status == 0
     stage.until(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")

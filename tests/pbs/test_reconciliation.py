@@ -1,4 +1,4 @@
-"""Reconciliation with a real server, where hooks were not called."""
+"""Reconciliation with a real OpenPBS server in cases where no hook was called."""
 
 from datetime import timedelta
 
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 
 def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
-    """Return the actions and their clusters."""
+    """Return the actions that the reconciler reports, each with its cluster."""
     text = pbs.lab.run(addressing.STATION, ["cat", f"{scripts.SPOOL}/scheduler.json"], check=True).stdout
     return [(one.what, str(one.cluster)) for one in SchedulerStatus.model_validate_json(text).report.deeds]
 
 
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not know job 999999; the cluster 999998 was created by hand."""
+    """The server does not know job 999999. An operator, not a hook, created the cluster 999998."""
     job = stage.submit(script=FOREVER)
     stage.active(job)
     server = job.partition(".")[2]
@@ -35,7 +35,7 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
         hook.put_cluster(f"999999.{server}", ClusterRequest(spec=spec, attempt=1))
     client.put_cluster(f"999998.{server}", ClusterRequest(spec=spec, attempt=1))
     stage.gone(f"999999.{server}")
-    stage.until(lambda: ("ended", f"999999.{server}") in deeds(batch), "the deed to be told")
+    stage.until(lambda: ("ended", f"999999.{server}") in deeds(batch), "the action in the report")
     assert stage.active(job).attempt == 1
     assert client.cluster(f"999998.{server}").state is ClusterState.ACTIVE
     client.delete_cluster(f"999998.{server}")
@@ -58,22 +58,22 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
     try:
         stage.until(
             lambda: (one := stage.cluster(job)) is not None and one.state in {ClusterState.DRAINING, *ENDED_STATES},
-            "an end",
+            "the cluster to end",
         )
-        stage.until(lambda: ("ended", job) in deeds(batch), "the deed to be told")
+        stage.until(lambda: ("ended", job) in deeds(batch), "the action in the report")
     finally:
         stage.machines.start_host(host)
     stage.gone(job)
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server runs no jobobit and does not offer the job to the hook again."""
+    """The server calls no hook at the end of the lost run (jobobit), nor for another run, because nodes are missing."""
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=3)
         happens()
         stage.waits(job, "Not enough free nodes available")
         stage.gone(job)
-        stage.until(lambda: ("ended", job) in deeds(batch), "the deed to be told")
+        stage.until(lambda: ("ended", job) in deeds(batch), "the action in the report")
         stage.nothing_left()
         stage.drop(job)
 
@@ -85,6 +85,6 @@ def test_a_walltime_extended_during_an_outage_extends_the_lease(stage: ScenarioS
     batch.root("qalter", "-l", "walltime=20:00:00", job)
     stage.world.start_sbf()
     stage.until(lambda: stage.active(job).lease_ends - before > timedelta(hours=15), "a longer lease")
-    stage.until(lambda: ("extended", job) in deeds(batch), "the deed to be told")
+    stage.until(lambda: ("extended", job) in deeds(batch), "the action in the report")
     stage.batch.delete(job)
     stage.gone(job)

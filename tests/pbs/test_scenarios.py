@@ -1,4 +1,4 @@
-"""The scenarios on a real OpenPBS."""
+"""The scenarios of jobs with clusters on a real OpenPBS."""
 
 from collections.abc import Callable
 
