@@ -1,1 +1,1 @@
-"""Fakes for tests of hooks, scripts and reconciliation: servers of batch systems, SBF, and hosts."""
+"""Fakes of batch systems' servers, SBF and hosts, for tests of hooks, scripts and reconciliation."""

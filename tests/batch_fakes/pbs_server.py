@@ -1,4 +1,4 @@
-"""A fake PBS server behind qmgr: prints what OpenPBS 23.06 prints, and refuses what it refuses."""
+"""A fake PBS server behind qmgr: it prints what OpenPBS 23.06 prints, and refuses what OpenPBS refuses."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ CGROUPS = """Hook pbs_cgroups
 
 @dataclass
 class FakePbsServer:
-    """Stores hooks and resources; ``changes`` contains every line that changed something, in order."""
+    """Stores hooks and resources; ``changes`` contains every line that changed something, in order of execution."""
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)
     files: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class FakePbsServer:
 
 
 def _attribute(key: str, value: str) -> str:
-    """Return a line; events in PBS's own order and folded."""
+    """Return the line of an attribute; events are in PBS's order, folded over several lines."""
     if key == "event" and value:
         first, *more = sorted(value.split(","), reverse=True)
         value = ",\n\t".join([first, *more])
@@ -102,7 +102,7 @@ def _attribute(key: str, value: str) -> str:
 
 
 def with_program(server: FakePbsServer, name: str, text: str) -> FakePbsServer:
-    """Give the server a hook with this program."""
+    """Create a hook with this program on the server."""
     server.hooks[name] = dict(NEW)
     server.files[name, PROGRAM_TYPE] = text
     return server

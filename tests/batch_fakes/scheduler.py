@@ -1,4 +1,4 @@
-"""A batch system, SBF and a log in memory, for tests of reconciliation."""
+"""Fakes of a batch system, SBF and a log in memory, for tests of reconciliation."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ SPEC = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
 
 
 def job(number: int, phase: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **facts: object) -> SchedulerJob:
-    """Return a job with a request and an hour of walltime."""
+    """Return a job that requests a cluster and has a walltime of an hour."""
     given = {"walltime_s": 3600, "wants_cluster": True, "description": f"is {phase}", **facts}
     return SchedulerJob(key=job_cluster_key(str(number), SERVER), phase=phase, attempt=attempt, **given)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def cluster(
 
 
 class FakeScheduler:
-    """Returns its jobs; every other job in ``asked`` is gone."""
+    """Returns its jobs; it reports every other job in ``asked`` as gone."""
 
     def __init__(self, *jobs: SchedulerJob) -> None:
         """Start with some jobs."""
@@ -74,7 +74,7 @@ class FakeScheduler:
 
 
 class FakeClusterApi:
-    """SBF: stores clusters and records calls."""
+    """A fake SBF, which stores clusters and records calls."""
 
     def __init__(self, *clusters: ClusterView) -> None:
         """Start with some clusters."""
@@ -139,10 +139,10 @@ class FakeLog:
 
 
 class FakeClocks:
-    """Both clocks; ``seconds`` advances them, ``set_by`` is the change of the time of day."""
+    """A monotonic clock and the time of day: ``seconds`` advances both, ``set_by`` changes only the time of day."""
 
     def __init__(self) -> None:
-        """Start at noon."""
+        """Start with the time of day at noon."""
         self.seconds = 1000.0
         self.set_by = 0.0
 
@@ -154,10 +154,10 @@ class FakeClocks:
 
 
 class FakeCommands:
-    """Answers commands by their longest known prefix, and records them."""
+    """Runs no commands: it records them and returns the result for the longest prefix that matches."""
 
     def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
-        """Take exit code, stdout and stderr by prefix."""
+        """Start with exit code, stdout and stderr for each prefix."""
         self.answers = dict(answers)
         self.ran: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A fake SBF with scripted answers, which records its requests."""
+"""A fake SBF with scripted answers, which records the requests that it receives."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ ScriptedAnswer = tuple[int, Any]
 
 @dataclass
 class ScriptedSbf:
-    """``answers`` by method and path; the last answer of each repeats; others are 404."""
+    """Returns ``answers`` by method and path; unknown requests get status 404. The last answer of a list repeats."""
 
     url: str
     answers: dict[str, list[ScriptedAnswer]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ def problem(status: int, slug: str, detail: str) -> ScriptedAnswer:
 
 @contextmanager
 def scripted_sbf() -> Iterator[ScriptedSbf]:
-    """Run a server on the loopback interface."""
+    """Run a fake SBF on the loopback interface."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _SbfHandler)
     server.daemon_threads = True
     fake = server.fake = ScriptedSbf(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]

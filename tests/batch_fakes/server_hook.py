@@ -17,7 +17,7 @@ NODES = "(n1:ncpus=2:mem=8388608kb)+(n2:ncpus=2:mem=8388608kb)"
 ALARM_S = 5.0
 TRIES = 20
 AWAY = ("SBF does not answer", "SBF cannot be asked")
-"""The hook's message without an answer of SBF; the second text is version 0.1's."""
+"""The hook's messages if SBF does not answer; the second text is from version 0.1."""
 
 
 @cache
@@ -27,15 +27,15 @@ def hook() -> str:
 
 @dataclass
 class ServerHook:
-    """Runs the hook; ``settings`` are added to SBF's address."""
+    """Runs the hook; its configuration contains SBF's address and ``settings``."""
 
     sbf: str
     settings: dict[str, Any] = field(default_factory=dict)
     python: str = os.environ.get("HOOK_PYTHON", sys.executable)
     program: str | None = None
-    """The program of the hook, if it is not this version's."""
+    """The program of the hook; None for this version's program."""
     patient: bool = False
-    """Repeat an event without an answer: SBF may be slow on a busy machine."""
+    """Repeat an event if SBF does not answer: SBF may be slow on a busy machine."""
 
     def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - fields of HookEvent
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})
@@ -51,7 +51,7 @@ class ServerHook:
     def submit(
         self, line: str, user: str = "alice", attributes: Mapping[str, str] | None = None, **shape: str
     ) -> HookOutcome:
-        """Run ``qsub -l vcluster=LINE``; empty parts of the job's shape are omitted."""
+        """Run the event of ``qsub -l vcluster=LINE``; empty parts of the job's shape are omitted."""
         resources = {key: value for key, value in {**SHAPE, "vcluster": line, **shape}.items() if value}
         return self.run("queuejob", HookJob("", attributes or {}, resources), requestor=user)
 
@@ -65,21 +65,21 @@ class ServerHook:
         variables: Mapping[str, str] | None = None,
         **resources: str,
     ) -> HookOutcome:
-        """Run ``runjob``: the scheduler chose hosts for the job."""
+        """Run the event ``runjob``: the scheduler has chosen hosts for the job."""
         attributes: dict[str, str | int] = {"euser": owner, "exec_vnode": NODES}
         if run_version:
             attributes["run_version"] = run_version
         return self.run("runjob", HookJob(key, attributes, {**RAN, "vcluster": line, **resources}, variables or {}))
 
     def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
-        """Run ``qalter`` of a job with the request ``line``."""
+        """Run the event of ``qalter`` for a job with the request ``line``."""
         before = HookJob(
             "12.pbssrv", {"euser": "alice", "job_state": state}, {**RAN, "vcluster": line, **(former or {})}
         )
         return self.run("modifyjob", HookJob("12.pbssrv", {}, change), before, requestor="alice")
 
     def end(self, run_version: int = 1, key: str = "12.PBSsrv") -> HookOutcome:
-        """Run ``jobobit``: a run of the job ended."""
+        """Run the event ``jobobit``: a run of the job has ended."""
         attributes: dict[str, str | int] = {"euser": "alice", **({"run_version": run_version} if run_version else {})}
         return self.run("jobobit", HookJob(key, attributes, {**RAN, "vcluster": "image=debian12"}))
 

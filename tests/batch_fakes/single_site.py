@@ -1,4 +1,4 @@
-"""A real SBF with TLS and one site with an unreachable switch, and the server hook."""
+"""A real SBF with TLS, one site with an unreachable switch, and the server hook."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ TOPOLOGY = Topology.model_validate(
 
 @dataclass
 class SingleSite:
-    """The SBF and the hook."""
+    """The hook, and an operator's client of the SBF."""
 
     operator: SbfClient
     hook: ServerHook

@@ -1,4 +1,4 @@
-"""A host for Torque's scripts: a fake agent on a real socket, a fake SBF on a real port, real files."""
+"""A host for Torque's scripts: a fake agent on a real socket, a fake SBF on a real TCP port, and real files."""
 
 import json
 import threading
@@ -29,14 +29,14 @@ class SbfCall(NamedTuple):
 
 
 class ScriptResult(NamedTuple):
-    """The exit code and the messages of a script."""
+    """The exit code of a script, and its messages on stderr."""
 
     code: int
     stderr: str
 
 
 def problem(status: int, slug: str, detail: str) -> tuple[int, Any]:
-    """Return a problem document."""
+    """Return a problem document with its HTTP status."""
     return status, {"type": f"urn:virtcloud:problem:{slug}", "detail": detail}
 
 
@@ -44,7 +44,7 @@ UNKNOWN = problem(404, "not-found", "cluster 7.torque is not known")
 
 
 def agent_says(request: FakeRequest) -> FakeAnswer:
-    """Answer as an agent whose clusters come up and go at once."""
+    """Answer as an agent whose clusters are created and removed immediately."""
     done: FakeAnswer = {"ok": True}
     return {
         "up": done,
@@ -56,7 +56,7 @@ def agent_says(request: FakeRequest) -> FakeAnswer:
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
-    """Return the agent's list of clusters, and whether they are leaving."""
+    """Return the agent's list of clusters; each cluster has a flag that is true while its job is leaving."""
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
@@ -67,7 +67,7 @@ def sbf_says(heard: SbfCall) -> tuple[int, Any]:
 
 @dataclass
 class TorqueHost:
-    """The host; a test may replace ``sbf_says`` and ``agent_says``."""
+    """The host; a test may replace its functions ``sbf_says`` and ``agent_says``."""
 
     folder: Path
     user: str
@@ -83,11 +83,11 @@ class TorqueHost:
         return self.agent.asked if self.agent else []
 
     def agent_answer(self, request: FakeRequest) -> FakeAnswer:
-        """Answer with the current ``agent_says``."""
+        """Answer with the function that is set at this time."""
         return self.agent_says(request)
 
     def settings(self, **keys: object) -> Path:
-        """Write the settings with additional keys."""
+        """Add keys to the settings file; return the file."""
         file = self.folder / "torque.json"
         known = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**known, **keys}))
@@ -109,7 +109,7 @@ class TorqueHost:
 
 @contextmanager
 def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
-    """Run the agent and SBF during a test."""
+    """Run the fake agent and the fake SBF during a test."""
     bench = TorqueHost(folder, user, capture)
 
     class Handler(BaseHTTPRequestHandler):
@@ -146,7 +146,7 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
 
 
 def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
-    """Let the agent answer requests for the state in this order; the last answer repeats."""
+    """Let the agent answer requests for the state with ``states`` in this order; the last state repeats."""
     left = list(states)
     usual = bench.agent_says
 

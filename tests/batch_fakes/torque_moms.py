@@ -1,9 +1,9 @@
-"""Runs Torque's scripts in a lab as its MoMs do: in their order, with their arguments, environment and users.
+"""Runs Torque's scripts in a lab as its MoMs do: in the same order, with the same arguments, environment and users.
 
 Torque itself is not installed. Its behaviour is from its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): the
 sisters' ``prologue.parallel`` end before the first host's ``prologue`` starts, the environment is almost empty, and
-``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``; the real agent code
-confirms its jobs.
+``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``; the real code confirms its
+jobs to SBF.
 """
 
 import json
@@ -32,7 +32,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True)
 class TorqueJob:
-    """A job on these hosts, its script on the first."""
+    """A job on these hosts; its script would run on the first one."""
 
     id: str
     hosts: tuple[str, ...]
@@ -40,7 +40,7 @@ class TorqueJob:
 
     @property
     def key(self) -> str:
-        """The key of its cluster."""
+        """The key of the job's cluster."""
         return self.id.lower()
 
 
@@ -69,17 +69,17 @@ class SilentLog:
 
 @dataclass
 class TorqueMoms:
-    """The MoMs of some hosts of a lab."""
+    """The MoMs of some hosts in a lab."""
 
     lab: Lab
     hosts: tuple[str, ...]
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     known: dict[str, TorqueJob] = field(default_factory=dict)
-    """The server's jobs by number, as they last started."""
+    """The server's jobs by number, each as it was at its last start."""
 
     def qstat(self, command: Sequence[str]) -> CommandResult:
-        """Answer as the server does."""
+        """Answer a ``qstat`` command as the server does."""
         if "-B" in command:
             return CommandResult(
                 "qstat -B -f", 0, "Server: torque\n    server_state = Active\n    total_jobs = 1\n", ""
@@ -88,7 +88,7 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def furnish(self, client: SbfClient, patience: int = 60) -> None:
-        """Install the scripts on every host with the administrators' command."""
+        """Install the scripts on every host with the command for administrators."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -114,7 +114,7 @@ class TorqueMoms:
         return self.lab.run(host, ("sh", "-c", text), check=True).stdout
 
     def script(self, host: str, name: str, job: TorqueJob, around: str = "") -> Done:
-        """Run one script as this host's MoM does; ``around`` is a command that runs it."""
+        """Run one script as this host's MoM does; ``around`` is a command that runs the script (e.g. setpriv)."""
         if name == "prologue":
             self.known[job.id.partition(".")[0]] = job
         common = [job.id, USER, USER, "job.sh"]
@@ -127,7 +127,7 @@ class TorqueMoms:
         return self.lab.run(host, ["env", "-i", *environment, *around.split(), f"{MOM_PRIV}/{name}", *arguments])
 
     def sisters(self, job: TorqueJob) -> list[int]:
-        """Run the other hosts' prologue.parallel concurrently; return the exit codes."""
+        """Run ``prologue.parallel`` on the other hosts concurrently; return the exit codes."""
         return [done.returncode for done in self._on_sisters("prologue.parallel", job)]
 
     def start(self, job: TorqueJob) -> Done:
@@ -146,12 +146,12 @@ class TorqueMoms:
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Delete a job: its first host runs the script as the job's user before it kills anything."""
+        """Run the script of a deletion on the job's first host as the job's user; in Torque it runs before any kill."""
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 
     def facts(self, job: TorqueJob) -> str:
-        """Read the job's variables as its user."""
+        """Return the file with the job's variables, read as the job's user."""
         return self.shell(job.hosts[0], f"setpriv --reuid {UID} --clear-groups cat {FACTS}/{job.id}")
 
     def _on_sisters(self, name: str, job: TorqueJob) -> list[Done]:
@@ -179,4 +179,4 @@ def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], objec
         if reached():
             return
         pause()
-    raise AssertionError(f"never came: {what}")
+    raise AssertionError(f"not reached: {what}")

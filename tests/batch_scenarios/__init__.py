@@ -1,1 +1,1 @@
-"""Scenarios of jobs with clusters, for a fake batch system and for a real OpenPBS."""
+"""Scenarios of jobs with clusters, which run on a fake batch system and on a real OpenPBS."""

@@ -1,4 +1,4 @@
-"""A fake batch system with our hooks, on hosts with the agents of a fake world."""
+"""A fake batch system with virtcloud's hooks, on hosts that have the agents of a fake world."""
 
 import json
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ MOM = {"patience": 15, "removal": 3}
 
 
 class HostWithAgent(FakeHost):
-    """A host whose hook finds its own agent; all agents are on one machine here."""
+    """A host whose hook uses the socket of its own agent; all agents run on one machine."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
-        """Take the world of the host."""
+        """Use the world's agent socket and faults for this host."""
         super().__init__(name)
         self._config = json.dumps({"socket": str(world.socket(name)), **MOM})
         self._begins = world.begins
@@ -37,7 +37,7 @@ class HostWithAgent(FakeHost):
 
 @dataclass
 class FakeMachines:
-    """The machines of the batch system, with agents and guests."""
+    """The hosts and the server of the batch system; a host has an agent and guests."""
 
     batch: FakeBatch
     world: FakeWorld
@@ -49,7 +49,7 @@ class FakeMachines:
         self.world.machines[name].carried = ObservedMachine()
 
     def start_host(self, name: str) -> None:
-        """Start a host again."""
+        """Start a host and its agent again."""
         self.world.start_agent(name)
         self.batch.start_host(name)
 
@@ -64,7 +64,7 @@ class FakeMachines:
 
 @contextmanager
 def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
-    """Run a batch system with our hooks during some tests."""
+    """Run a batch system with virtcloud's hooks while the context lasts."""
     token = folder / "pbs.token"
     write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
     settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}

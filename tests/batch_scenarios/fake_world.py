@@ -1,4 +1,4 @@
-"""A real SBF over HTTP with switches in memory, and real agents with their sockets over machines in memory."""
+"""A real SBF over HTTP with fake switches in memory, and real agents with sockets that configure fake machines."""
 
 import getpass
 import os
@@ -34,7 +34,7 @@ TIMING = {"connect_timeout": 1, "read_timeout": 1, "retry_first": 0.05, "retry_m
 
 
 class AnsweringGuests:
-    """Every guest answers at once."""
+    """A prober that reports every guest as reachable."""
 
     def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
         """Return all addresses."""
@@ -42,10 +42,10 @@ class AnsweringGuests:
 
 
 class NoJobAccess:
-    """No access of a job's script to its guests."""
+    """Replaces the access of a job's script to its guests; it opens nothing."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Return a socket without a listener."""
+        """Return the path of a socket that nothing listens on."""
         return Path("/nonexistent")
 
     def ensure_none(self, key: str) -> None:
@@ -53,13 +53,13 @@ class NoJobAccess:
 
 
 def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]:
-    """Return a prober that all guests answer."""
+    """Return the prober that reports every guest as reachable."""
     return nullcontext(AnsweringGuests())
 
 
 @contextmanager
 def listen_silently(path: Path) -> Iterator[None]:
-    """Listen on a socket and never answer."""
+    """Listen on a socket and never answer while the context lasts."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -69,7 +69,7 @@ def listen_silently(path: Path) -> Iterator[None]:
 
 @dataclass
 class SbfProcess:
-    """SBF on a port of this machine, in a thread; it can be stopped and started again."""
+    """SBF on a port of this machine, in a thread; a test can stop and restart it."""
 
     world: World
     port: int = 0
@@ -79,11 +79,11 @@ class SbfProcess:
 
     @property
     def url(self) -> str:
-        """The address."""
+        """The address of SBF."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it on its database and its former port."""
+        """Start SBF on its database; after a stop, its port is the same as before."""
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         self._service = self.world.restarted()
@@ -95,7 +95,7 @@ class SbfProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop it; calls are refused until the next start."""
+        """Stop SBF; connections are refused until the next start."""
         assert self._server is not None
         assert self._thread is not None
         assert self._service is not None
@@ -106,7 +106,7 @@ class SbfProcess:
 
 @dataclass
 class FakeWorld:
-    """The world of a fake batch system: three sites, with a host each."""
+    """SBF, the switches of three sites, and a machine with an agent for each host."""
 
     world: World
     serving: SbfProcess
@@ -120,7 +120,7 @@ class FakeWorld:
     """The owner of the jobs, who exists on every machine."""
     batch: FakeBatch | None = None
     begins: dict[str, AbstractContextManager[None]] = field(default_factory=dict)
-    """Faults around the next ``execjob_begin`` of a host."""
+    """The faults that will occur at the next ``execjob_begin`` of a host, by host."""
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
@@ -135,7 +135,7 @@ class FakeWorld:
         self.world.switches[switch].cut_off = True
 
     def reconnect(self, switch: str) -> None:
-        """Make it reachable again."""
+        """Make a switch reachable again."""
         self.world.switches[switch].cut_off = False
 
     def stop_sbf(self) -> None:
@@ -152,13 +152,13 @@ class FakeWorld:
         self.batch.kill_host(host)
 
     def start_mom(self, host: str) -> None:
-        """Start it again."""
+        """Start the host's part of the batch system again."""
         assert self.batch is not None
         self.batch.start_host(host)
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Cause the fault around the hook."""
+        """Cause the fault at the next ``execjob_begin`` of the host; yield a function that waits for the fault."""
         over = threading.Event()
         self.begins[host] = self._faulty(host, fault, over)
         try:
@@ -170,7 +170,7 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Kill a MoM after the agent's answer and before the hook's report, or the agent before its answer."""
+        """Kill the MoM when its hook has run but its result is not reported; or stop the agent before the hook runs."""
         if fault is HostFault.MOM_DIES:
             yield
             self.kill_mom(host)
@@ -184,7 +184,7 @@ class FakeWorld:
         assert event.wait(self.patience)
 
     def log(self, job: str) -> str:
-        """Return "": pytest shows all output."""
+        """Return "", because pytest shows all output."""
         return ""
 
     def socket(self, host: str) -> Path:
@@ -192,13 +192,13 @@ class FakeWorld:
         return self.folder / f"{host}.sock"
 
     def start_agent(self, host: str) -> None:
-        """Start a host's agent; the host keeps its configuration."""
+        """Start a host's agent; guests and interfaces of the host stay."""
         stack = ExitStack()
         self._agents[host] = stack
         stack.enter_context(self._agent(host))
 
     def stop_agent(self, host: str) -> None:
-        """Stop the agent; the host keeps its configuration."""
+        """Stop a host's agent; guests and interfaces of the host stay."""
         self._agents.pop(host).close()
 
     @contextmanager
@@ -236,7 +236,7 @@ class FakeWorld:
 
 @contextmanager
 def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
-    """Run such a world during some tests."""
+    """Run SBF and an agent for each of ``hosts`` while the context lasts."""
     clock = FakeClock(stands=False)
     world = World(f"sqlite:///{folder / 'sbf.db'}", timing=TIMING, clock=clock)
     world.furnish(topology=three_sites())

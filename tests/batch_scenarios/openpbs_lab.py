@@ -1,4 +1,4 @@
-"""An OpenPBS in a lab, its machines and its world, as the scenarios use them."""
+"""An OpenPBS in a lab with its hosts, SBF and switches, in the form that the scenarios use."""
 
 import json
 import time
@@ -26,7 +26,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 TIMING = {"connect_timeout": 2, "read_timeout": 4, "retry_first": 0.2, "retry_most": 1, "drain_deadline": 20}
 SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 30}, "mom": {"patience": 25}}
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Short times, so that tests of faults take seconds."""
+"""Short intervals and timeouts, so that tests of faults take seconds."""
 
 
 SPOOL = scripts.HOME
@@ -40,13 +40,13 @@ class RealBatch:
     hosts: Sequence[str]
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job as the user, with the script on standard input."""
+        """Submit a job as its user, with the script on standard input."""
         options = {"select": wanted.select, "place": wanted.place, "walltime": wanted.walltime, **wanted.resources}
         words = [word for key, value in options.items() if value is not None for word in ("-l", f"{key}={value}")]
         return self._ask(as_user(wanted.user, ["qsub", *words, *(["-h"] if wanted.held else [])]), wanted.script)
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources."""
+        """Change resources of a job."""
         words = [word for key, value in resources.items() for word in ("-l", f"{key}={value}")]
         self._ask([self._program("qalter"), *words, job])
 
@@ -75,7 +75,7 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of the script: from the host while it runs, afterwards from the user's home."""
+        """Return the output of the script: from the host while the job runs, afterwards from the user's home."""
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]
@@ -88,7 +88,7 @@ class RealBatch:
         )
 
     def kill_host(self, name: str) -> None:
-        """Kill a host: its MoM with all processes of jobs, its agent, its guests, and its cables."""
+        """Kill a host: its MoM with all processes of jobs, its agent and its guests; disconnect its cables."""
         self.pbs.lab.service(name, "agent").kill()
         self.kill_mom(name)
         self._shell(name, "for pid in $(pgrep -u alice,bob); do kill -9 $pid; done; true")
@@ -104,11 +104,11 @@ class RealBatch:
         self.start_mom(name)
 
     def kill_mom(self, name: str) -> None:
-        """Kill only a host's MoM; processes of jobs stay."""
+        """Kill only a host's MoM; the processes of jobs continue."""
         self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
 
     def start_mom(self, name: str) -> None:
-        """Start the MoM unless it runs; it ends the jobs that it finds."""
+        """Start the MoM unless it runs. It ends the jobs that it finds."""
         self._shell(
             name,
             f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {scripts.start_mom(str(self.pbs.place.exec))}",
@@ -123,7 +123,7 @@ class RealBatch:
         self.pbs.start_server(self.pbs.version())
 
     def log(self, job: str) -> str:
-        """Return what PBS logged about a job, for a failed test."""
+        """Return the messages of PBS about a job, for the report of a failed test."""
         nodes = [addressing.STATION, *self.hosts]
         found = {one: self._run(one, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for one in nodes}
         return "\n".join(f"--- {node}\n{text}" for node, text in found.items())
@@ -176,7 +176,7 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Read every switch and every host."""
+        """Return the differences of all switches and hosts from the start; "" for none."""
         return self.before.differs(take_snapshot(self.lab, self.lab.topology))
 
     def cut_off(self, switch: str) -> None:
@@ -184,7 +184,7 @@ class RealWorld:
         self.lab.run(switch, ["ip", "link", "set", "mgmt0", "down"], check=True)
 
     def reconnect(self, switch: str) -> None:
-        """Enable it."""
+        """Enable the switch's management interface."""
         self.lab.run(switch, ["ip", "link", "set", "mgmt0", "up"], check=True)
 
     def stop_sbf(self) -> None:
@@ -192,20 +192,20 @@ class RealWorld:
         self.lab.service(addressing.STATION, "sbf").kill()
 
     def start_sbf(self) -> None:
-        """Start it."""
+        """Start SBF."""
         self.lab.service(addressing.STATION, "sbf").start()
 
     def kill_mom(self, host: str) -> None:
-        """Kill a MoM."""
+        """Kill a host's MoM."""
         self.batch.kill_mom(host)
 
     def start_mom(self, host: str) -> None:
-        """Start it."""
+        """Start a host's MoM."""
         self.batch.start_mom(host)
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Stop the agent, so that the hook waits for it, and cause the fault while the hook waits."""
+        """Stop the host's agent, so that the hook waits for its answer; cause the fault while the hook waits."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:
@@ -220,5 +220,5 @@ class RealWorld:
         self.lab.run(host, ["sh", "-c", script], timeout_s=self.patience, check=True)
 
     def log(self, job: str) -> str:
-        """Return what PBS and the agents logged about a job."""
+        """Return the messages of PBS about a job."""
         return self.batch.log(job)

@@ -1,4 +1,4 @@
-"""The scenarios: what happens to a job and its cluster, and what the user reads. Each leaves nothing behind."""
+"""The scenarios: events in the life of a job with a cluster, and the messages to its user. Each leaves nothing."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A job on three hosts starts when its cluster is up, gets its variables, and leaves nothing."""
+    """A job on three hosts starts when its cluster is up and gets its variables. After the job nothing is left."""
     job = stage.submit(hosts=3)
     ended = stage.ends(job)
     printed = stage.batch.output(job).stdout.splitlines()
@@ -40,13 +40,13 @@ def job_without_a_cluster(stage: ScenarioStage) -> None:
 
 
 def wrong_request(stage: ScenarioStage) -> None:
-    """An invalid request is rejected at once, with the position of the fault."""
+    """An invalid request is rejected at submission, with the position of the error."""
     with pytest.raises(BatchRefused, match="vcluster: guests: expected a number from 1 to 64, got 'many'"):
         stage.submit(request="guests=many")
 
 
 def no_vlan_free(stage: ScenarioStage) -> None:
-    """A job waits while no VLAN is free, names the reason, and then runs."""
+    """A job waits while no VLAN ID is free and shows this reason, and then runs."""
     client, sites = stage.world.client, [one.name for one in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
     for site in sites:
@@ -63,7 +63,7 @@ def no_vlan_free(stage: ScenarioStage) -> None:
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
-    """Without SBF a job is accepted on its syntax, waits with the reason, and then runs."""
+    """Without SBF, a job with valid syntax is accepted. It waits and shows the reason, and then runs."""
     stage.world.stop_sbf()
     try:
         job = stage.submit()
@@ -75,7 +75,7 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
 
 
 def switch_fails(stage: ScenarioStage) -> None:
-    """While a switch does not answer, the job waits with the switch's name; then it runs."""
+    """While a switch does not answer, a job waits with the switch's name in its comment, and then runs."""
     job = stage.submit(hosts=3)
     asked = stage.asked(job)
     stage.ends(job)
@@ -92,7 +92,7 @@ def switch_fails(stage: ScenarioStage) -> None:
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
-    """A job deleted during the set-up never starts its script."""
+    """If a job is deleted while its cluster is set up, its script never starts."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -108,7 +108,7 @@ def qdel_during_set_up(stage: ScenarioStage) -> None:
 
 
 def qdel_when_up(stage: ScenarioStage) -> None:
-    """A job deleted when its cluster is up ends and does not run again."""
+    """If a job is deleted when its cluster is up, it ends and does not run again."""
     job = stage.submit(hosts=2, script=FOREVER)
     stage.active(job)
     stage.batch.delete(job)
@@ -117,7 +117,7 @@ def qdel_when_up(stage: ScenarioStage) -> None:
 
 
 def qdel_while_running(stage: ScenarioStage) -> None:
-    """A job deleted while its script runs loses its cluster."""
+    """If a job is deleted while its script runs, its cluster is removed."""
     job = stage.begun(hosts=2)
     stage.batch.delete(job)
     stage.ends(job)
@@ -125,14 +125,14 @@ def qdel_while_running(stage: ScenarioStage) -> None:
 
 
 def qdel_by_force(stage: ScenarioStage) -> None:
-    """A job deleted by force loses its cluster."""
+    """If a job is deleted by force, its cluster is removed."""
     job = stage.begun(hosts=2)
     stage.batch.delete(job, force=True)
     stage.gone(job)
 
 
 def rerun(stage: ScenarioStage) -> None:
-    """A rerun job gets a new cluster as another attempt; the former one is removed."""
+    """A rerun job gets a new cluster with a higher attempt number; the former cluster is removed."""
     job = stage.begun(hosts=2, request="name=again")
     first = stage.active(job)
     stage.batch.rerun(job)
@@ -157,7 +157,7 @@ def server_restarts(stage: ScenarioStage) -> None:
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
-    """A job does not notice a crash of SBF; its cluster is removed after SBF's restart."""
+    """A job continues during a crash of SBF; the cluster of a job that ends then is removed after SBF's restart."""
     job = stage.begun(hosts=2)
     stage.world.stop_sbf()
     try:
@@ -169,7 +169,7 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
-    """If a MoM dies during the set-up, the script does not start, and nothing is left."""
+    """If a MoM dies while the cluster is set up, the script does not start, and nothing is left."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -187,17 +187,17 @@ def mom_dies_during_set_up(stage: ScenarioStage) -> None:
 
 
 def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """The first host's MoM dies while its hook calls the agent."""
+    """The first host's MoM dies while its hook waits for the agent."""
     _mom_dies_in_begin(stage, stage.world.hosts[0])
 
 
 def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """Another host's MoM dies; the first host aborts the start."""
+    """Another host's MoM dies while its hook waits for the agent; the first host aborts the start."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The job runs once on other hosts with a cluster; the lost run leaves nothing."""
+    """The job runs on other hosts, once and with a cluster. The lost run leaves nothing."""
     with stage.world.in_begin(host, HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=2)
         happens()
@@ -210,7 +210,7 @@ def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
 
 
 def agent_dies_in_begin(stage: ScenarioStage) -> None:
-    """A host whose agent dies during the request rejects the job."""
+    """A host whose agent dies during the hook's request rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_DIES)
 
 
@@ -220,7 +220,7 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 
 
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
-    """The user reads the hosts' names, no script starts there, and the job runs when the agent answers again."""
+    """The comment names the hosts, no script starts on them, and the job runs when the agent answers again."""
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as happens:
         job = stage.submit(hosts=2)
@@ -233,7 +233,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """If the first host dies, the job ends and its cluster is removed, on that host after its restart."""
+    """If the first host dies, the job ends. Its cluster is removed, on the dead host after the host's restart."""
     job = stage.begun(hosts=2)
     host = stage.batch.status(job).hosts[0]
     stage.machines.kill_host(host)
@@ -246,7 +246,7 @@ def host_dies(stage: ScenarioStage) -> None:
 
 
 def over_quota(stage: ScenarioStage) -> None:
-    """A job over the quota waits and names the limit."""
+    """A job over the quota waits, and its comment contains the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit(script=FOREVER)
@@ -261,7 +261,7 @@ def over_quota(stage: ScenarioStage) -> None:
 
 
 def same_name(stage: ScenarioStage) -> None:
-    """A second job with the same name is rejected with the first job's id."""
+    """A second job with the same cluster name is rejected; the message contains the first job's id."""
     first = stage.submit(request="name=mine", script=FOREVER)
     stage.active(first)
     with pytest.raises(BatchRefused, match=f"vcluster: 'mine' is already running as job {first}"):
@@ -271,7 +271,7 @@ def same_name(stage: ScenarioStage) -> None:
 
 
 def join(stage: ScenarioStage) -> None:
-    """A job joins a network with its VLAN ID, and leaves without disturbing it."""
+    """A job joins a network and uses the network's VLAN ID. When the job ends, the network is not disturbed."""
     first = stage.submit(request="name=shared", script=FOREVER)
     root = stage.active(first)
     second = stage.submit(request="net=shared", script=FOREVER)

@@ -1,4 +1,4 @@
-"""The stage of a scenario: a batch system, its world (SBF, switches, hosts), and checks of both."""
+"""The stage of a scenario: a batch system, its world (SBF, switches, hosts), and functions that wait for states."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState as JobState
 
 
 class HostFault(StrEnum):
-    """Faults of a host while its hook starts a job."""
+    """Faults of a host while its hook runs at a job's start."""
 
     MOM_DIES = "MoM dies"
     AGENT_DIES = "agent dies"
@@ -24,7 +24,7 @@ class HostFault(StrEnum):
 
 
 class BatchWorld(Protocol):
-    """SBF and what it configures."""
+    """SBF, and the switches and hosts that it configures."""
 
     client: SbfClient
     """A client with an operator's rights."""
@@ -36,13 +36,13 @@ class BatchWorld(Protocol):
     """The seconds that a job must run to outlast a restart of the batch system's server."""
 
     def left(self) -> str:
-        """Return what switches and hosts carry in addition to the start; "" for nothing."""
+        """Return what switches and hosts carry in addition to their state at the start; "" for nothing."""
 
     def cut_off(self, switch: str) -> None:
         """Make a switch unreachable for SBF."""
 
     def reconnect(self, switch: str) -> None:
-        """Make it reachable again."""
+        """Make a switch reachable again."""
 
     def stop_sbf(self) -> None:
         """Kill SBF."""
@@ -54,13 +54,13 @@ class BatchWorld(Protocol):
         """Kill only a host's part of the batch system."""
 
     def start_mom(self, host: str) -> None:
-        """Start it again."""
+        """Start a host's part of the batch system again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
-        """Cause a fault when the host's next job starts; yield a function that waits for it. Repaired at the end."""
+        """Cause a fault at the host's next job start; yield a function that waits for it. Finally repair the host."""
 
     def log(self, job: str) -> str:
-        """Return what is known about a job, for a failed test."""
+        """Return the log messages about a job, for the report of a failed test."""
 
 
 REQUEST = "image=busybox"
@@ -75,7 +75,7 @@ WAITING = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 @dataclass
 class ScenarioStage:
-    """The batch system and its world, with the steps of scenarios."""
+    """The batch system and its world, with functions for the steps of scenarios."""
 
     batch: Batch
     machines: Machines
@@ -84,43 +84,45 @@ class ScenarioStage:
     jobs: list[str] = field(default_factory=list)
 
     def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
-        """Submit a job on ``hosts`` hosts; ``request`` is added to the request for a cluster."""
+        """Submit a job on ``hosts`` hosts that requests a cluster; ``request`` is appended to the request."""
         asked = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
         job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
         self.jobs.append(job)
         return job
 
     def begun(self, hosts: int = 1, request: str = "") -> str:
-        """Submit a job that runs until it is ended, and wait until its script has started."""
+        """Submit a job that runs until a test ends it, and wait until its script has started."""
         job = self.submit(hosts, request, script=FOREVER)
         self.until(lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job))
         return job
 
     def drop(self, job: str) -> None:
-        """End a job by force, unless it has ended."""
+        """Delete a job by force, unless it has ended."""
         with suppress(BatchRefused):
             self.batch.delete(job, force=True)
 
     def runs(self, job: str) -> JobStatus:
-        """Wait until the batch system reports a job as running; its script may not have started."""
+        """Wait until the batch system reports a job as running. Its script may not have started yet."""
         return self.job(job, lambda one: one.state is JobState.RUNNING, "run")
 
     def runs_no_more(self, job: str) -> JobStatus:
-        """Wait until a job runs no more."""
-        return self.job(job, lambda one: one.state is not JobState.RUNNING, "run no more")
+        """Wait until the batch system does not report a job as running."""
+        return self.job(job, lambda one: one.state is not JobState.RUNNING, "stop running")
 
     def ends(self, job: str) -> JobStatus:
-        """Wait until a job has ended; return it."""
+        """Wait until a job has ended; return its status."""
         return self.job(job, lambda one: one.state is JobState.FINISHED, "end")
 
     def waits(self, job: str, words: str) -> JobStatus:
         """Wait until a job is queued with a comment that contains ``words``."""
         return self.job(
-            job, lambda one: one.state in WAITING and words in (one.comment or ""), f"wait and say {words!r}"
+            job,
+            lambda one: one.state in WAITING and words in (one.comment or ""),
+            f"wait with {words!r} in its comment",
         )
 
     def job(self, job: str, reached: Callable[[JobStatus], bool], what: str) -> JobStatus:
-        """Wait until a job fulfils a condition."""
+        """Wait until the status of a job fulfils a condition; return the status."""
         seen = [self.batch.status(job)]
 
         def look() -> bool:
@@ -131,7 +133,7 @@ class ScenarioStage:
         return seen[-1]
 
     def cluster(self, job: str) -> ClusterView | None:
-        """Return a job's cluster, or None."""
+        """Return a job's cluster, or None if SBF knows none."""
         try:
             return self.world.client.cluster(job.lower())
         except NotFound:
@@ -142,8 +144,8 @@ class ScenarioStage:
         return self._cluster(job, lambda one: one.state is ClusterState.ACTIVE, "active")
 
     def asked(self, job: str) -> ClusterView:
-        """Wait until a job's cluster was requested."""
-        return self._cluster(job, lambda _: True, "there")
+        """Wait until SBF has received the request for a job's cluster."""
+        return self._cluster(job, lambda _: True, "requested")
 
     def gone(self, job: str) -> None:
         """Wait until a job's cluster is released."""
@@ -153,11 +155,11 @@ class ScenarioStage:
         )
 
     def nothing_left(self) -> None:
-        """Wait until switches and hosts carry nothing in addition to the start."""
+        """Wait until switches and hosts carry nothing in addition to their state at the start."""
         self.until(lambda: not self.world.left(), "nothing to be left", self.world.left)
 
     def until(self, reached: Callable[[], bool], what: str, seen: Callable[[], object] = lambda: "") -> None:
-        """Wait until the condition holds."""
+        """Wait until the condition holds; ``what`` and ``seen`` describe a failure."""
         deadline = time.monotonic() + self.world.patience
         while not reached():
             assert time.monotonic() < deadline, f"expected {what} within {self.world.patience:.0f} s, got {seen()}"

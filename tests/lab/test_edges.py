@@ -189,7 +189,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 
 
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """An edge is down while a cluster is deleted. The other site is clean before the restart of the edge, its site after it."""
+    """An edge is down while a cluster is deleted. The other site is clean at that time, the edge's own site later."""
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
     cut(edges, "praha-pe1", "down")

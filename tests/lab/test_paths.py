@@ -89,7 +89,7 @@ wait"""
 
 
 def unreached(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts of guests without an answer."""
+    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts whose guests are silent."""
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]

@@ -1,4 +1,4 @@
-"""Sources of secrets, and errors that name the source but not the secret."""
+"""The sources of secrets, and error messages that contain the source but not the secret."""
 
 import logging
 import re
@@ -13,7 +13,7 @@ from sbf_service.settings import SecretSource, ServiceSettings, read_settings
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadDocument, Refused
 
-SECRET = "hunter2"  # noqa: S105 - the tests look for it
+SECRET = "hunter2"  # noqa: S105 - the tests search for it
 SWITCH = Switch.model_validate({"name": "sw1", "platform": "fake", "ports": ["p1"], "credential": "site"})
 
 

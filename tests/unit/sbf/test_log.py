@@ -1,4 +1,4 @@
-"""Log events."""
+"""The format of log events."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The service's settings."""
+"""The settings of SBF."""
 
 from pathlib import Path
 

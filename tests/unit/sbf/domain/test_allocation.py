@@ -55,7 +55,7 @@ def test_an_unused_vlan_id_comes_before_a_released_one() -> None:
 
 
 def test_the_vlan_id_longest_unused_at_every_site_is_allocated() -> None:
-    """100 was released early in Brno and late in Praha: the latest use counts."""
+    """VLAN ID 100 was released early in Brno and late in Praha: the latest release counts."""
     brno = pool("brno", "100-102", freed={100: 1, 101: 5, 102: 6})
     praha = pool("praha", "100-102", freed={100: 20})
     assert set(allocate_vlan_ids([brno, praha]).values()) == {101}

@@ -1,4 +1,4 @@
-"""The cable check."""
+"""The cable check: reported neighbours against the links of the topology."""
 
 import pytest
 
@@ -61,7 +61,7 @@ TRUNK2 = hears("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second")
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Return the reported cables by their ends."""
+    """Return the checked cables; the key of a cable consists of its two ends."""
     heard = {name: found for name, found in ((SW1, sw1), (SW2, sw2)) if found is not None}
     found = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), heard, canonical)
     return {f"{view.a} {view.b}": view for view in found}
@@ -76,14 +76,14 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
 
 
 def test_any_form_of_names_and_ports_is_recognised() -> None:
-    """Short and long port names, a system name with its domain, and a MAC address with the interface as description."""
+    """Port names may be short or long, and a system name may have a domain. A port may be in the description."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
 def test_the_first_word_of_a_description_identifies_a_port() -> None:
-    """Comware's default is ``GigabitEthernet1/0/24 Interface``."""
-    told = hears("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
-    assert states(views((RIGHT1, RIGHT2), (told,))) == {}
+    """The default description on Comware is ``GigabitEthernet1/0/24 Interface``."""
+    neighbour = hears("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
+    assert states(views((RIGHT1, RIGHT2), (neighbour,))) == {}
 
 
 def test_the_cables_of_other_sites_are_not_listed() -> None:
@@ -168,7 +168,7 @@ def test_one_expected_neighbour_among_several_is_enough() -> None:
 
 
 def test_neighbours_in_the_backbone_are_ignored() -> None:
-    """The uplink's neighbour is a device of the backbone, or a switch of another site through the tunnel."""
+    """The neighbour of an uplink is a device of the backbone, or through the tunnel a switch of another site."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi1/0/48", "brno-sw2", "Te 0/2")))) == {}
 
 

@@ -1,4 +1,4 @@
-"""Which switches are converged now, and when one that failed is tried again."""
+"""The choice of switches to reconcile, and the delay before the next attempt for a switch that failed."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ DRIFT = timedelta(seconds=300)
 def switch(
     name: str, wanted: int = 2, confirmed: int = 1, checked: float | None = 0, *, leased: bool = False
 ) -> DeviceStatus:
-    """Make a candidate that was read ``checked`` seconds ago."""
+    """Return a switch that was read ``checked`` seconds ago (None: never)."""
     at = None if checked is None else NOW - timedelta(seconds=checked)
     return DeviceStatus(Name(name), wanted, confirmed, at, leased)
 

@@ -1,4 +1,4 @@
-"""Repeated and late requests for a key."""
+"""Repeated and late requests for the same cluster key."""
 
 import pytest
 from sbf_fakes.world import spec

@@ -1,4 +1,4 @@
-"""Exclusive access ports, and members of a network: the network is a tree, and members do not move each other."""
+"""Exclusive access ports, and members of a network: its paths are a tree, and no member moves another's path."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ from virtcloud.model.wanted import SwitchWanted
 
 
 def with_access(*hosts: str) -> Topology:
-    """Return the three sites with these hosts on access links."""
+    """Return the topology of three sites in which these hosts are on access links."""
     document = three_sites().model_dump(mode="json")
     for link in document["links"]:
         link["access"] = link["a"].partition(":")[0] in hosts
@@ -82,7 +82,10 @@ VLANS = {Name(site): VlanId(100) for site in SITES}
 
 
 def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """Return a site with a mesh of switches, connected or not, two transports, and hosts with one or two uplinks."""
+    """Return a site and its links: a mesh of switches, two transports, and hosts with one or two uplinks.
+
+    ``in_one`` connects all switches of the site.
+    """
     size = data.draw(st.integers(1, 5))
     pairs = [(one, other) for one in range(size) for other in range(one + 1, size)]
     cables = data.draw(st.lists(st.sampled_from(pairs), max_size=7)) if pairs else []
@@ -113,7 +116,7 @@ def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, obj
 
 
 def topology(data: st.DataObject, *, in_one: bool) -> Topology:
-    """Return two sites, which may prefer different transports."""
+    """Return two sites, whose first transports may differ."""
     parts = [site(data, name, in_one=in_one) for name in SITES]
     sites = [made for made, _ in parts]
     if data.draw(st.booleans()):
@@ -141,7 +144,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """The network's ports are those of one cluster on all its hosts; a member only adds its own.
+    """The ports of a network and its members are those of one cluster on all their hosts; a member only adds ports.
 
     If the switches of each site are connected, no member is refused.
     """
@@ -183,7 +186,7 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
 
 
 def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple[LiveCluster, LiveCluster]:
-    """Return the network and its new member as SBF creates them. Raise Conflict."""
+    """Return the network and its new member as SBF creates them; raise Conflict if the member cannot join."""
     on = own.transport
     sites = {made.site_of[host].name for host in (*own.spec.all_hosts, *hosts)}
     if on is None and len(sites) > 1:
@@ -196,7 +199,7 @@ def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple
 
 
 def moved(one: LiveCluster, own: LiveCluster) -> LiveCluster:
-    """Return a cluster with the current transport of its network."""
+    """Return a cluster with the transport that its network uses now."""
     joined = None if one.id == own.id else own.network
     return LiveCluster(one.id, one.key, one.spec, VLANS, own.transport, None, joined)
 
@@ -206,7 +209,7 @@ def whole(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> 
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """The path contains neither the network's other hosts nor unneeded ports of the switch at its site."""
+    """The path contains neither the hosts of the network nor ports of their switch that the member does not need."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 
@@ -217,7 +220,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """Its host has uplinks to two unconnected switches: the first carries the network, the second has the transport."""
+    """The network's host has uplinks to two unconnected switches: one carries the network, one has the transport."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

@@ -1,4 +1,4 @@
-"""The ports that carry a cluster."""
+"""The ports on the path of a cluster."""
 
 import pytest
 from hypothesis import given
@@ -80,7 +80,7 @@ def test_hosts_without_guests_take_part() -> None:
 
 
 def test_a_ring_of_switches_is_opened() -> None:
-    """Three switches in a triangle with a host each: two of the three links carry the cluster."""
+    """Three switches form a triangle and have a host each: two of the three links carry the cluster."""
     found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2", "h3"))
     assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
 
@@ -139,7 +139,7 @@ TWO_UPLINKS = TRIANGLE | {"hosts": [host("h1", "eth0", "eth1"), host("h2"), host
 
 
 def ring(*without: str) -> list[tuple[str, str]]:
-    """Return three switches in a ring with h1 on sw1 and sw3, without the links of these ports."""
+    """Return a ring of three switches with host h1 on sw1 and sw3; links of the given ports are omitted."""
     second = {"name": "h1", "ports": ["eth0", "eth1"]}
     assert TWO_UPLINKS["hosts"][0] == second
     links = [("h1:eth1", "sw3:x"), *TRIANGLE_LINKS]
@@ -160,7 +160,7 @@ def test_the_second_uplink_replaces_a_removed_first_one() -> None:
 
 
 def test_the_second_uplink_is_used_where_the_first_is_unreachable() -> None:
-    """Switch sw1 is linked to h1 only."""
+    """Switch sw1 has a link to h1 only."""
     found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
     assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
 
@@ -223,7 +223,7 @@ def test_an_unknown_host_is_named_with_the_known_ones() -> None:
 
 @given(st.data())
 def test_a_clusters_path_is_a_tree_over_its_hosts(data: st.DataObject) -> None:
-    """On any connected mesh, the used links join all hosts, and no link is redundant."""
+    """In any connected mesh, the path's links join all hosts, and no link is redundant."""
     size = data.draw(st.integers(2, 7))
     tree = [(data.draw(st.integers(0, n - 1)), n) for n in range(1, size)]
     pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]

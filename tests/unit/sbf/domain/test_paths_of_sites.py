@@ -1,4 +1,4 @@
-"""A network that reaches sites where it has no host yet: later members are joined to each other."""
+"""A network that includes sites without hosts: members that join later at these sites reach each other."""
 
 from itertools import chain
 
@@ -43,7 +43,7 @@ def ports(topology: Topology, *members: str, sites: tuple[str, ...]) -> list[str
 
 
 def joined(topology: Topology, carried: list[str], one: str, other: str) -> bool:
-    """Return the hosts reachable over links whose both ends carry the network."""
+    """Return whether ``one`` reaches ``other`` over links of which both ends carry the network."""
     seen, todo = set(), {one}
     while todo:
         here = todo.pop()
@@ -82,7 +82,7 @@ def test_members_of_several_sites_are_joined() -> None:
     topology = three_sites()
     carried = ports(topology, "brno-h1", "praha-h1", sites=("brno", "praha"))
     uplinks = [port for port in carried if topology.peers.get(PortRef(port)) is None]
-    assert len(uplinks) == 2  # where the sites meet their transport
+    assert len(uplinks) == 2  # the ports at which the sites are attached to their transport
     for host, uplink in (("brno-h1", "brno"), ("praha-h1", "praha")):
         edge = next(port.partition(":")[0] for port in uplinks if port.startswith(uplink))
         assert joined(topology, carried, host, edge)

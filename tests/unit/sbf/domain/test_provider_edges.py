@@ -1,4 +1,4 @@
-"""Clusters over provider edges: their ports, and the circuits of each edge."""
+"""Clusters over provider edges: the ports on their paths, and the circuits of each edge."""
 
 import pytest
 from pydantic import ValidationError

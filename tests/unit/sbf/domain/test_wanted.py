@@ -1,4 +1,4 @@
-"""The wanted state of elements."""
+"""The wanted state of elements, derived from clusters."""
 
 from sbf_fakes.world import spec, three_sites
 

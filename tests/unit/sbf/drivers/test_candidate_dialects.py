@@ -1,4 +1,4 @@
-"""Candidate configurations: the lines of one change on each platform, and the parsers of their configurations."""
+"""Dialects with a candidate configuration: the lines of one change, and the parsers of the configurations."""
 
 import pytest
 
@@ -45,7 +45,10 @@ JUNOS = """<configuration>
 
 
 def test_a_junos_configuration_is_parsed() -> None:
-    """Names, VLAN IDs and ranges as members; all; access ports; deactivated configuration; other units."""
+    """A member of a port may be a VLAN's name, a VLAN ID, a range or ``all``.
+
+    Some ports are access ports, have deactivated configuration, or have a unit other than 0 with a VLAN ID.
+    """
     seen = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
     assert seen.vlans == vlans("112,130,140-141")
     assert seen.ports == {
@@ -57,10 +60,10 @@ def test_a_junos_configuration_is_parsed() -> None:
     }
 
 
-@pytest.mark.parametrize("said", ["", "<output>busy</output>", "<configuration>", "syntax error"])
-def test_another_document_than_a_junos_configuration_raises(said: str) -> None:
+@pytest.mark.parametrize("document", ["", "<output>busy</output>", "<configuration>", "syntax error"])
+def test_another_document_than_a_junos_configuration_raises(document: str) -> None:
     with pytest.raises(ValueError, match=r"busy|syntax|configuration|^$"):
-        CANDIDATE_DIALECTS["juniper_junos"].see([said])
+        CANDIDATE_DIALECTS["juniper_junos"].see([document])
 
 
 SEEN = JunosReading(
@@ -107,7 +110,7 @@ def test_the_junos_lines_of_one_change() -> None:
 
 
 def test_the_junos_lines_of_access_ports() -> None:
-    """A port without configuration is in no VLAN; every cluster starts from such a port."""
+    """A port without configuration is in no VLAN. Each change of an access port to a cluster starts from this state."""
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
     unit = "unit 0 family ethernet-switching"
@@ -119,7 +122,7 @@ def test_the_junos_lines_of_access_ports() -> None:
 
 
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
-    """The read-back finds it, and the commit is reverted."""
+    """The read-back finds the remaining member, and the commit is reverted."""
     assert told(remove={"ge-0/0/1": "140"}) == []
     assert told(delete="140") == []
 

@@ -1,4 +1,4 @@
-"""The commands of a dry run are exactly those that the driver sends, on every platform."""
+"""A dry run lists exactly the commands that the driver sends, on every platform."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ CHANGE = SwitchDifference(
 
 @dataclass
 class Listening:
-    """A command line that records what it receives, and accepts everything."""
+    """A command line that records the lines that it receives, and accepts every line."""
 
     told: list[str] = field(default_factory=list)
     prompt: str = "^#"
@@ -41,12 +41,12 @@ def test_a_dry_run_lists_exactly_the_sent_commands(platform: str) -> None:
     driver._reading = SwitchReading(
         VlanSet([130]), {dialect.ports.canonical(PORT): PortReading(tagged=VlanSet([130]), ready=True)}
     )
-    said = driver.list_commands(CHANGE)
+    commands = driver.list_commands(CHANGE)
     assert line.told == []
     driver.apply(CHANGE)
-    with suppress(Refused):  # the line answers nothing, which on most platforms is no successful save
+    with suppress(Refused):  # an empty answer is not a successful save on most platforms
         driver.save()
-    assert list(said) == line.told
+    assert list(commands) == line.told
 
 
 def test_an_empty_difference_has_no_commands() -> None:

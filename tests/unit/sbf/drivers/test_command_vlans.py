@@ -1,4 +1,4 @@
-"""The VLANs that a refused command concerns, and so the clusters that it is shown to."""
+"""The VLANs that a refused command concerns; the clusters of these VLANs get the error message."""
 
 import pytest
 
@@ -21,8 +21,8 @@ BLOCK = ("interface Ethernet1/1", "switchport trunk allowed vlan none", "switchp
 @pytest.mark.parametrize("platform", DIALECTS)
 def test_each_command_concerns_the_vlans_of_its_block(platform: str) -> None:
     dialect = DIALECTS[platform]
-    told = render_commands(dialect, CHANGE, SwitchReading(VlanSet([130]), {}))
-    for line in told:
+    commands = render_commands(dialect, CHANGE, SwitchReading(VlanSet([130]), {}))
+    for line in commands:
         if "130" in line:
             assert find_command_vlans(dialect, line, [line], CHANGE) == VlanSet([130]), line
         elif "112" in line and "name" not in line and "description" not in line:

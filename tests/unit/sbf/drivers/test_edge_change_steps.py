@@ -1,4 +1,4 @@
-"""The lines of one change on each platform of provider edges, written out."""
+"""The lines of one change on each platform of provider edges, in full."""
 
 import pytest
 
@@ -281,7 +281,7 @@ def test_a_missing_setting_is_reported_before_any_command(
 
 
 def test_a_route_target_that_does_not_fit_is_refused() -> None:
-    """One of its numbers has 16 bits: an AS number of 32 bits leaves 16 for the VNI (RFC 5668)."""
+    """A route target with an AS number of 32 bits has only 16 bits for the VNI (RFC 5668)."""
     made = filling("arista_eos")
     wide = Transport.model_validate({"name": "evpn", "kind": "evpn", "vnis": "70000-70010", "asn": 4200000000})
     made = EdgeTemplates(made.edge, made.dialect, Backbone((wide,), {}), made.known)

@@ -1,4 +1,4 @@
-"""The parsers of provider edges, on configurations in the forms that vendors and their users publish."""
+"""The parsers of provider edges, on configurations in the forms that vendors and users publish."""
 
 import pytest
 
@@ -257,7 +257,7 @@ def short(piece: CircuitPiece) -> Short:
 
 @pytest.mark.parametrize("platform", ANSWERS)
 def test_sbfs_pieces_are_distinguished_from_others(platform: str) -> None:
-    """The last value of each is whether SBF may have created the piece."""
+    """The last value of each expected piece is True if SBF may have created the piece."""
     seen = EDGE_DIALECTS[platform].see(ANSWERS[platform], POOL)
     assert {short(piece) for piece in seen.pieces} == EXPECTED[platform]
 

@@ -1,4 +1,4 @@
-"""IOS-XR: subinterfaces and bridge domains as VLANs of a switch, and other uses of managed VLAN IDs."""
+"""IOS-XR: subinterfaces and bridge domains as VLANs of a switch, and foreign uses of managed VLAN IDs."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def vlans(text: str) -> VlanSet:
 
 
 def test_an_xr_configuration_is_parsed() -> None:
-    """One of SBF's subinterfaces in no bridge domain carries no VLAN, and is no foreign use."""
+    """A subinterface of SBF that is in no bridge domain carries no VLAN and is not a foreign use."""
     seen = XR.see([CONFIGURATION])
     assert seen.vlans == vlans("112,130")
     assert seen.ports == {

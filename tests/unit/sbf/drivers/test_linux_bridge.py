@@ -1,4 +1,4 @@
-"""The Linux bridge driver: parsing iproute2, its commands, ports in other use, and their restoration."""
+"""The Linux bridge driver: the parser of iproute2's output, commands, and ports in other use with their restoration."""
 
 import pytest
 from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
@@ -20,7 +20,7 @@ from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switc
 SWITCH = Name("sw1")
 PORTS = tuple(PortName(port) for port in ("p1", "p2", "uplink"))
 
-# As printed by iproute2 6.1 on Linux 6.1.
+# Output of iproute2 6.1 on Linux 6.1.
 COMPRESSED = (
     '[{"ifname":"br0","vlans":[{"vlan":1,"flags":["PVID","Egress Untagged"]}]},'
     '{"ifname":"p1","vlans":[{"vlan":1,"flags":["PVID","Egress Untagged"]},{"vlan":100,"vlanEnd":105,"flags":[]},'
@@ -31,15 +31,15 @@ COMPRESSED = (
 PLAIN = '[{"ifname":"p1","vlans":[{"vlan":100},{"vlan":101},{"vlan":102}]}]'
 
 
-def carried(said: str, managed: str = "100-199") -> dict[str, str]:
+def carried(printed: str, managed: str = "100-199") -> dict[str, str]:
     found = derive_bridge_state(
-        SWITCH, parse_vlan_entries("switch sw1", said), SwitchScope(PORTS, VlanSet.parse(managed))
+        SWITCH, parse_vlan_entries("switch sw1", printed), SwitchScope(PORTS, VlanSet.parse(managed))
     )
     return {port: str(vlans) for port, vlans in found.ports.items()}
 
 
 class Line:
-    """A command line with one answer."""
+    """A command line that returns the same answer to every command."""
 
     prompt = r"^# "
 
@@ -79,7 +79,7 @@ def test_an_untagged_pool_vlan_is_unsafe() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "printed",
     [
         "",
         'Object "vlan" is unknown, try "bridge help".',
@@ -90,9 +90,9 @@ def test_an_untagged_pool_vlan_is_unsafe() -> None:
     ],
     ids=["nothing", "an error", "text for a number", "no such number", "cut off", "another shape"],
 )
-def test_unknown_output_is_unsafe_and_quoted(said: str) -> None:
+def test_unknown_output_is_unsafe_and_quoted(printed: str) -> None:
     with pytest.raises(Unsafe, match=r"^switch sw1: expected JSON from 'bridge -compressvlans -json vlan show', got "):
-        carried(said)
+        carried(printed)
 
 
 def test_removals_come_first_and_ranges_are_used() -> None:
@@ -106,10 +106,10 @@ def test_removals_come_first_and_ranges_are_used() -> None:
     ]
 
 
-def untagged(said: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
+def untagged(printed: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
     managed = SwitchScope(PORTS, VlanSet.parse("100-199"), (PortName(port),))
     found = derive_bridge_state(
-        SWITCH, parse_vlan_entries("switch sw1", f'[{{"ifname":"{port}","vlans":[{said}]}}]'), managed
+        SWITCH, parse_vlan_entries("switch sw1", f'[{{"ifname":"{port}","vlans":[{printed}]}}]'), managed
     )
     return str(found.ports[PortName(port)]), found.open
 
@@ -118,7 +118,7 @@ WHOLE = '"flags":["PVID","Egress Untagged"]'
 
 
 @pytest.mark.parametrize(
-    ("said", "carried", "is_open"),
+    ("printed", "carried", "is_open"),
     [
         ("", "", False),
         (f'{{"vlan":112,{WHOLE}}}', "112", False),
@@ -131,8 +131,8 @@ WHOLE = '"flags":["PVID","Egress Untagged"]'
     ],
     ids=["none", "ours", "ours beside theirs", "the default", "tagged", "in only", "another out", "another tagged"],
 )
-def test_an_access_port_has_one_managed_vlan_or_is_open(said: str, carried: str, is_open: bool) -> None:
-    assert untagged(said) == (carried, ("p2",) if is_open else ())
+def test_an_access_port_has_one_managed_vlan_or_is_open(printed: str, carried: str, is_open: bool) -> None:
+    assert untagged(printed) == (carried, ("p2",) if is_open else ())
 
 
 def test_an_access_port_in_a_foreign_vlan_is_unsafe() -> None:
@@ -163,24 +163,24 @@ def test_an_answer_without_its_marks_is_unsafe() -> None:
 
 
 def test_a_shell_without_the_tool_is_a_refusal() -> None:
-    said = "begin-of-answer\nsh: 1: bridge: not found\nend-of-answer:127"
-    with pytest.raises(Refused, match="failed: the switch said 'sh: 1: bridge: not found'"):
-        LinuxBridge(SWITCH, Line(said)).read(SwitchScope(PORTS, VlanSet()))
-    with pytest.raises(Refused, match=r"was refused: the switch said 'sh: 1: bridge: not found \(exit code 127\)'"):
-        LinuxBridge(SWITCH, Line(said)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
+    printed = "begin-of-answer\nsh: 1: bridge: not found\nend-of-answer:127"
+    with pytest.raises(Refused, match="failed: the switch printed 'sh: 1: bridge: not found'"):
+        LinuxBridge(SWITCH, Line(printed)).read(SwitchScope(PORTS, VlanSet()))
+    with pytest.raises(Refused, match=r"was refused: the switch printed 'sh: 1: bridge: not found \(exit code 127\)'"):
+        LinuxBridge(SWITCH, Line(printed)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
 
 
 def test_each_refused_line_is_named_with_the_switchs_message() -> None:
-    said = (
+    printed = (
         "begin-of-answer\nRTNETLINK answers: Operation not permitted\nCommand failed -:1\n"
         'Cannot find bridge device "p9"\nCommand failed -:2\nend-of-answer:1'
     )
     difference = SwitchDifference(add={PortName("p1"): VlanSet([100]), PortName("p9"): VlanSet([100])})
     with pytest.raises(Refused) as caught:
-        LinuxBridge(SWITCH, Line(said)).apply(difference)
+        LinuxBridge(SWITCH, Line(printed)).apply(difference)
     assert str(caught.value) == (
-        "switch sw1: 'vlan add dev p1 vid 100' was refused: the switch said 'RTNETLINK answers: Operation not "
-        "permitted'; 'vlan add dev p9 vid 100' was refused: the switch said 'Cannot find bridge device \"p9\"': "
+        "switch sw1: 'vlan add dev p1 vid 100' was refused: the switch printed 'RTNETLINK answers: Operation not "
+        "permitted'; 'vlan add dev p9 vid 100' was refused: the switch printed 'Cannot find bridge device \"p9\"': "
         "look at its ports and at the account's rights"
     )
 

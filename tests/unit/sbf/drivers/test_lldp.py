@@ -1,4 +1,4 @@
-"""Parsing neighbours: an unknown answer never counts as an empty one (``switch/lldp.py``)."""
+"""The parsers of LLDP neighbours: unknown output is an error, never an empty list (``switch/lldp.py``)."""
 
 import pytest
 
@@ -44,23 +44,23 @@ def test_a_neighbour_without_the_local_port_is_an_error() -> None:
 
 
 def test_the_first_matching_line_counts() -> None:
-    """EOS has another ``Port ID`` below link aggregation."""
-    said = (
+    """EOS prints a second ``Port ID`` in the section on link aggregation."""
+    output = (
         "Interface Ethernet1 detected 1 LLDP neighbors:\n\n  Neighbor 0200.0000.00aa/Ethernet7, age 1 second\n"
         '    Port ID     : "Ethernet7"\n  - IEEE802.3 Link Aggregation\n    Port ID                : 0\n'
     )
-    assert parse_neighbours(words("arista_eos"), said)[0].port == "Ethernet7"
+    assert parse_neighbours(words("arista_eos"), output)[0].port == "Ethernet7"
 
 
 def test_the_output_of_lldpcli_on_debian_12_is_parsed() -> None:
-    """Recorded from lldpd 1.0.16; shortened."""
-    said = """{"lldp": [{"interface": [{"name": "p1", "via": "LLDP", "rid": "1", "age": "0 day, 00:00:25",
+    """The output is recorded from lldpd 1.0.16 and shortened."""
+    output = """{"lldp": [{"interface": [{"name": "p1", "via": "LLDP", "rid": "1", "age": "0 day, 00:00:25",
       "chassis": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "name": [{"value": "brno-h1"}],
                    "mgmt-ip": [{"value": "198.18.1.4"}], "capability": [{"type": "Bridge", "enabled": false}]}],
       "port": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "descr": [{"value": "eth0"}],
                 "ttl": [{"value": "120"}]}]}]}]}"""
     mac = "c2:17:0c:95:47:52"
-    assert lldp.parse_lldpd_neighbours(said) == (Neighbour("p1", mac, mac, "brno-h1", "eth0", "198.18.1.4"),)
+    assert lldp.parse_lldpd_neighbours(output) == (Neighbour("p1", mac, mac, "brno-h1", "eth0", "198.18.1.4"),)
 
 
 def test_another_output_of_lldpcli_is_an_error() -> None:

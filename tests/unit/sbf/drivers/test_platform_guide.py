@@ -1,4 +1,4 @@
-"""The example of docs/how-to/add-a-switch-platform.md works as printed."""
+"""The example of docs/how-to/add-a-switch-platform.md, run as printed."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
 
 
 def example(number: int) -> dict[str, Any]:
-    """Run one of the page's two files."""
+    """Execute one of the page's two Python files; return its names."""
     found: dict[str, Any] = {}
     text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[number]
     exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), found)  # noqa: S102 - our own page
@@ -108,7 +108,7 @@ DIALECT = Dialect(
 
 def test_a_plugin_of_version_0_2_still_works() -> None:
     found: dict[str, Any] = {}
-    exec(compile(OLD_PLUGIN, "old_plugin", "exec"), found)  # noqa: S102 - written above
+    exec(compile(OLD_PLUGIN, "old_plugin", "exec"), found)  # noqa: S102 - defined above
     dialect: Dialect = found["DIALECT"]
     assert find_dialect_faults(dialect) == ()
     assert dialect.see([TABLE, PORTS]).ports["GigabitEthernet0/1"].open

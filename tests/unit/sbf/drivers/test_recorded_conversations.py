@@ -1,4 +1,4 @@
-"""Each file of tests/recordings has a switch's answers, and what its dialect derives from them."""
+"""Recorded answers of switches (tests/recordings), and the states and commands that dialects derive from them."""
 
 import pytest
 from recordings import RECORDS

@@ -1,4 +1,4 @@
-"""The commands of one change on each platform, written out."""
+"""The commands of one change on each platform, in full."""
 
 import pytest
 from recordings import RECORDS
@@ -170,7 +170,7 @@ sudo -n config vlan member add 112 Ethernet4
 
 @pytest.mark.parametrize("platform", TOLD)
 def test_the_commands_of_one_change_in_each_dialect(platform: str) -> None:
-    """A port with managed and foreign VLANs, a new port, and an open one."""
+    """The ports are one with managed and foreign VLANs, a new one, and one that carries all VLANs."""
     dialect = DIALECTS[platform]
     known, new, opened = (PortName(name) for name in PORTS[platform])
     ports = {
@@ -223,7 +223,7 @@ def test_a_command_has_no_more_ranges_than_the_device_accepts() -> None:
 
 
 def test_an_emptied_list_is_explicitly_empty_on_ios() -> None:
-    """Without a list, an IOS trunk carries every VLAN (SWITCHES: what bites, 1)."""
+    """An IOS trunk without a list carries every VLAN (SWITCHES: what bites, 1)."""
     removal = SwitchDifference(remove={PortName("Gi1/0/1"): VlanSet([112])})
     assert told("cisco_ios", removal, "112")[1] == "switchport trunk allowed vlan none"
     assert told("cisco_ios", removal, "50,112")[1] == "switchport trunk allowed vlan remove 112"
@@ -235,9 +235,9 @@ def test_vlan_1_joins_an_aoscx_port_before_the_last_leaves() -> None:
 
 
 def test_no_dialect_allows_all_vlans() -> None:
-    """DESIGN.md §7.4: not even briefly. An ``undo`` or ``no`` may name all VLANs."""
-    said = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
-    assert not [line for line in said if line.endswith(" all") and not line.startswith("undo ")]
+    """No port carries all VLANs even for a short time (DESIGN.md §7.4). Only ``undo`` and ``no`` may name all VLANs."""
+    lines = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
+    assert not [line for line in lines if line.endswith(" all") and not line.startswith("undo ")]
 
 
 def test_the_table_shows_every_platform_with_its_commands() -> None:
@@ -381,7 +381,7 @@ ACCESS_PORTS = {
 
 @pytest.mark.parametrize("platform", ACCESS)
 def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
-    """The port is shut down while it is in no VLAN, or in the default one where a port cannot be in none."""
+    """The port is shut down while it is in no VLAN, or in the default VLAN on platforms that require a VLAN."""
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
     before = PortReading(ready=True, untagged=VlanSet([111]), access=VlanId(111))
     difference = SwitchDifference(

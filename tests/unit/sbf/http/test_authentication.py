@@ -24,7 +24,7 @@ def test_a_local_users_name_is_looked_up() -> None:
 
 
 def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """getpwuid(3) may query a server on the network; the event loop continues meanwhile."""
+    """While getpwuid(3) waits for a directory server on the network, the event loop continues."""
     release = Event()
     monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
 

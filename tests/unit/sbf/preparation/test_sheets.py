@@ -29,7 +29,7 @@ def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
 
 
 def topology(kind: dict[str, object], port: str) -> Topology:
-    """Return two sites with one transport, attached at ``port`` of a switch or an edge."""
+    """Return two sites with one transport; each site is attached at ``port`` of a switch or of an edge."""
     sites = [site(name, {"transport": "core", "port": f"{name}-{port}"}) for name in ("brno", "praha")]
     links = [{"a": f"{name}-sw1:Gi1/0/1", "b": f"{name}-pe1:ac"} for name in ("brno", "praha")]
     return Topology.model_validate(
@@ -44,7 +44,7 @@ S_TAGS = topology({"kind": "qinq", "s_tags": "2000-2099"}, "pe1:ac")
 
 
 def sheets(made: Topology, **asked: str) -> tuple[PreparationSheet, PreparationSheet]:
-    """Return the site's own sheet and the backbone's."""
+    """Return the sheet of the site's own device and the sheet of the backbone's device."""
     ours, theirs = make_sheets(made, made.site("brno"), POOL, BackboneDevice(**asked)).sheets
     assert (ours.side, theirs.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
     return ours, theirs
@@ -198,7 +198,7 @@ def test_sheets_can_be_limited_to_one_transport() -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_every_placeholder_is_known_or_explained(name: str) -> None:
-    """An unknown placeholder would raise KeyError."""
+    """The rendering of an unknown placeholder would raise KeyError."""
     words = PLATFORMS[name]
     texts = [words.uplink, words.tunnel, words.passing, words.services, words.vpls, words.evpn]
     known = {"site", "transport", "s_tag", "asn", "uplink", "ac"}
@@ -208,7 +208,7 @@ def test_every_placeholder_is_known_or_explained(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_no_template_allows_all_vlans(name: str) -> None:
-    """DESIGN.md §7.4: a trunk never carries all VLANs."""
+    """A trunk never carries all VLANs (DESIGN.md §7.4)."""
     words = PLATFORMS[name]
     for line in (*words.uplink, *words.tunnel, *words.passing):
         assert "allowed vlan all" not in line
@@ -219,6 +219,6 @@ def test_no_template_allows_all_vlans(name: str) -> None:
     "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
 )
 def test_a_trunks_list_is_set_before_its_mode(name: str) -> None:
-    """DESIGN.md §7.4: not even briefly."""
+    """A trunk does not carry all VLANs even for a short time (DESIGN.md §7.4)."""
     passing = PLATFORMS[name].passing
     assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")

@@ -1,4 +1,4 @@
-"""What a provider edge's read-back means, and the last guard before one."""
+"""The read-back check of a provider edge, and the check that a change is within SBF's scope on the edge."""
 
 import pytest
 from sbf_fakes.readings import read_edge

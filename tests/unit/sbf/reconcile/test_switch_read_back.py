@@ -1,4 +1,4 @@
-"""What a read-back means, and the last guard before a device."""
+"""The read-back check of a switch, and the check that a change is within SBF's scope on the switch."""
 
 import pytest
 from sbf_fakes.readings import read_switch

@@ -1,4 +1,4 @@
-"""Requests of many threads in one transaction: what they share, and what they do not."""
+"""Group commit: requests of many threads share a transaction, but a failure affects only its own request."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
 @dataclass
 class Transactions:
-    """Keeps the rows of transactions that ended well; the first transaction waits until it is told to go on."""
+    """Records the rows of each committed transaction; each transaction waits until ``go_on`` is set."""
 
     committed: list[list[str]] = field(default_factory=list)
     started: Event = field(default_factory=Event)
@@ -56,7 +56,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def behind_a_first_one(transactions: Transactions, *works: Callable[[list[str]], str]) -> Iterator[list[Future[str]]]:
-    """Let all of ``works`` wait, in their order, while a first one has the turn; then let them go on."""
+    """Queue ``works`` in their order while a first transaction runs; then let all continue. Yield their futures."""
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
         first = threads.submit(together.run, transactions.change, add("first"))
