@@ -1,7 +1,7 @@
 """The driver contract (DESIGN.md §8): what the reconciler requires of drivers for switches and provider edges.
 
-A driver raises Unreachable, Refused and Unsafe, and no other errors. One thread at a time uses it. To create a driver
-connects to nothing.
+A driver raises Unreachable, Refused and Unsafe, and no other errors. A driver is used by one thread at a time. A new
+driver is not connected; it connects to its device on first use.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,11 +26,11 @@ D_contra = TypeVar("D_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class DeviceLogin:
-    """How to reach a device and how to authenticate; timeouts in seconds.
+    """The address of a device, with the credential and the timeouts (in seconds) of its connections.
 
-    ``enable`` is the password of the privileged mode where it differs from ``password``. With ``known_hosts``, only
-    the host keys of that file are accepted; with ``ca_file``, only certificates of that file. ``cancel_scope`` limits
-    how long the connection is used.
+    ``enable`` is the password of the privileged mode where it differs from ``password``. With ``known_hosts``, only the
+    host keys in that file are accepted. With ``ca_file``, only the certificates in that file are accepted.
+    ``cancel_scope`` limits how long the connection is used.
     """
 
     device: Device
@@ -49,11 +49,11 @@ class DeviceLogin:
 class SwitchScope:
     """The ports and VLAN IDs that SBF may change on a switch; everything else is left unchanged.
 
-    ``access``: the ports that carry a VLAN untagged. ``members``: the ports of which aggregates in ``ports`` consist.
-    ``created``: the VLAN IDs that SBF recorded as its own on this switch. ``taken``: the ports that SBF has configured
-    before. ``adopted``: the ports that an administrator gave to SBF although they were in other use, with that use.
-    ``returned``: the ports that SBF gave up, with their use before SBF took them. ``shut``: the ports that SBF itself
-    may have shut down.
+    ``access``: the ports that carry a VLAN untagged. ``members``: the ports of which the aggregates in ``ports``
+    consist. ``created``: the VLAN IDs that SBF recorded as its own on this switch. ``taken``: the ports that SBF has
+    configured before. ``adopted``: the ports that an administrator assigned to SBF although they were in other use,
+    each with that use. ``returned``: the ports that SBF no longer manages, each with its use before SBF managed the
+    port. ``shut``: the ports that SBF itself may have shut down.
     """
 
     ports: tuple[PortName, ...]
@@ -69,11 +69,11 @@ class SwitchScope:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCapabilities:
-    """What a platform supports, and the VLAN IDs that it reserves.
+    """The capabilities of a platform of switches, and the VLAN IDs that the platform reserves.
 
     ``atomic``: a difference is applied completely or not at all. ``confirm_timer``: the device reverts a change that is
-    not confirmed. ``translation``: a VLAN ID may differ from port to port. ``access``: a port may carry a cluster's
-    VLAN untagged.
+    not confirmed. ``translation``: the VLAN ID of a cluster may differ from port to port. ``access``: a port may carry
+    a cluster's VLAN untagged.
     """
 
     reserved: VlanSet = field(default_factory=VlanSet)
@@ -93,16 +93,17 @@ class SwitchDriver(Protocol):
         """
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply a difference to the running configuration. Idempotent; only :meth:`read` shows the result.
+        """Apply a difference to the running configuration. Idempotent. Only :meth:`read` shows the result.
 
-        Raise Refused for a refused command; the device may have accepted other commands.
+        Raise Refused when the device refuses a command; the device may have accepted other commands.
         """
 
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return False where saving is no separate step: applied changes are persistent, or no change outlives a restart.
-        Raise Refused with the device's message unless the device printed that it saved.
+        Return False on a platform where saving is no separate step: applied changes are persistent, or no change
+        survives a restart. Raise Refused with the device's message unless the device printed that the configuration was
+        saved.
         """
 
     def close(self) -> None:
@@ -111,10 +112,10 @@ class SwitchDriver(Protocol):
 
 @runtime_checkable
 class ListsCommands(Protocol[D_contra]):
-    """A driver that can list the commands of a difference without sending them; for dry runs."""
+    """A driver that can list the commands of a difference without sending them. Dry runs use it."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
-        """Return the commands that :meth:`SwitchDriver.apply` would send, in order, from the last reading."""
+        """Return the commands that :meth:`SwitchDriver.apply` would send, in order, computed from the last reading."""
 
 
 @runtime_checkable
@@ -122,12 +123,15 @@ class ReadsNeighbours(Protocol):
     """A driver that can read the neighbours of its switch (LLDP)."""
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Read the neighbours on ``ports``, and possibly on others. Changes nothing; raises as SwitchDriver.read."""
+        """Read the neighbours on ``ports``; the answer may also contain neighbours on other ports. Changes nothing.
+
+        Raises the errors of :meth:`SwitchDriver.read`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlatform:
-    """A kind of switch: its capabilities, and the function that creates a driver.
+    """A platform of switches: its capabilities, and the function that creates a driver.
 
     ``port`` returns the canonical form of a port's name, so that two spellings can be compared.
     """
@@ -139,10 +143,10 @@ class SwitchPlatform:
 
 @dataclass(frozen=True, slots=True)
 class EdgeScope:
-    """What SBF may change on a provider edge: these VLAN IDs on these ports, and services of these transports.
+    """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
-    A service of another transport, or one that also joins unmanaged ports, is not changed. ``created``: the VLAN IDs
-    that SBF recorded as its own on this edge.
+    A service of another transport is not changed, and neither is a service that also joins unmanaged ports.
+    ``created``: the VLAN IDs that SBF recorded as its own on this edge.
     """
 
     ports: tuple[PortName, ...]
@@ -153,7 +157,7 @@ class EdgeScope:
 
 @dataclass(frozen=True, slots=True)
 class EdgeCapabilities:
-    """The kinds of transport that a platform supports, and the VLAN IDs that it reserves.
+    """The kinds of transport that a platform of provider edges supports, and the VLAN IDs that the platform reserves.
 
     ``atomic`` and ``confirm_timer``: see :class:`SwitchCapabilities`.
     """
@@ -168,16 +172,16 @@ class EdgeDriver(Protocol):
     """The driver of one provider edge."""
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits, and the remnants of incomplete ones. Changes nothing.
+        """Read the managed circuits, and the remnants of incomplete circuits. Changes nothing.
 
         Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID or service is in other use.
         """
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference, in its order. Idempotent; only :meth:`read` shows the result."""
+        """Apply a difference, in its order. Idempotent. Only :meth:`read` shows the result."""
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration, as :meth:`SwitchDriver.save`."""
+        """Copy the running configuration to the startup configuration; see :meth:`SwitchDriver.save`."""
 
     def close(self) -> None:
         """End the session. Idempotent; never raises."""
@@ -185,7 +189,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The surroundings of an edge: the transports it is on, and the loopbacks of the other edges on each."""
+    """The transports of an edge, and for each transport (by name) the loopbacks of its other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]
@@ -193,7 +197,7 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlatform:
-    """A kind of provider edge: its capabilities, and the function that creates a driver."""
+    """A platform of provider edges: its capabilities, and the function that creates a driver."""
 
     capabilities: EdgeCapabilities
     driver: Callable[[DeviceLogin, Backbone], EdgeDriver]

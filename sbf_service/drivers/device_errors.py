@@ -1,7 +1,7 @@
-"""Errors about devices: quoting what a device printed, and listing the faults of one change. Pure.
+"""Errors about devices: quotations of what a device printed, and lists of the faults of one change. Pure.
 
-A fault names the VLAN IDs that it concerns, so that an administrator reads every fault, and the owner of a cluster
-reads only those of the cluster's VLAN.
+A fault names the VLAN IDs that it concerns. Administrators read every fault; the owner of a cluster reads only the
+faults of the cluster's VLAN.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,13 +11,13 @@ from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 QUOTED_CHARACTERS = 300
-"""The limit of a quotation in a message."""
+"""The maximum length of a quotation in a message."""
 FOREIGN_SERVICE_REMEDY = (
     "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
 )
-"""What to do about other configuration on managed VLANs or services of a provider edge."""
+"""The remedy in a message about other configuration on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
-"""The limit of a list of faults; the store keeps 2000 characters of an element's error report."""
+"""The maximum length of a list of faults; the store truncates an element's error report to 2000 characters."""
 
 
 class ChangeFault(NamedTuple):
@@ -35,17 +35,17 @@ class ChangeFault(NamedTuple):
 
 
 def quote_start(answer: str) -> str:
-    """Return the beginning of an answer on one line: command lines print errors first."""
+    """Return the beginning of an answer as a single line. For command lines, which print errors first."""
     return " ".join(answer.split())[:QUOTED_CHARACTERS]
 
 
 def quote_end(answer: str) -> str:
-    """Return the end of an answer on one line: programs in a shell print errors last."""
+    """Return the end of an answer as a single line. For programs in a shell, which print errors last."""
     return " ".join(answer.split())[-QUOTED_CHARACTERS:]
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    """Join distinct texts; a list over the limit ends with the count of those left out."""
+    """Join distinct texts. A list over the limit ends with the number of omitted texts."""
     distinct = list(dict.fromkeys(texts))
     shown = list(_take_fitting(distinct))
     left = len(distinct) - len(shown)
@@ -53,7 +53,10 @@ def join_texts(texts: Iterable[str]) -> str:
 
 
 def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") -> Refused:
-    """Return the error for the faults of a device, with the part of each VLAN ID unless a fault concerns all VLANs."""
+    """Return the error for the faults of a device.
+
+    Unless a fault concerns all VLANs, the error also has a text for each VLAN ID.
+    """
     by_vlan: dict[int, str] = {}
     if all(fault.vlans for fault in faults):
         for vlan in sorted({vlan for fault in faults for vlan in fault.vlans}):
@@ -62,7 +65,7 @@ def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") 
 
 
 def build_save_error(device: str, command: str, answer: str) -> Refused:
-    """Return the error for a device that did not print that it wrote its startup configuration."""
+    """Return the error for a device that did not print that its startup configuration was written."""
     printed = f"told {command!r}, it said {quote_start(answer) or 'nothing'!r}, which does not mean that it saved"
     return Refused(f"{device}: {printed}: a restart would bring back its old configuration; it is saved again later")
 

@@ -1,6 +1,6 @@
-"""All platforms of switches and provider edges, by the name that a topology gives in ``platform``.
+"""All platforms of switches and provider edges, by their names in the field ``platform`` of a topology.
 
-Built-in platforms are in the tables of this module; plug-ins add switches with a command line.
+Built-in platforms are in the tables of this module. Plug-ins add switches with a command line.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,12 +95,12 @@ EDGE_PLATFORMS: dict[str, EdgePlatform] = {
 
 
 def list_plugins() -> tuple[plugins.DialectPlugin, ...]:
-    """Return the plug-ins of this installation, the unusable ones included."""
+    """Return the plug-ins of this installation, including those that cannot be used."""
     return plugins.load_installed_plugins(frozenset(SWITCH_PLATFORMS))
 
 
 def find_dialect(platform: str) -> Dialect | None:
-    """Return a platform's dialect, built in or of a plug-in; None for a platform without one."""
+    """Return a platform's dialect, from SBF or from a plug-in; None for a platform without a dialect."""
     found = dialects.DIALECTS.get(platform)
     if found is None and platform not in SWITCH_PLATFORMS:
         return next((one.dialect for one in list_plugins() if one.platform == platform), None)
@@ -108,7 +108,10 @@ def find_dialect(platform: str) -> Dialect | None:
 
 
 def find_switch_platform(switch: Switch) -> SwitchPlatform:
-    """Return a switch's platform. Raise BadInput that lists the known platforms and the unusable plug-ins."""
+    """Return a switch's platform.
+
+    Raise BadInput for an unknown platform; the message lists the known platforms and the plug-ins that cannot be used.
+    """
     found = SWITCH_PLATFORMS.get(switch.platform)
     if found is not None:
         return found
@@ -119,7 +122,7 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
 
 
 def find_edge_platform(edge: Edge) -> EdgePlatform:
-    """Return an edge's platform. Raise BadInput that lists the known platforms."""
+    """Return an edge's platform. Raise BadInput for an unknown platform; the message lists the known platforms."""
     found = EDGE_PLATFORMS.get(edge.platform)
     if found is None:
         known = ", ".join(sorted(EDGE_PLATFORMS)) or "none"
@@ -128,13 +131,13 @@ def find_edge_platform(edge: Edge) -> EdgePlatform:
 
 
 def describe_unknown_platform(platform: str) -> str:
-    """Return the message for an unknown platform, with the known platforms and the unusable plug-ins."""
+    """Return the message for an unknown platform, with the known platforms and the plug-ins that cannot be used."""
     expected = f"expected a known platform ({', '.join(list_platform_names())}), got {platform}"
     return "; ".join([expected, *(str(one) for one in list_plugins() if one.fault)])
 
 
 def list_platform_names() -> tuple[str, ...]:
-    """Return the names of all platforms of switches, those of plug-ins included."""
+    """Return the names of all platforms of switches, including those of plug-ins."""
     return tuple(sorted([*SWITCH_PLATFORMS, *(one.platform for one in list_plugins() if one.dialect)]))
 
 

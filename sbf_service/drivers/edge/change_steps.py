@@ -1,7 +1,8 @@
-"""Plans the steps of a difference on a provider edge. Pure.
+"""The steps of a difference on a provider edge, in the order of their application. Pure.
 
-Attachments are removed first, then what joined them to a service. Only then is anything created, the attachment last.
-So two clusters are never in one bridge domain, and a port is never in an incomplete one.
+The first steps remove attachments. The next steps remove what joined these attachments to a service. Only then do
+steps create anything, the attachment of each circuit last. So two clusters are never in one bridge domain, and a port
+is never in an incomplete bridge domain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,10 +18,11 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(frozen=True, slots=True)
 class ChangeStep:
-    """Configuration lines that belong together. ``about``: what becomes unusable if one of them is refused.
+    """Configuration lines that belong together.
 
-    Each item of ``about`` and ``needs`` is a domain, a VLAN or a port. A step is skipped if any item of its ``needs``
-    is unusable: a VLAN that could not be removed from a domain must not be given to another cluster.
+    ``about``: what becomes unusable if the device refuses one of the lines. Each item of ``about`` and ``needs`` is a
+    domain, a VLAN or a port. A step is skipped if any item of its ``needs`` is unusable: a VLAN that could not be
+    removed from a domain must not be assigned to another cluster.
     """
 
     about: frozenset[str]
@@ -29,13 +31,16 @@ class ChangeStep:
 
     @property
     def vlans(self) -> VlanSet:
-        """The VLAN IDs that the step concerns, where it concerns single ones."""
+        """The VLAN IDs that the step names; empty for a step that names no VLAN."""
         numbers = (one.removeprefix("vlan ") for one in self.about | self.needs if one.startswith("vlan "))
         return VlanSet(int(number) for number in numbers if number.isdecimal())
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps after :func:`plan_preparations`, without entering and leaving the configuration mode."""
+    """Return the steps that follow those of :func:`plan_preparations`.
+
+    The commands that enter and leave the configuration mode are not included.
+    """
     groups = group_pieces(reading)
     going = {id(group): _find_leaving_pieces(templates, group, difference) for group in groups}
     leaving = [(group, going[id(group)]) for group in groups if going[id(group)] is not None]
@@ -50,7 +55,7 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 def _find_leaving_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
-    """Return the pieces that leave a group with its attachments; None for a group that does not change."""
+    """Return the pieces that a difference removes from a group with its attachments; None for an unchanged group."""
     gone: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
     concerned = [one for one in gone if _concerns_group(templates, group, one)]
     if not concerned:
@@ -101,7 +106,7 @@ def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, read
 def find_unready_ports(
     templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> dict[str, PortName]:
-    """Return the ports that are to get circuits and accept none yet, by canonical name."""
+    """Return the ports that the difference adds circuits to and that accept no circuit yet, by canonical name."""
     ports = {templates.dialect.ports.canonical(one.port): one.port for one in difference.add}
     has_lists = bool(templates.dialect.prepare)
     return {

@@ -1,4 +1,4 @@
-"""The driver for every provider edge with a command line; its dialect defines what is sent."""
+"""The driver for every provider edge with a command line. The dialect defines the commands."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""While a device activates a candidate it may be silent this many times as long as usual."""
+"""A device that activates a candidate may be silent this many times as long as usual."""
 NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the edge's configuration"
 
 
@@ -26,7 +26,7 @@ class CommandLineEdge:
     """The driver of one provider edge with a command line."""
 
     def __init__(self, edge: Edge, dialect: EdgeDialect, backbone: Backbone, line: CommandLine) -> None:
-        """Drive ``edge`` over ``line``."""
+        """Control ``edge`` over ``line``."""
         self._edge = f"edge {edge.name}"
         self._dialect = dialect
         self._templates = EdgeTemplates(edge, dialect, backbone)
@@ -34,7 +34,7 @@ class CommandLineEdge:
         self._reading: EdgeReading | None = None
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits with a few commands, however many circuits there are."""
+        """Read the managed circuits. The number of commands does not depend on the number of circuits."""
         backbone = replace(self._templates.backbone, transports=scope.transports)
         self._conversation.close_if_lost()
         reading = self._read_all(scope.vlans)
@@ -44,8 +44,8 @@ class CommandLineEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference; :meth:`save` is a separate step.
 
-        Where the device has a candidate, a refused line discards all of it. Elsewhere a refused line stops only the
-        steps that concern the same service, VLAN or port.
+        On a device with a candidate configuration, a refused line discards the whole change. On other devices, a
+        refused line stops only the steps that concern the same service, VLAN or port.
         """
         if not difference:
             return
@@ -55,12 +55,15 @@ class CommandLineEdge:
         self._apply_steps(steps)
 
     def save(self) -> bool:
-        """Write the startup configuration, where a commit did not. Raise Refused unless the edge prints that it did."""
+        """Write the startup configuration, on platforms where a commit does not write it.
+
+        Raise Refused unless the edge prints that the configuration was saved.
+        """
         self._conversation.save(self._dialect.save, self._dialect.saved)
         return bool(self._dialect.save)
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
-        """Return the commands of a difference, with those that save; empty for no difference."""
+        """Return the commands of a difference, including the commands that save it; empty for an empty difference."""
         if not difference:
             return ()
         reading, dialect = self._reading or self._read_all(ALL_VLANS), self._dialect
@@ -97,7 +100,7 @@ class CommandLineEdge:
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
         """Set empty lists of allowed VLANs, and read them back before any other change (DESIGN.md §7.4).
 
-        Raise Unsafe for a port in other use, Refused when a list is not empty after that.
+        Raise Unsafe for a port in other use, and Refused when a list that was set is not empty.
         """
         steps = plan_preparations(self._templates_for(reading), difference, reading)
         ports = find_unready_ports(self._templates, difference, reading)
@@ -113,7 +116,10 @@ class CommandLineEdge:
                 raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
     def _apply_steps(self, steps: Iterable[ChangeStep]) -> None:
-        """Apply steps in one configuration mode. Raise Refused."""
+        """Send all steps in one session of the configuration mode.
+
+        Raise Refused with the faults of all refused lines.
+        """
         faults: list[ChangeFault] = []
         self._change_mode(self._dialect.configure, faults)
         self._send_steps(steps, faults)
@@ -123,7 +129,10 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def _send_steps(self, steps: Iterable[ChangeStep], faults: list[ChangeFault]) -> None:
-        """Send steps, and append refusals to ``faults``. With a candidate, the first refusal ends the change."""
+        """Send steps, and append refusals to ``faults``.
+
+        With a candidate configuration, the first refusal ends the change.
+        """
         unusable = frozenset[str]()
         for step in steps:
             fault = None if unusable & step.needs else self._send_step(step)
@@ -138,17 +147,17 @@ class CommandLineEdge:
     def _send_step(self, step: ChangeStep) -> ChangeFault | None:
         """Send a step's lines up to the first refusal, because a later line could take effect in the wrong mode.
 
-        With a candidate, the refusal concerns every cluster, because nothing is activated.
+        With a candidate configuration, the refusal concerns every cluster, because nothing is activated.
         """
         vlans = VlanSet() if self._dialect.give_up else step.vlans
         refusals = (refusal for line in step.lines for refusal in self._conversation.send([line]))
         return next((ChangeFault(str(refusal), vlans) for refusal in refusals), None)
 
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
-        """Enter or leave the configuration mode; with a candidate, activate or discard it.
+        """Send lines that enter or leave the configuration mode, or activate or discard a candidate configuration.
 
-        Raise Refused, with the ``faults`` so far, when that is refused. The mode of the session is unknown then, so the
-        session is closed and nothing more is sent.
+        Raise Refused with all ``faults`` when the device refuses such a line. The mode of the session is then unknown,
+        so the session is closed and nothing more is sent.
         """
         for line in lines:
             if refusals := [ChangeFault(str(one)) for one in self._conversation.send([line], COMMIT_PATIENCE)]:

@@ -1,4 +1,4 @@
-"""Configurations of edges as trees of indented lines, and trunks where a VLAN is the same on all ports. Pure."""
+"""Configurations of edges as trees of indented lines, and trunks of platforms with device-wide VLANs. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ class ConfigurationBlock:
         return frozenset(one.head for one in self.body)
 
     def after(self, start: str) -> str | None:
-        """Return the rest of the first line below that begins with ``start``; None without one."""
+        """Return the rest of the first line below that begins with ``start``; None if no line begins with ``start``."""
         return next((one.head.removeprefix(start) for one in self.body if one.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
@@ -35,7 +35,7 @@ class ConfigurationBlock:
 
 
 def parse_tree(text: str) -> list[ConfigurationBlock]:
-    """Parse lines by their indentation, without comments (``!``) and empty lines."""
+    """Return the tree of a text's lines by their indentation, without comments (``!``) and empty lines."""
     top = ConfigurationBlock("")
     open_blocks = [(-1, top)]
     for line in text.splitlines():
@@ -57,7 +57,7 @@ def find_blocks(blocks: Iterable[ConfigurationBlock], start: str) -> Iterator[tu
 
 
 def parse_ports(blocks: Iterable[ConfigurationBlock], names: PortNames, text: str) -> dict[str, ConfigurationBlock]:
-    """Return the interfaces by canonical name. Raise ValueError when there is none."""
+    """Return the interfaces by canonical name. Raise ValueError when the configuration contains no interface."""
     found = {names.canonical(name.split()[0]): block for name, block in find_blocks(blocks, "interface ")}
     if not found:
         raise ValueError(f"no interface in {quote_first_line(text)!r}")
@@ -72,7 +72,7 @@ def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
     """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    Without an encapsulation, it is about to accept the tag of its number.
+    A new instance without an encapsulation counts as accepting the VLAN ID that equals its ``number``.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -91,7 +91,7 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the VLANs that ports carry by their lists, and untagged or routed VLANs as not SBF's."""
+    """Yield the VLANs in the lists of ports as SBF's, and untagged or routed VLANs as not SBF's."""
     for port, block in ports.items():
         reading = _parse_port(block)
         body = frozenset(line for line in block.lines if line.startswith("switchport"))
@@ -106,12 +106,15 @@ def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -
 
 
 def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
-    """Return the ports that allow no VLAN, now and once they become trunks."""
+    """Return the ports that allow no VLAN now and will allow none as trunks."""
     return frozenset(port for port, block in ports.items() if _parse_port(block).is_closed)
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return a description of the use of each port in other use, except trunks with a list of VLANs."""
+    """Return a description of the use of each port that is in other use.
+
+    Trunks with a list of VLANs are not in other use.
+    """
     uses = {port: derive_port_use(_parse_port(block)) for port, block in ports.items()}
     return {port: str(use) for port, use in uses.items() if is_in_other_use(use, VlanSet(), UNUSED)}
 
@@ -121,12 +124,15 @@ def _parse_port(block: ConfigurationBlock) -> PortReading:
 
 
 def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
-    """Return for each port whether it is a trunk with a list, so that a new VLAN is not carried there at once."""
+    """Return for each port whether it is a trunk with a list of VLANs: such a trunk does not carry new VLANs."""
     return {port: _is_ready(_parse_port(block)) for port, block in ports.items()}
 
 
 def _is_ready(reading: PortReading) -> bool:
-    """Return whether a port accepts circuits; the VLANs of an aggregate's member are configured on the aggregate."""
+    """Return whether a port accepts circuits.
+
+    Members of aggregates do not: the VLANs are configured on the aggregate.
+    """
     return reading.ready and reading.mode == "trunk"
 
 

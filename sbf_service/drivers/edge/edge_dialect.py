@@ -1,9 +1,9 @@
 """The data of a provider edge's dialect, readings of an edge, and the templates of a dialect for one edge. Pure.
 
-A circuit consists of *pieces*, of a few kinds on each platform: an attachment (the VLAN on the port), and what joins
-its bridge domain to the service. For each kind, a dialect defines the lines that create the piece, the lines that
-remove it, and the lines that the configuration then shows. ``observed_circuits.py`` assembles circuits from pieces, for
-all platforms.
+A circuit consists of *pieces*, of a few kinds on each platform: an attachment (the VLAN on the port), and the pieces
+that join its bridge domain to the service. For each kind of piece, a dialect defines the lines that create the piece,
+the lines that remove it, and the lines that the configuration then shows. ``observed_circuits.py`` assembles circuits
+from pieces, for all platforms.
 """
 
 import re
@@ -27,10 +27,11 @@ CORE = "core"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitPiece:
-    """A piece of a circuit as it was read. ``domain`` (a bridge domain, VLAN or instance) joins it to other pieces.
+    """A piece of a circuit, as read from the edge.
 
-    ``service`` is the service that the piece names, by its number or by SBF's name. ``body`` has its lines. ``ours`` is
-    False for a piece that SBF cannot have created.
+    ``domain`` (a bridge domain, VLAN or instance) joins it to other pieces. ``service`` is the service that the piece
+    names, by its number or by SBF's name. ``body`` contains the piece's configuration lines. ``ours`` is False for a
+    piece that SBF cannot have created.
     """
 
     kind: str
@@ -49,10 +50,11 @@ class CircuitPiece:
 
 @dataclass(frozen=True, slots=True)
 class EdgeReading:
-    """An edge as it was read: pieces, and for each port whether it accepts circuits as it is.
+    """The configuration read from an edge: pieces, and for each port whether it accepts circuits in its present state.
 
     ``known``: values of the device for templates, such as the number of its BGP process. ``empty``: the ports whose
-    list of allowed VLANs is empty. ``uses``: descriptions of the uses of ports that accept no circuits as they are.
+    list of allowed VLANs is empty. ``uses``: descriptions of the uses of ports that accept no circuits in their present
+    state.
     """
 
     pieces: tuple[CircuitPiece, ...]
@@ -66,10 +68,10 @@ class EdgeReading:
 
 @dataclass(frozen=True, slots=True)
 class CircuitRecipe:
-    """How a circuit is created: for each kind of piece the lines, in order, the attachment last.
+    """The lines that create a circuit: for each kind of piece the lines, in order, the attachment last.
 
-    ``shown`` has the lines that the configuration then has for a piece; it has no other lines of their sorts (a sort is
-    the first word of a line).
+    ``shown`` contains the lines that the configuration then has for a piece. The piece has no other lines of the same
+    sorts (a sort is the first word of a line).
     """
 
     make: Mapping[str, Commands]
@@ -77,17 +79,19 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""What a platform can create, by the kind of transport and by whether all its clusters share one service."""
+"""The recipes of a platform, by the kind of transport and by whether all clusters of the transport share one
+service.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in their order, for these VLAN IDs; it raises ValueError. ``domain`` returns
-    the name of a circuit's domain, or raises Refused. The placeholders of templates are ``{port}``, ``{vlan}``,
+    ``see`` parses the answers to ``show``, in their order, for the given VLAN IDs; it raises ValueError. ``domain``
+    returns the name of a circuit's domain, or raises Refused. The placeholders of templates are ``{port}``, ``{vlan}``,
     ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}`` and ``{bgp}``; a line with ``{peer}`` is
-    repeated for each other edge. ``unmake`` has the kinds of pieces in the order of their removal.
+    repeated for each other edge. ``unmake`` lists the kinds of pieces in the order of their removal.
     """
 
     title: str
@@ -96,34 +100,44 @@ class EdgeDialect:
     show: Commands
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Commands to try when a command of ``show`` is refused or has no answer; ``see`` parses their answers too."""
+    """Commands to try when a command of ``show`` is refused or has an empty answer; ``see`` also parses their
+    answers.
+    """
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]
     errors: re.Pattern[str]
     save: Commands = ()
     """Empty where activated configuration is persistent."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
-    """The output of the last command of ``save`` after it wrote the startup configuration; any other is a failure."""
+    """The output of the last command of ``save`` after it wrote the startup configuration; any other output is a
+    failure.
+    """
     prepare: Commands = ()
-    """Set an empty list of allowed VLANs on a port that accepts no circuits as it is; the list is read back first."""
+    """Set an empty list of allowed VLANs on a port that does not accept circuits. The list is read back before other
+    changes.
+    """
     trunk: Commands = ()
-    """Make a port with an empty list a trunk."""
+    """Turn a port with an empty list into a trunk."""
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     give_up: Commands = ()
-    """Used instead of ``leave`` after a refusal, where a candidate can be discarded; such a platform is atomic."""
+    """Sent instead of ``leave`` after a refusal, on platforms that can discard a candidate. Such a platform is
+    atomic.
+    """
     global_vlans: bool = False
-    """A VLAN is the same on all ports, so a managed VLAN ID is SBF's on every port."""
+    """Whether a VLAN is the same on all ports, so that SBF owns a managed VLAN ID on every port."""
     numbered_domains: bool = False
-    """Bridge domains have the numbers of VLANs, so the number of a shared service must be in no pool."""
+    """Whether the number of a bridge domain is a VLAN ID, so that the number of a shared service must be in no pool."""
     busy: re.Pattern[str] | None = None
-    """Refusals that are temporary: another user is configuring the device."""
+    """The pattern of temporary refusals: another user is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     may_fail: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Each line waits for the answer to the line before: after a refusal it could take effect in the wrong mode."""
+    """Each line waits for the answer to the previous line: after a refusal, a line could take effect in the wrong
+    mode.
+    """
     privileged: bool = False
 
     @property
@@ -132,7 +146,7 @@ class EdgeDialect:
         return EdgeCapabilities(frozenset(kind for kind, _ in self.recipes), self.reserved, atomic=bool(self.give_up))
 
     def sorts(self, kind: str) -> frozenset[str]:
-        """Return the sorts of lines that matter in a piece of this kind."""
+        """Return the sorts of lines that recipes show for a kind of piece."""
         shown = (line for recipe in self.recipes.values() for line in recipe.shown.get(kind, ()))
         return frozenset(line.split()[0] for line in shown)
 
@@ -143,7 +157,7 @@ def format_service_name(service: int) -> str:
 
 
 def parse_service_name(name: str | None) -> int | None:
-    """Return the service of one of SBF's names; None for any other name."""
+    """Return the service of a name that SBF creates; None for any other name."""
     found = re.fullmatch(r"vc-([1-9]\d{0,9})", name or "")
     return int(found[1]) if found else None
 
@@ -153,7 +167,7 @@ SIXTEEN_BITS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class EdgeTemplates:
-    """Fills in the templates of a dialect for one edge."""
+    """The templates of a dialect, filled in for one edge."""
 
     edge: Edge
     dialect: EdgeDialect
@@ -161,7 +175,7 @@ class EdgeTemplates:
     known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
-        """Return the transport that a service belongs to, among those that this platform can create."""
+        """Return the transport that contains a service, among the transports that this platform can create."""
         return next((one for one in self.transports if service in one.services or service == one.shared), None)
 
     @property
@@ -180,9 +194,9 @@ class EdgeTemplates:
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
 
     def mark_core_pieces(self, reading: EdgeReading) -> EdgeReading:
-        """Return the reading with the pieces on the core port as service VLANs instead of attachments.
+        """Return the reading with the attachments on the core port converted to VLANs of services.
 
-        Where a VLAN is the same on all ports, the lists of unmanaged ports are left out: they are their owners' choice.
+        On a platform with device-wide VLANs, the lists of unmanaged ports are left out: their owners choose them.
         """
         canonical = self.dialect.ports.canonical
         ours = {canonical(port) for port in self.edge.ports}
@@ -203,7 +217,7 @@ class EdgeTemplates:
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
-        """Return whether a piece has the lines that matter, and no other lines of their sorts."""
+        """Return whether a piece has the lines that its recipe shows, and no other lines of the same sorts."""
         sorts = self.dialect.sorts(piece.kind)
         has = {line for line in piece.body if line.split()[0] in sorts}
         return has == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
@@ -248,7 +262,10 @@ class EdgeTemplates:
         return transport
 
     def _device_values(self, line: str) -> Mapping[str, str]:
-        """Return the values that the device was read to have. Raise Refused when a line needs a missing one."""
+        """Return the values that were read from the device.
+
+        Raise Refused when a line needs a value that was not found.
+        """
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected it to speak BGP, found no process: set it up first")
         return self.known
@@ -269,7 +286,10 @@ class EdgeTemplates:
         return self.dialect.ports.spelt(self.dialect.ports.canonical(port))
 
     def _route_target(self, circuit: Circuit, transport: Transport) -> str:
-        """Return the route target. Raise Refused when neither of its numbers fits 16 bits (RFC 4360, 5668)."""
+        """Return the route target.
+
+        Raise Refused when neither the AS number nor the service fits 16 bits (RFC 4360, 5668).
+        """
         if transport.asn is not None and transport.asn >= SIXTEEN_BITS <= circuit.service:
             limit = f"below {SIXTEEN_BITS} with an AS number that is not"
             wanted = f"wanted service {circuit.service} of AS {transport.asn}"
@@ -282,5 +302,5 @@ def _recipe_key(transport: Transport) -> tuple[TransportKind, bool]:
 
 
 def _convert_core_piece(piece: CircuitPiece) -> CircuitPiece:
-    """Return an attachment at the core port as what it is there: the VLAN of a service."""
+    """Return an attachment on the core port as a piece of kind :data:`CORE`: the VLAN of a service."""
     return replace(piece, kind=CORE, service=piece.vlan, vlan=None) if piece.vlan else piece

@@ -1,7 +1,7 @@
 """The circuits of a Linux edge, derived from its links and their VLANs. Pure.
 
-A cluster's service has a device of its own, which is a port of the edge's bridge: a VXLAN device with the VNI for
-``evpn``, an 802.1ad VLAN of the edge's core port for ``qinq``. The device's name contains the service.
+Each service has its own device, which is a port of the edge's bridge: for ``evpn`` a VXLAN device with the VNI, for
+``qinq`` an 802.1ad VLAN of the edge's core port. The device's name contains the service.
 """
 
 from collections import Counter
@@ -26,12 +26,12 @@ from virtcloud.model.wanted import ForeignVlan
 BRIDGE = "br0"
 PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
 VXLAN_PORT = 4789
-"""The port assigned by IANA (RFC 7348); Linux has another default."""
+"""The port assigned by IANA (RFC 7348). The default of Linux is another port."""
 TAGGING = "802.1ad"
 
 
 class LinkInfo(BaseModel):
-    """The kind of an interface, the settings of that kind, and its settings as a port of a bridge."""
+    """The kind of an interface, its parameters of that kind, and its parameters as a port of a bridge."""
 
     model_config = ConfigDict(strict=True)
 
@@ -58,10 +58,10 @@ class LinuxLink(BaseModel):
 
 
 class ServiceDevices:
-    """The service devices of one edge on these transports."""
+    """The service devices of one edge for the given transports."""
 
     def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
-        """Describe the devices of ``edge``."""
+        """Describe the service devices of ``edge``."""
         self._edge = edge
         self.transports = {one.name: one for one in transports if one.kind in PREFIXES}
 
@@ -70,7 +70,7 @@ class ServiceDevices:
         return f"{PREFIXES[transport.kind]}{service}"
 
     def parse_name(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Return the service that an interface's name denotes; None for a name that is not SBF's."""
+        """Return the service that an interface's name denotes; None for a name that SBF does not create."""
         for transport in self.transports.values():
             number = link.name.removeprefix(PREFIXES[transport.kind])
             if number != link.name and number.isdecimal() and int(number) in transport.services:
@@ -78,7 +78,7 @@ class ServiceDevices:
         return None
 
     def identify(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Return the service that an interface carries by its settings; None if that is no managed service."""
+        """Return the service that an interface carries according to its parameters; None for no managed service."""
         for transport in self.transports.values():
             number = int(link.info.data.get("id", 0))
             if self._is_of(transport, link) and number in transport.services:
@@ -86,7 +86,7 @@ class ServiceDevices:
         return None
 
     def has_expected_settings(self, transport: Transport, link: LinuxLink) -> bool:
-        """Return whether a service's device has all settings of :meth:`render_creation`, and is in use."""
+        """Return whether a service's device is in use, with all parameters of :meth:`render_creation`."""
         if transport.kind is TransportKind.QINQ:
             return link.is_in_use
         data, mine = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
@@ -94,9 +94,9 @@ class ServiceDevices:
         return link.is_in_use and quiet and mine.items() <= data.items()
 
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
-        """Return the lines for ``ip`` that create a device and add it to the bridge, without setting it up.
+        """Return the lines for ``ip`` that create a device and add it to the bridge. The device stays down.
 
-        The edges of a fabric learn addresses from BGP; no device learns from frames.
+        The edges of a fabric learn addresses from BGP; no device learns addresses from frames.
         """
         name = self.device_name(transport, service)
         if transport.kind is TransportKind.QINQ:
@@ -106,7 +106,7 @@ class ServiceDevices:
         return made, f"link set {name} master {BRIDGE}", f"link set {name} type bridge_slave learning off"
 
     def find_missing_setting(self, transport: Transport) -> str | None:
-        """Return the missing setting of the edge in the topology without which this transport cannot be created."""
+        """Return the edge's field that this transport needs and the topology lacks; None if no field is missing."""
         if transport.kind is TransportKind.QINQ:
             return None if self._edge.core_port else "core_port"
         return None if self._edge.loopback else "loopback"
@@ -119,7 +119,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""Another default PVID would join each new device to that VLAN, and so to each other device."""
+"""With another default PVID, each new device would be in that VLAN, together with every other new device."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]
@@ -127,7 +127,7 @@ VlanFlags = Mapping[int, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class ServiceDevice:
-    """A service's device: its VLANs, and whether it has SBF's settings."""
+    """A service's device: its VLANs, and whether it is configured as SBF configures it."""
 
     transport: Transport
     service: int
@@ -136,13 +136,13 @@ class ServiceDevice:
 
     @property
     def vlan(self) -> int | None:
-        """The one VLAN whose tag the device removes; None when anything differs from SBF's configuration."""
+        """The single VLAN whose tag the device removes; None when the device differs from SBF's configuration."""
         own = [vlan for vlan, flags in self.vlans.items() if flags == UNTAGGED]
         return own[0] if self.is_as_expected and len(own) == len(self.vlans) == 1 else None
 
 
 class LinuxEdgeReading:
-    """A reading of an edge. ``entries`` are the VLANs of its ports."""
+    """The configuration read from an edge. ``entries`` are the VLANs of its ports."""
 
     def __init__(
         self, name: Name, devices: ServiceDevices, links: Iterable[LinuxLink], entries: Mapping[str, list[VlanEntry]]
@@ -157,7 +157,7 @@ class LinuxEdgeReading:
         }
 
     def derive_circuits(self, scope: EdgeScope) -> EdgeObserved:
-        """Return the observed circuits within the scope. Raise Unsafe for what SBF must not change."""
+        """Return the observed circuits within the scope. Raise Unsafe for configuration that SBF must not change."""
         self._check_bridge(scope)
         devices = list(self._find_devices())
         foreign = self._find_foreign_vlans(
@@ -181,7 +181,10 @@ class LinuxEdgeReading:
         return EdgeObserved(circuits=sort_circuits(circuits), parts=(*remnants, *unserved), foreign=foreign, down=down)
 
     def _is_down(self, one: Circuit) -> bool:
-        """Return whether the circuit's port is down; a circuit whose service device is down is incomplete."""
+        """Return whether the circuit's port is down.
+
+        A circuit whose service device is down counts as incomplete instead.
+        """
         return "UP" not in self._links[one.port].flags
 
     def _find_devices(self) -> Iterator[ServiceDevice]:
@@ -211,7 +214,7 @@ class LinuxEdgeReading:
                 )
 
     def _find_foreign_vlans(self, scope: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
-        """Return the managed VLANs of bridge ports that are neither managed nor service devices."""
+        """Return the managed VLANs of bridge ports that are neither managed ports nor service devices."""
         found: dict[VlanId, list[PortName]] = {}
         for name, link in self._links.items():
             if name not in ours and name not in scope.ports and BRIDGE in {name, link.master}:

@@ -1,12 +1,12 @@
-"""The driver for Linux edges: a VLAN-aware bridge with a device for each cluster's service.
+"""The driver for Linux edges: a VLAN-aware bridge with a device for each service.
 
 The bridge ``br0`` exists beforehand (``vlan_filtering 1 vlan_default_pvid 0``), with the customer ports in it. A
-circuit is a service device in the bridge with one untagged VLAN, and that VLAN tagged on the customer port. The tag is
-removed within the cluster's own service, so it may differ at each site. In an EVPN fabric, FRR's bgpd with
-``advertise-all-vni`` announces a VNI when its device comes up; clusters are no part of its configuration.
+circuit consists of a service device in the bridge with one untagged VLAN, and of that VLAN tagged on the customer port.
+The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN fabric, FRR's
+bgpd with ``advertise-all-vni`` announces a VNI when its device comes up; bgpd's configuration contains no clusters.
 
-Frames never leak: a new device is in no VLAN, gets its own while it is down, and comes up last. A removed circuit loses
-the customer's VLAN first.
+Frames never leak: a new device is in no VLAN, is joined to its VLAN while it is down, and comes up last. When a circuit
+is removed, the VLAN is removed from the customer port first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,10 +34,10 @@ from virtcloud.model.vlans import VlanSet
 CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))
 SHOW_LINKS = "ip -details -json link show"
 ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
-"""The message of iproute2 for a line that was applied before."""
+"""The messages of iproute2 for a line that was applied before."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
-"""A program and its lines."""
+"""A program, and the lines of its batch."""
 
 _LINKS = TypeAdapter(list[LinuxLink])
 
@@ -46,14 +46,17 @@ class LinuxEdge:
     """The driver of one Linux edge."""
 
     def __init__(self, edge: Edge, backbone: Backbone, line: CommandLine) -> None:
-        """Drive ``edge`` over ``line``."""
+        """Control ``edge`` over ``line``."""
         self._edge = edge
         self._services = ServiceDevices(edge, backbone.transports)
         self._shell = Shell(f"edge {edge.name}", line)
         self._circuits: Circuits = ()
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits with two commands, however many circuits there are."""
+        """Read the managed circuits with two commands.
+
+        The number of commands does not depend on the number of circuits.
+        """
         self._services = ServiceDevices(self._edge, scope.transports)
         self._shell.close_if_lost()
         links = parse_json(self._shell.device, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)
@@ -63,13 +66,13 @@ class LinuxEdge:
         return observed
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference; a refused line does not stop the others."""
+        """Apply a difference. A refused line does not stop the other lines."""
         self._check(difference.add)
         failures = [one for program, lines in self._steps(difference) for one in run_batch(self._shell, program, lines)]
         raise_for_failures(self._shell.device, [one for one in failures if not _is_already_done(one)])
 
     def save(self) -> bool:
-        """Return False: no circuit outlives a restart, and the next reading shows the service devices as missing."""
+        """Return False: no circuit survives a restart, and the next reading shows the service devices as missing."""
         return False
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
@@ -118,7 +121,7 @@ class LinuxEdge:
         yield f"vlan add dev {one.port} vid {one.vlan}"
 
     def _device(self, one: Circuit | CircuitRemnant) -> str | None:
-        """Return the name of the service device; None for a part without a known service."""
+        """Return the name of the service device; None for a remnant without a known service."""
         transport = self._services.transports[one.transport]
         return self._services.device_name(transport, one.service) if one.service in transport.services else None
 

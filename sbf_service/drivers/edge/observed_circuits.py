@@ -1,4 +1,4 @@
-"""Derives the circuits of an edge, and the remnants of incomplete ones, from its pieces. Pure."""
+"""The derivation of an edge's circuits, and of the remnants of incomplete circuits, from its pieces. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.wanted import ForeignVlan
 
 SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
-"""Lines by which a port, a subinterface or a VLAN carries no frames."""
+"""Lines that prevent a port, a subinterface or a VLAN from carrying frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class PieceGroup:
 
     @property
     def services(self) -> list[int]:
-        """The services that the pieces name, those of ``core`` first."""
+        """The services that the pieces name; services that pieces of ``core`` name come first."""
         return list(dict.fromkeys(one.service for one in (*self.core, *self.attachments) if one.service is not None))
 
     @property
     def service(self) -> int:
-        """The service of the group; ``NO_SERVICE`` where no piece names one."""
+        """The service of the group; ``NO_SERVICE`` if no piece names a service."""
         return next(iter(self.services), NO_SERVICE)
 
     @property
     def vlan(self) -> int | None:
-        """The VLAN ID where it is the same on all ports."""
+        """The VLAN ID of the group on platforms where a VLAN is the same on all ports; None on other platforms."""
         return next((one.vlan for one in self.core if one.vlan is not None), None)
 
 
@@ -61,7 +61,7 @@ def group_pieces(reading: EdgeReading) -> list[PieceGroup]:
 
 
 def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeScope) -> EdgeObserved:
-    """Return the observed circuits within the scope. Raise Unsafe for what SBF must not change."""
+    """Return the observed circuits within the scope. Raise Unsafe for configuration that SBF must not change."""
     ports = _find_managed_ports(templates, reading, scope)
     _check_vpn_ids(templates, scope)
     circuits, down, remnants, foreign = set[Circuit](), set[Circuit](), list[CircuitRemnant](), list[ForeignVlan]()
@@ -80,7 +80,7 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
-    """Return whether a circuit carries no frames because a piece of it, its port or the core port is shut down."""
+    """Return whether a circuit carries no frames because one of its pieces, its port or the core port is shut down."""
     place = (templates.dialect.ports.canonical(circuit.port), circuit.vlan)
     pieces = [one for one in group.pieces if one.kind == CORE or one.port is None or (one.port, one.vlan) == place]
     return any(one.port in reading.down or SHUTDOWN_LINES & one.body for one in pieces)
@@ -89,9 +89,10 @@ def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, read
 def _find_foreign_vlan(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope
 ) -> ForeignVlan | None:
-    """Return a VLAN of the pool that is in other use on the edge; None for any other group.
+    """Return a VLAN of the pool that is in other use on the edge; None if the group is no such VLAN.
 
-    Only where a VLAN is the same on all ports, and in no managed service, which would be joined to that use.
+    Applies only to platforms where a VLAN is the same on all ports. A group in a managed service is not returned,
+    because that service would be joined to the other use.
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
     if not templates.dialect.global_vlans or vlan not in scope.vlans or any(map(templates.transport, group.services)):
@@ -134,7 +135,7 @@ def _is_managed(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, Po
 
 
 def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> None:
-    """Raise Unsafe for a group with a piece that is not SBF's."""
+    """Raise Unsafe for a group with a piece that SBF does not own."""
     for piece in group.pieces:
         if not piece.ours:
             raise _build_unsafe(templates, "expected only virtcloud's configuration on managed VLANs", piece)
@@ -154,7 +155,7 @@ def _build_unsafe(templates: EdgeTemplates, expected: str, piece: CircuitPiece) 
 def _split_complete(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName]
 ) -> tuple[list[Circuit], list[CircuitRemnant]]:
-    """Return the complete circuits of a group, and the remnants of incomplete ones."""
+    """Return the complete circuits of a group, and the remnants of its incomplete circuits."""
     complete, remnants = list[Circuit](), list[CircuitRemnant]()
     for piece in group.attachments:
         circuit = _build_circuit(templates, group, piece, ports)
@@ -179,7 +180,10 @@ def _build_circuit(
 def _build_remnant(
     templates: EdgeTemplates, group: PieceGroup, piece: CircuitPiece | None, ports: dict[str, PortName]
 ) -> CircuitRemnant:
-    """Return a remnant; a VLAN on no port and in no known service counts as the first transport's first service."""
+    """Return a remnant.
+
+    A VLAN that is on no port and in no known service is assigned to the first service of the first transport.
+    """
     known = templates.transport(group.service) or next(iter(templates.transports), None)
     if known is None:
         raise _build_unsafe(templates, "expected none of its transports' circuits", piece or group.pieces[0])

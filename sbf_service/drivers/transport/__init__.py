@@ -1,1 +1,1 @@
-"""Sessions with devices: SSH, shells, NETCONF and eAPI. Imports neither ``switch`` nor ``edge``."""
+"""Sessions with devices: SSH, shells, NETCONF and eAPI. This package imports neither ``switch`` nor ``edge``."""

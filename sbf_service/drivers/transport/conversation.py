@@ -1,4 +1,4 @@
-"""Conversations with a command line: show commands, configuration commands and saves, in the terms of a dialect."""
+"""Conversations with a command line, with a dialect's patterns: show commands, configuration commands and saves."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,15 +9,19 @@ from sbf_service.drivers.transport.device_session import CommandLine, DetectsSes
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""While a device writes its flash it may be silent this many times as long as usual; a longer save is repeated."""
+"""A device that writes its flash may be silent this many times as long as usual. A save that takes longer is
+repeated.
+"""
 ERROR_LINES = 3
-"""A refusal is in the first lines of an answer; further down, error words may be part of a port's description."""
+"""A refusal is in the first lines of an answer. Error words in later lines may be part of a port's description."""
 LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
-"""A log line that a device prints into the session, with ``%FACILITY-SEVERITY-MNEMONIC:``; no part of an answer."""
+"""A log line that a device prints into the session, with ``%FACILITY-SEVERITY-MNEMONIC:``. It is no part of an
+answer.
+"""
 
 
 class AnswerPatterns(Protocol):
-    """What a dialect defines about answers: error patterns, optional commands, and questions."""
+    """The properties of a dialect that concern answers: error patterns, optional commands, and questions."""
 
     @property
     def errors(self) -> re.Pattern[str]:
@@ -33,7 +37,7 @@ class AnswerPatterns(Protocol):
 
     @property
     def at_once(self) -> int:
-        """The number of lines that may be sent before the first one is answered."""
+        """The number of lines that may be sent before the answer to the first line."""
 
 
 class RefusedCommand(NamedTuple):
@@ -43,12 +47,12 @@ class RefusedCommand(NamedTuple):
     answer: str
 
     def __str__(self) -> str:
-        """Return both for an error message."""
+        """Return the command and the message for an error message."""
         return f"told {self.line!r}, it said {self.answer!r}"
 
 
 class DeviceConversation:
-    """A conversation with one device; ``device`` names the device in messages, by kind and name."""
+    """A conversation with one device. ``device`` is the kind and name of the device in messages."""
 
     def __init__(self, device: str, patterns: AnswerPatterns, line: CommandLine) -> None:
         """Use ``line``, which connects on first use."""
@@ -62,11 +66,14 @@ class DeviceConversation:
         return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
 
     def close_if_lost(self) -> None:
-        """Close a session that the device ended; for the start of a reading."""
+        """Close a session that the device ended. Called at the start of a reading."""
         close_lost_session(self._line)
 
     def show(self, command: str) -> str:
-        """Return the answer to a show command. Raise Refused for an error, unless the command may fail."""
+        """Return the answer to a show command.
+
+        Raise Refused for an error message, unless the command is in ``may_fail``.
+        """
         (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
         head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]
         if not self._patterns.errors.search("\n".join(head)):
@@ -78,8 +85,9 @@ class DeviceConversation:
     def show_any(self, commands: Sequence[str]) -> str:
         """Return the answer to the first of these commands that the device supports.
 
-        An account may lack a right, and a release a filter. Later calls start with the command that was answered.
-        Raise the refusal of the first command when the device refuses all of them.
+        Alternatives exist because an account may lack a right, and a software release may lack a filter. Later calls
+        start with the command that was answered. When the device refuses all commands, raise the refusal of the first
+        command.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()
@@ -95,7 +103,7 @@ class DeviceConversation:
         raise next(iter(refusals), Refused(f"{self._device}: asked {', '.join(map(repr, commands))}, it said nothing"))
 
     def send(self, lines: Sequence[str], patience: float = 1) -> Iterator[RefusedCommand]:
-        """Send configuration lines, and yield those that the device refused."""
+        """Send configuration lines, and yield the lines that the device refused."""
         for batch in batch_lines(lines, self._patterns.at_once):
             answers = self._exchange(batch, self._line.prompt, patience)
             for line, answer in zip(batch, answers, strict=False):
@@ -136,5 +144,5 @@ class DeviceConversation:
 
 
 def batch_lines(lines: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Yield the lines that are sent together."""
+    """Yield batches of lines; the lines of a batch are sent together."""
     yield from (list(lines[start : start + size]) for start in range(0, len(lines), size))

@@ -1,8 +1,8 @@
-"""Sessions with devices: the protocol of a command line, and the deadline under which a session may be used.
+"""Sessions with devices: the protocol of a command line, and the deadline until which a session may be used.
 
-A worker may use a device's connection for as long as it certainly holds the element's lease, and no longer than one
-conversation may take. Every session checks this deadline before it sends and while it waits for an answer. A library
-that waits on its own is interrupted by closing its connection.
+A worker may use a device's connection only while it certainly holds the element's lease, and for no longer than the
+limit of one conversation. Every session checks this deadline before it sends and while it waits for an answer. A
+library call that waits for an answer is interrupted by closing its connection.
 """
 
 import math
@@ -23,9 +23,10 @@ class ConversationCancelledError(OSError):
 
 @dataclass
 class CancelScope:
-    """The deadline of one driver's connection, and its cancellation by other threads; thread-safe.
+    """The deadline of one driver's connection, and its cancellation by other threads. Thread-safe.
 
-    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error after the deadline.
+    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error that is raised after the
+    deadline.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -36,13 +37,16 @@ class CancelScope:
     _lock: Lock = field(default_factory=Lock)
 
     def allow(self, deadline: float, reason: str) -> None:
-        """Set the deadline and the reason to name once it has passed; no effect after :meth:`cancel`."""
+        """Set the deadline, and the reason that an error names after the deadline. No effect after :meth:`cancel`."""
         with self._lock:
             if not self._is_cancelled:
                 self.deadline, self.reason = deadline, reason
 
     def attach(self, disconnect: Callable[[], None]) -> None:
-        """Register the function that ends a new connection without waiting; call it at once when already cancelled."""
+        """Register the function that ends a new connection without waiting.
+
+        After :meth:`cancel`, call the function immediately.
+        """
         with self._lock:
             self._disconnect = disconnect
             is_cancelled = self._is_cancelled
@@ -58,7 +62,7 @@ class CancelScope:
 
     @property
     def remaining(self) -> float:
-        """The seconds until the deadline; 0 once it has passed or the scope was cancelled."""
+        """The seconds until the deadline; 0 after the deadline or a cancellation."""
         return 0.0 if self._is_cancelled else max(0.0, self.deadline - self.clock())
 
     def check(self) -> None:
@@ -75,7 +79,9 @@ class CancelScope:
 
 
 class CommandLine(Protocol):
-    """A terminal session: sends lines and reads until a pattern appears. It connects on first use and after close.
+    """A terminal session, which sends lines and reads until a pattern appears.
+
+    The session connects on first use, and again on first use after :meth:`close`.
 
     :meth:`exchange` does not replace a session that the device ended; it raises Unreachable. The device may have
     restarted, so a change computed from an earlier reading would be wrong. Only a reading may open a new session, with
@@ -90,8 +96,9 @@ class CommandLine(Protocol):
         """Send one or several lines, and return the output from their echo up to the pattern ``until``.
 
         The pattern must appear ``times`` times. ``patience`` multiplies the time for which the device may be silent.
-        Raise Unreachable when the device is silent for longer or ends the session, Refused when it rejects the login.
-        After an error the session is closed, because a late answer must not be taken for that of the next command.
+        Raise Unreachable when the device is silent for longer or ends the session, and Refused when it rejects the
+        login. After an error the session is closed, because a late answer must not be mistaken for the answer to the
+        next command.
         """
 
     def close(self) -> None:
@@ -100,10 +107,10 @@ class CommandLine(Protocol):
 
 @runtime_checkable
 class DetectsSessionLoss(Protocol):
-    """A session, or a driver with one, that notices without sending anything that the device ended it."""
+    """A session, or a driver with a session, that detects the end of the session without sending anything."""
 
     def is_lost(self) -> bool:
-        """Return whether a session existed and was ended by the device. Callable from any thread; never raises."""
+        """Return whether a session existed and was ended by the device. Can be called from any thread; never raises."""
 
 
 class Closable(Protocol):
@@ -116,7 +123,7 @@ class Closable(Protocol):
 def close_lost_session(session: Closable) -> None:
     """Close a session that the device ended, so that the next command opens a new one.
 
-    Only for the start of a reading, or where no earlier reading matters: see :class:`CommandLine`.
+    To be called only at the start of a reading, or where no earlier reading matters: see :class:`CommandLine`.
     """
     if isinstance(session, DetectsSessionLoss) and session.is_lost():
         session.close()

@@ -1,8 +1,9 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
-NAPALM gives each configuration session a random name, and takes every session that was left behind for the lock of
-another user, for the 24 hours that EOS keeps it. SBF's sessions therefore have names of their own: those that a killed
-service left behind are deleted, and the sessions of others are no lock, because CloudVision always has one open.
+NAPALM gives each configuration session a random name. It also treats every configuration session on the switch as the
+lock of another user, and EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix.
+It deletes the sessions that an earlier, killed service left on the switch, and does not treat the sessions of other
+users as locks, because CloudVision always has an open session.
 """
 
 import re
@@ -25,11 +26,13 @@ SESSION_PREFIX = "virtcloud-"
 SHOW_SESSIONS = "show configuration sessions"
 SHOW_VERSION = "show version"
 CLOCK_TOLERANCE_S = 10
-"""How far the switch's clock and SBF's may diverge between a reading and its change; a restart takes longer."""
+"""The maximum drift in seconds between the clocks of the switch and of SBF between a reading and its change. A
+restart takes longer.
+"""
 
 
 class EosCommands(Protocol):
-    """What an eAPI session needs of the dialect of the command line."""
+    """The properties of the command line's dialect that an eAPI session uses."""
 
     @property
     def show(self) -> Sequence[str]:
@@ -45,24 +48,24 @@ class EosCommands(Protocol):
 
     @property
     def save(self) -> Sequence[str]:
-        """The one command that writes the startup configuration."""
+        """The single command that writes the startup configuration."""
 
     @property
     def saved(self) -> re.Pattern[str]:
-        """The pattern of its output when it worked."""
+        """The pattern of that command's output after a successful save."""
 
 
 class EosSession(NapalmSession):
     """A session by NAPALM's ``eos``.
 
-    Each request is a connection of its own, so a restart ends no session; ``uptime`` reveals the restart. A candidate
-    does not outlive a restart, so the check after loading covers the commit too.
+    Each request uses a new connection, so a restart ends no session; ``uptime`` reveals the restart. A candidate does
+    not survive a restart, so the check after loading covers the commit too.
     """
 
     port = HTTPS_PORT
 
     def __init__(self, login: DeviceLogin, commands: EosCommands, show_neighbours: str) -> None:
-        """Store how to reach the switch and which commands to use; connects on first use."""
+        """Store the login and the commands. The session connects on first use."""
         super().__init__(login)
         self._commands = commands
         self._show_neighbours = show_neighbours
@@ -70,7 +73,7 @@ class EosSession(NapalmSession):
         """When the switch had booted as of the last reading, in seconds of ``time.monotonic``."""
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Log in, and delete the configuration sessions that an earlier service left behind."""
+        """Log in, and delete the configuration sessions that an earlier service left on the switch."""
         from napalm.eos import EOSDriver  # noqa: PLC0415 - slow to load
 
         login = self._login
@@ -87,19 +90,23 @@ class EosSession(NapalmSession):
         return driver
 
     def describe_unknown_device(self) -> str:
-        """Return what to report, and to do, when the certificate is unknown."""
+        """Return the finding and the remedy for an unknown certificate."""
         return (
             f"a certificate that {self._login.ca_file} does not know: nothing was sent to it; if the device was "
             "replaced or has a new certificate, put that there (openssl s_client)"
         )
 
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
-        """Close the connection. NAPALM's destructor would abort a session, and wait for a silent switch."""
+        """Close the connection.
+
+        The session's name is reset first: NAPALM's destructor would otherwise abort the session, and wait for a silent
+        switch.
+        """
         driver.config_session = None
         driver.device.connection.transport.close()
 
     def abort_connection(self, driver: Any) -> None:  # noqa: ANN401
-        """Shut the socket down; to close it would wait for the answer that another thread reads."""
+        """Shut the socket down. Closing the socket would wait for the answer that another thread is reading."""
         driver.device.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
@@ -114,7 +121,7 @@ class EosSession(NapalmSession):
         return [self._run_show(command) for command in self._commands.show]
 
     def show_neighbours(self) -> str:
-        """Return the neighbours as the command line shows them."""
+        """Return the neighbours in the output format of the command line."""
         return self._run_show(self._show_neighbours)
 
     def load(self, lines: Sequence[str]) -> str:
@@ -138,12 +145,12 @@ class EosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit again; not by NAPALM, which also writes the startup configuration and ignores what EOS prints."""
+        """Commit again, without NAPALM: it would also write the startup configuration and ignore EOS's output."""
         self.call_patiently(self._confirm)
         self._is_changing = False
 
     def save(self) -> None:
-        """Write the startup configuration. Raise Refused unless EOS prints that it did."""
+        """Write the startup configuration. Raise Refused unless EOS prints that the configuration was saved."""
         (command,) = self._commands.save
         answers: list[str] = []
         self.call_patiently(lambda driver: answers.append(str(driver.cli([command])[command])))
@@ -151,7 +158,10 @@ class EosSession(NapalmSession):
             raise build_save_error(f"switch {self._login.device.name}", command, answers[0])
 
     def revert(self) -> None:
-        """Abort the session, committed or not; NAPALM's rollback may restore the startup configuration instead."""
+        """Abort the session, whether it is committed or not.
+
+        NAPALM's rollback may restore the startup configuration instead.
+        """
         if self._is_changing:
             self.call_patiently(lambda driver: driver.discard_config())
             self._is_changing = False
@@ -182,7 +192,10 @@ class EosSession(NapalmSession):
         return str(driver.compare_config())
 
     def _create_tls_context(self) -> ssl.SSLContext:
-        """Trust the certificates of the credential's file, whatever name they bear; without a file, trust any."""
+        """Return a TLS context that trusts the certificates in the credential's file, whatever name they contain.
+
+        Without a file, every certificate is trusted.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         if self._login.ca_file is None:

@@ -54,7 +54,7 @@ class BatchFailure:
 
 
 def run_query(shell: Shell, command: str) -> str:
-    """Return the output of a command. Raise Refused when it fails."""
+    """Return the output of a command. Raise Refused when the command fails."""
     code, output = shell.run(command)
     if code:
         kind = shell.device.partition(" ")[0]
@@ -63,7 +63,7 @@ def run_query(shell: Shell, command: str) -> str:
 
 
 def parse_json(device: str, command: str, output: str, form: TypeAdapter[T]) -> T:
-    """Parse the JSON output of ``command``. Raise Unsafe when it has another form."""
+    """Parse the JSON output of ``command``. Raise Unsafe when the output does not match ``form``."""
     try:
         return form.validate_json(output)
     except ValidationError as error:
@@ -72,7 +72,10 @@ def parse_json(device: str, command: str, output: str, form: TypeAdapter[T]) -> 
 
 
 def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
-    """Parse the output of :data:`SHOW_VLANS` by port. Raise Unsafe when it has another form."""
+    """Parse the output of :data:`SHOW_VLANS`, and return the VLANs of each port.
+
+    Raise Unsafe for output of another form.
+    """
     return {port.ifname: port.vlans for port in parse_json(device, SHOW_VLANS, output, _PORTS)}
 
 
@@ -95,7 +98,7 @@ def _run_batch_part(shell: Shell, program: str, lines: list[str]) -> list[BatchF
 
 
 def raise_for_failures(device: str, failures: Sequence[BatchFailure]) -> None:
-    """Raise Refused with the messages of all failures, if there are any."""
+    """Raise Refused with the messages of all failures; do nothing if there is no failure."""
     kind = device.partition(" ")[0]
     texts = [f"{one.line!r} was refused: the {kind} said {quote_end(one.message)!r}" for one in failures]
     if texts:

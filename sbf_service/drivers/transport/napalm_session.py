@@ -1,7 +1,7 @@
-"""What all sessions by NAPALM share: connecting, closing, and the translation of foreign errors.
+"""The base class of sessions by NAPALM: connecting, closing, and the translation of errors into SBF's errors.
 
-NAPALM and the libraries behind it (PyEZ, ncclient, pyeapi, Netmiko) are loaded when the first device is reached. They
-raise some sixty kinds of exceptions without a common base class, so the tables here go by class names.
+NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are loaded when the first device is reached. They raise some
+sixty kinds of exceptions without a common base class, so the tables here contain class names.
 """
 
 import re
@@ -19,9 +19,9 @@ from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
 T = TypeVar("T")
 
 REVERT_AFTER_S = 120
-"""Seconds until a device reverts a commit that was not confirmed; Junos counts in minutes."""
+"""Seconds until a device reverts a commit that was not confirmed. Junos counts in minutes."""
 COMMIT_PATIENCE = 3
-"""A commit may take this many times as long as another answer."""
+"""A commit may take this many times as long as other requests."""
 
 UNKNOWN_DEVICE = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
@@ -37,16 +37,18 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Errors that only their text identifies. A host with no key of the known type fails before it shows a key."""
+"""Errors that only their text identifies. The first text belongs to a device that has no host key of the known type,
+so the device sends no key.
+"""
 
 
 class NapalmSession:
-    """The session with one device, reused between calls. ``port`` is the default TCP port."""
+    """A session with one device, reused between calls. ``port`` is the default TCP port."""
 
     port: ClassVar[int]
 
     def __init__(self, login: DeviceLogin) -> None:
-        """Store how to reach the device; connects on first use."""
+        """Store the login. The session connects on first use."""
         self._login = login
         self._driver: Any = None
         self._is_changing = False
@@ -67,7 +69,7 @@ class NapalmSession:
         return True
 
     def describe_unknown_device(self) -> str:
-        """Return what to report, and to do, when the device does not prove to be the known one."""
+        """Return the finding and the remedy for a device whose host key is not the known one."""
         return (
             f"an SSH host key that {self._login.known_hosts} does not have for it: "
             "nothing was sent to it; if the device was replaced, put its new key there (ssh-keyscan)"
@@ -78,11 +80,11 @@ class NapalmSession:
         raise NotImplementedError
 
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
-        """Close the connection without a logout, which a device that hangs never answers."""
+        """Close the connection without a logout, because a device that hangs never answers a logout."""
         raise NotImplementedError
 
     def abort_connection(self, driver: Any) -> None:  # noqa: ANN401
-        """End the connection at once, from a thread that does not use it; pending calls of the other thread fail."""
+        """End the connection immediately, from a thread that does not use it. Pending calls of other threads fail."""
         self.disconnect(driver)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
@@ -90,11 +92,14 @@ class NapalmSession:
         raise NotImplementedError
 
     def is_alive(self, driver: Any) -> bool:  # noqa: ANN401
-        """Return whether a kept session still works."""
+        """Return whether an open session still works."""
         return bool(driver.is_alive()["is_alive"])
 
     def call(self, action: Callable[[Any], T]) -> T:
-        """Connect if necessary and run ``action``; translate foreign errors, and close the session unless refused."""
+        """Connect if necessary and run ``action``. Raise SBF's error for an error of a library.
+
+        Any error except Refused closes the session.
+        """
         try:
             self._login.cancel_scope.check()
             return action(self._ensure_connected())
@@ -119,7 +124,7 @@ class NapalmSession:
         self.call(patient)
 
     def build_pending_commit_error(self) -> Unreachable:
-        """Return the error for a reading while a commit, of another session or user, is not confirmed yet."""
+        """Return the error for a reading while a commit of another session or user is not confirmed yet."""
         reason = "a commit waits to be confirmed and may be taken back"
         return Unreachable(f"{self._describe_device()} is being configured: {reason}; it is read again after that")
 
@@ -135,7 +140,7 @@ class NapalmSession:
         return self._driver
 
     def _translate(self, error: Exception) -> ElementError:
-        """Return SBF's error for a foreign one; the first error of its chain that the tables contain decides."""
+        """Return SBF's error for an error of a library, by the first error in its chain that the tables contain."""
         chain = list(_iterate_causes(error))
         meanings = ((kind, one) for one in chain for kind in _find_meanings(one))
         kind, decisive = next(meanings, (UNREACHABLE, chain[-1]))
@@ -157,7 +162,7 @@ class NapalmSession:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the device's message, which libraries put into lists of dictionaries or into attributes."""
+    """Return the device's message. Libraries put it into lists of dictionaries or into attributes."""
     first = error.args[0] if error.args and not isinstance(error, OSError) else str(error)
     if isinstance(first, list):
         first = "; ".join(str(one.get("message") or one) if isinstance(one, dict) else str(one) for one in first)
@@ -173,7 +178,7 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Yield the tables that an exception belongs to: by its text, then by the nearest of its classes."""
+    """Yield the tables that contain an exception: first by its text, then by the nearest of its classes."""
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:
         yield LOCKED

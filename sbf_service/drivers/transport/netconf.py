@@ -1,7 +1,8 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
-On both platforms the configuration is locked for as long as a change takes, and a commit that is not confirmed is
-reverted by the device (RFC 6241, confirmed commit). NAPALM's own connections accept any host key; these do not.
+On both platforms the configuration is locked for the duration of a change, and the device reverts a commit that is not
+confirmed (RFC 6241, confirmed commit). NAPALM's own connections accept any host key; the connections of this module do
+not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,16 +20,16 @@ ACTIVE_CONFIGURATION = {"database": "committed", "inherit": "inherit"}
 
 
 class JunosSession(NapalmSession):
-    """A session by NAPALM's ``junos``, with a lock of its own: NAPALM would unlock before the commit is confirmed.
+    """A session by NAPALM's ``junos``. SBF locks and unlocks; NAPALM would unlock before the commit is confirmed.
 
-    Another user who commits meanwhile would confirm SBF's commit. A private copy is no alternative: Junos does not
-    commit one with a confirm timer (Junos XML protocol guide).
+    After that, a commit of another user would confirm SBF's commit. A private copy is no alternative: Junos does not
+    commit a private copy with a confirm timer (Junos XML protocol guide).
     """
 
     port = NETCONF_PORT
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Connect with a PyEZ device created here: the one that NAPALM creates checks no host key."""
+        """Connect with a PyEZ device created here, because the PyEZ device that NAPALM creates checks no host key."""
         from jnpr.junos import Device  # noqa: PLC0415 - slow to load
         from napalm.junos import JunOSDriver  # noqa: PLC0415
 
@@ -58,7 +59,7 @@ class JunosSession(NapalmSession):
         close_manager(driver.device._conn)  # noqa: SLF001 - PyEZ has no public name for it
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
-        """Set the timeout of PyEZ, which takes whole seconds."""
+        """Set the timeout of PyEZ, rounded up to whole seconds."""
         driver.device.timeout = ceil(seconds)
 
     def show(self) -> Sequence[str]:
@@ -66,11 +67,14 @@ class JunosSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the short list of neighbours in XML: one request, where the details need one for each port."""
+        """Return the short list of neighbours in XML.
+
+        The list needs one request; details would need a request for each port.
+        """
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock, load, and return the comparison."""
+        """Lock the configuration, load the lines, and return the comparison."""
         return self.call(lambda driver: self._load(driver, "\n".join(lines)))
 
     def commit(self) -> None:
@@ -78,12 +82,15 @@ class JunosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit again, which confirms the first commit, and unlock."""
+        """Commit again, which confirms the first commit, and unlock the configuration."""
         self.call_patiently(lambda driver: driver.confirm_commit())
         self.call(self._unlock)
 
     def revert(self) -> None:
-        """Restore the configuration before SBF's commit, or else discard the candidate; unlock."""
+        """Roll back SBF's commit if it is not confirmed yet, or else discard the candidate.
+
+        Unlock the configuration.
+        """
         if self._is_changing:
             self.call_patiently(
                 lambda driver: driver.rollback() if driver.has_pending_commit() else driver.discard_config()
@@ -107,24 +114,27 @@ class JunosSession(NapalmSession):
 
 
 class IosXrSession(NapalmSession):
-    """A session by NAPALM's ``iosxr_netconf``, which loads and compares; the confirm timer is set over its connection.
+    """A session by NAPALM's ``iosxr_netconf``, which loads and compares.
 
-    The device reverts an unconfirmed commit as soon as its session ends. No command shows whether a commit waits for
-    its confirmation, so a reading takes the lock for a moment: whoever is in the middle of a change holds it.
+    SBF sends the commit with the confirm timer itself.
+
+    The device reverts an unconfirmed commit when its session ends. No command shows whether a commit waits for its
+    confirmation, so a reading locks and unlocks the configuration: a user who is in the middle of a change holds the
+    lock.
     """
 
     port = NETCONF_PORT
     _has_committed = False
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Connect with an ncclient manager created here: the one that NAPALM creates accepts every host key."""
+        """Connect with an ncclient manager created here: the manager that NAPALM creates accepts every host key."""
         from napalm.iosxr_netconf import IOSXRNETCONFDriver  # noqa: PLC0415 - slow to load
         from ncclient import manager  # noqa: PLC0415
         from ncclient.devices.iosxr import IosxrDeviceHandler  # noqa: PLC0415
 
         class Handler(IosxrDeviceHandler):  # type: ignore[misc]
             def add_additional_ssh_connect_params(self, kwargs: dict[str, object]) -> None:
-                """Omit what ncclient adds for IOS-XR: a function that accepts any host key."""
+                """Omit the parameter that ncclient adds for IOS-XR: a function that accepts any host key."""
 
         login = self._login
         driver = IOSXRNETCONFDriver(host, login.username, password, login.read_timeout)
@@ -158,13 +168,16 @@ class IosXrSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the answer to NAPALM's request in XML; NAPALM's parser takes an unknown answer for no neighbours."""
+        """Return the answer to NAPALM's request in XML.
+
+        NAPALM's parser would treat an unknown answer as no neighbours.
+        """
         from napalm.iosxr_netconf.constants import LLDP_RPC_REQ_FILTER  # noqa: PLC0415 - slow to load
 
         return self.call(lambda driver: str(driver.device.get(("subtree", LLDP_RPC_REQ_FILTER)).xml))
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock, load, and return the comparison."""
+        """Lock the configuration, load the lines, and return the comparison."""
         return self.call(lambda driver: self._load(driver, "\n".join(lines)))
 
     def commit(self) -> None:
@@ -173,12 +186,12 @@ class IosXrSession(NapalmSession):
         self._has_committed = True
 
     def confirm(self) -> None:
-        """Commit again, which confirms the first commit, and unlock."""
+        """Commit again, which confirms the first commit, and unlock the configuration."""
         self.call_patiently(lambda driver: driver.commit_config())
         self._is_changing = False
 
     def revert(self) -> None:
-        """Cancel SBF's commit, discard the candidate, and unlock."""
+        """Cancel SBF's commit, discard the candidate, and unlock the configuration."""
         if self._is_changing and self._has_committed:
             self.call_patiently(lambda driver: driver.device.cancel_commit())
         if self._is_changing:
@@ -201,9 +214,9 @@ class IosXrSession(NapalmSession):
 
 @contextmanager
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
-    """Write a temporary OpenSSH configuration that names the known host keys, and yield its path.
+    """Write a temporary OpenSSH configuration that names the file of known host keys, and yield its path.
 
-    ncclient takes the name of that file from a configuration only. The configuration of the user that runs SBF is
+    ncclient reads the name of that file only from such a configuration. The OpenSSH configuration of SBF's own user is
     never read. A file of host keys that does not exist counts as empty.
     """
     file = known_hosts if known_hosts and known_hosts.exists() else "/dev/null"
@@ -214,13 +227,13 @@ def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
 
 
 def close_manager(manager: Any) -> None:  # noqa: ANN401 - ncclient's
-    """Close the connection of an ncclient manager; the device then releases the locks of the session."""
+    """Close the connection of an ncclient manager. The device then releases the locks of the session."""
     manager._session.close()  # noqa: SLF001 - its public close logs out and waits for an answer
     manager._session.join(1)  # noqa: SLF001
 
 
 def render_xml(element: Any) -> str:  # noqa: ANN401 - lxml's
-    """Return an answer as text; empty for what is no element (PyEZ returns True for an empty answer)."""
+    """Return an answer as text; empty for an answer that is no XML element (PyEZ returns True for an empty answer)."""
     from lxml import etree  # noqa: PLC0415 - slow to load
 
     return str(etree.tostring(element, encoding="unicode")) if etree.iselement(element) else ""

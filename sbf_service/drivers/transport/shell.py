@@ -14,7 +14,7 @@ MAX_LINE_CHARACTERS = 3500
 
 
 class Shell:
-    """The shell of one device; ``device`` names the device in messages, by kind and name."""
+    """The shell of one device. ``device`` is the kind and name of the device in messages."""
 
     def __init__(self, device: str, line: CommandLine) -> None:
         """Use ``line``, which connects on first use."""
@@ -22,14 +22,14 @@ class Shell:
         self._line = line
 
     def close_if_lost(self) -> None:
-        """Close a session that the device ended; for the start of a reading."""
+        """Close a session that the device ended. Called at the start of a reading."""
         close_lost_session(self._line)
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command of one or several lines, and return its exit code and its output.
 
-        Each mark is sent in two pieces, so that the terminal's echo of the command is not taken for the output.
-        Raise what the command line raises, and Unsafe when the marks are missing.
+        The marks around the output are sent in two pieces each, so that the terminal's echo of the command contains no
+        complete mark. Raise Unsafe when the marks are missing, and the errors of :meth:`CommandLine.exchange`.
         """
         marked = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
         output = self._line.exchange(marked, until=rf"{END}\d+")

@@ -1,8 +1,8 @@
 """Command lines over SSH with Netmiko, loaded when the first device is reached: the import takes a second.
 
 Netmiko connects, finds the prompt, turns paging off and enters the privileged mode, in each platform's way. After that,
-the session's channel is used directly: Netmiko's own commands ask for the prompt before each command, poll for answers
-forty times a second, and notice a cut session only when their timeout has passed.
+SBF uses the session's channel directly. Netmiko's own commands ask for the prompt before each command, poll for answers
+forty times a second, and detect a lost connection only after their timeout.
 """
 
 import re
@@ -20,19 +20,19 @@ from virtcloud.model.values import DeviceAddress
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""The beginning of a command that fits on one line of any terminal, after the prompt."""
+"""The length of the compared part of a command's echo, which fits on one line of any terminal after the prompt."""
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 LOGOUT = "exit"
-"""What Netmiko logs when it gives up a login, although the device never sent it."""
+"""The text that Netmiko logs when it aborts a login, although the device never sent it."""
 SLOW_HINT = " (if it is always so slow: timing.read_timeout)"
 
 
 class SshCommandLine:
-    """The session with one device, reused between commands. ``device_type`` is Netmiko's name of the platform."""
+    """A session with one device, reused between commands. ``device_type`` is Netmiko's name of the platform."""
 
     def __init__(self, login: DeviceLogin, device_type: str, *, privileged: bool = False) -> None:
-        """Store how to reach the device, and whether to send ``enable``; connects on first use."""
+        """Store the login, and whether to send ``enable``. The session connects on first use."""
         self._login = login
         self._device_type = device_type
         self._privileged = privileged
@@ -59,13 +59,14 @@ class SshCommandLine:
         session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):
-                # Not disconnect(): it logs out first, and a device that hangs never answers that.
+                # Not disconnect(): it logs out first, and a device that hangs never answers a logout.
                 session.remote_conn_pre.close()
 
     def _guard(self, action: Any) -> Any:  # noqa: ANN401 - returns what the action returns
-        """Connect unless there is a session, and run ``action``; translate foreign errors and close the session then.
+        """Connect unless there is a session, and run ``action``.
 
-        Raise Unreachable for a session that the device ended: it may have restarted with another configuration.
+        On an error of a library, close the session and raise SBF's error. Raise Unreachable for a session that the
+        device ended: the device may have restarted with another configuration.
         """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415
@@ -102,7 +103,7 @@ class SshCommandLine:
         return Unreachable(f"{device} does not answer: {why}; it is tried again")
 
     def _describe_missing_prompt(self) -> str:
-        """Describe a login that reached no prompt; Netmiko names only the pattern that it waited for."""
+        """Describe a login that reached no prompt. Netmiko's error names only the expected pattern."""
         expected = f"expected its prompt within {self._login.read_timeout:g} s of logging in"
         output = self._login_log.getvalue().decode(errors="replace").rstrip().removesuffix(LOGOUT)
         return f"{expected}, {_quote_last_line(output)}{SLOW_HINT}"
@@ -191,20 +192,20 @@ class SshCommandLine:
 
 
 def _is_unknown_host_key(error: Exception) -> bool:
-    """Return whether the host key was rejected; Netmiko reports a timeout and chains the cause."""
+    """Return whether the host key was rejected. Netmiko reports a timeout and chains the cause."""
     import paramiko  # noqa: PLC0415
 
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
-    """Return whether a kept session still works: devices end sessions that are idle for some minutes."""
+    """Return whether an open session still works: devices end sessions that are idle for some minutes."""
     channel = session.remote_conn
     return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()
 
 
 def split_address(address: str, default_port: int = SSH_PORT) -> tuple[str, int]:
-    """Return the host and the TCP port of a device's address; ``default_port`` where it names no port."""
+    """Return the host and the TCP port of a device's address; ``default_port`` for an address without a port."""
     parsed = DeviceAddress(address)
     return parsed.host, parsed.port or default_port
 

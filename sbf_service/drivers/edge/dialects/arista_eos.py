@@ -1,11 +1,12 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster consists of a VLAN with SBF's name, its VNI on ``Vxlan1``, its MAC-VRF in BGP, and the VLAN on the trunk,
-created in this order. The backbone's administrators configure ``Vxlan1``, BGP and its EVPN neighbours beforehand.
+A cluster consists of a VLAN with SBF's name, the VLAN's VNI on ``Vxlan1``, the VLAN's MAC-VRF in BGP, and the VLAN on
+the trunk, created in this order. The backbone's administrators configure ``Vxlan1``, BGP and its EVPN neighbours
+beforehand.
 
 Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of all lines, with one line for each VNI;
-OpenStack's networking-generic-switch for the VLAN as the first step, and for the VNI in the ``no`` form. From memory,
-to be checked on a device: ``no vlan`` in BGP.
+OpenStack's networking-generic-switch for the creation of the VLAN as the first step, and for the VNI in the ``no``
+form. From memory, to be checked on a device: ``no vlan`` in BGP.
 """
 
 import re

@@ -1,18 +1,18 @@
 """Cisco IOS-XE with Ethernet virtual connections (ASR 900, ASR 920, ASR 1000, ME 3600X).
 
-A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP,
-RFC 4762) or a service instance with the S-tag on the core port (``qinq``). A bridge domain has the number of the VLAN
-ID, which belongs to one cluster at the site. The bridge domain of a shared VFI has the number of the VPN ID, which must
+A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP, RFC
+4762) or a service instance with the S-tag on the core port (``qinq``). The number of a bridge domain is the VLAN ID,
+which belongs to one cluster at the site. The number of the bridge domain of a shared VFI is the VPN ID, which must
 therefore be at most 4094 and in no pool.
 
-In a shared VFI the tag stays on the frames. A service instance sends only what it would also accept ("Egress
+In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
 Filtering", ASR 920 Ethernet guide), so VLANs are separated although they share a bridge domain and its MAC table.
 
 Sources: configurations in public repositories and a STIG check for ``l2 vfi … manual`` with its ``bridge-domain`` and
 neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and their egress filter. From memory, to
-be checked on a device: that ``section`` accepts a pattern, that service instances go up to 4000 on all models, that
-``no service instance`` works with and without ``ethernet``, and the ethertype on the core port (``dot1q tunneling
-ethertype``).
+be checked on a device: that ``section`` accepts a pattern, that the numbers of service instances go up to 4000 on all
+models, that ``no service instance`` works with and without ``ethernet``, and the ethertype on the core port (``dot1q
+tunneling ethertype``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -102,7 +102,7 @@ def _parse_service_instances(port: str, block: ConfigurationBlock, vlans: VlanSe
 
 
 def _is_empty(instance: ConfigurationBlock) -> bool:
-    """Return whether a service instance is joined to nothing yet, because its creation was interrupted."""
+    """Return whether a service instance has no bridge domain and no cross-connect: its creation was interrupted."""
     return instance.after("bridge-domain") is None and instance.after("xconnect") is None
 
 

@@ -1,15 +1,16 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
-A cluster consists of an ``l2transport`` subinterface, a bridge domain in a bridge group of its own, and the VFI in it.
-A line for a bridge domain contains its complete path. A commit applies all lines or none, and outlives a restart.
+A cluster consists of an ``l2transport`` subinterface, a bridge domain in its own bridge group, and a VFI in the bridge
+domain. A line for a bridge domain contains its complete path. A commit applies all lines or none, and survives a
+restart.
 
-In a shared VFI the tag stays on the frames, and each subinterface filters what it sends; without the filter, a frame of
-one VLAN would leave through all subinterfaces.
+In a shared VFI the tag stays on the frames, and each subinterface filters the frames that it sends. Without the filter,
+a frame of one VLAN would leave through all subinterfaces.
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
 subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, complete paths on one line, and ``root``. From memory, to
-be checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the question when others
-committed meanwhile.
+be checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the question that the device
+prints when another user committed meanwhile.
 """
 
 import re
@@ -81,7 +82,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _find_domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Yield the bridge domains; those of SBF have the name of their group."""
+    """Yield the bridge domains, each with its name. A bridge domain of SBF has the same name as its group."""
     for _, l2vpn in find_blocks(blocks, "l2vpn"):
         for group, inner in l2vpn.below("bridge group "):
             for name, block in inner.below("bridge-domain "):
@@ -105,7 +106,10 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 
 
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
-    """Return a member by port and VLAN; a member that is no subinterface stays unchanged and is not SBF's."""
+    """Return a member as a port and a VLAN.
+
+    A member that is no subinterface stays unchanged and does not belong to SBF.
+    """
     port, _, number = (piece.port or "").rpartition(".")
     whole = bool(port) and number.isdigit()
     return CircuitPiece(

@@ -75,7 +75,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Parse the list of all VLANs, and the blocks of those with further configuration."""
+    """Yield the VLANs of the list of all VLANs, with the blocks of those that have further configuration."""
     heads = [(words, block) for words, block in find_blocks(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
     configured = {int(words): block for words, block in heads if words.isdigit() and block.body}
     for vlan in VlanSet(number for words, _ in heads for number in parse_vlans(words)):

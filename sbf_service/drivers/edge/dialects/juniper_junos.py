@@ -1,12 +1,12 @@
 """Juniper Junos (MX) as a VPLS edge, signalled by LDP (RFC 4762), and as an EVPN edge (VXLAN, RFC 8365).
 
 A cluster consists of a unit on the port, and a routing instance with SBF's name that contains the unit. A private
-candidate is committed completely or not at all. The port has ``flexible-vlan-tagging`` and ``encapsulation
-flexible-ethernet-services`` beforehand.
+candidate configuration is committed completely or not at all. The backbone's administrators configure
+``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port beforehand.
 
 ``vlan-id none`` removes the tag within the instance. The VLAN maps that OESS writes would leave the tag on the frames
-in the pseudowire, while the edges of other vendors send them without. ``vlan-id all``, for an instance that all
-clusters share, keeps tags and learns addresses for each VLAN.
+in the pseudowire, while the edges of other vendors send the frames without a tag. ``vlan-id all``, for an instance that
+all clusters share, keeps tags and learns addresses for each VLAN.
 
 Sources: GlobalNOC's OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within
 Bridge Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``,
@@ -61,7 +61,7 @@ Statements = dict[str, set[str]]
 
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
-    """Parse the interfaces and the routing instances, as ``set`` lines."""
+    """Parse the interfaces and the routing instances from ``set`` lines."""
     interfaces, instances = (_parse_statements(answer) for answer in answers)
     if not interfaces:
         raise ValueError(f"no interface in {quote_first_line(answers[0])!r}")
@@ -129,7 +129,10 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
 
 
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
-    """Return the outer tags that a unit accepts; a unit without a tag is about to accept that of its number."""
+    """Return the outer tags that a unit accepts.
+
+    A new unit without a tag counts as accepting the VLAN ID of its number.
+    """
     one = [
         *_find_arguments(lines, "vlan-id "),
         *_find_arguments(lines, "vlan-id-range "),
