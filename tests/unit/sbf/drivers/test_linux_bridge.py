@@ -164,9 +164,9 @@ def test_an_answer_without_its_marks_is_unsafe() -> None:
 
 def test_a_shell_without_the_tool_is_a_refusal() -> None:
     printed = "begin-of-answer\nsh: 1: bridge: not found\nend-of-answer:127"
-    with pytest.raises(Refused, match="failed: the switch printed 'sh: 1: bridge: not found'"):
+    with pytest.raises(Refused, match="failed: the switch said 'sh: 1: bridge: not found'"):
         LinuxBridge(SWITCH, Line(printed)).read(SwitchScope(PORTS, VlanSet()))
-    with pytest.raises(Refused, match=r"was refused: the switch printed 'sh: 1: bridge: not found \(exit code 127\)'"):
+    with pytest.raises(Refused, match=r"was refused: the switch said 'sh: 1: bridge: not found \(exit code 127\)'"):
         LinuxBridge(SWITCH, Line(printed)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
 
 
@@ -179,8 +179,8 @@ def test_each_refused_line_is_named_with_the_switchs_message() -> None:
     with pytest.raises(Refused) as caught:
         LinuxBridge(SWITCH, Line(printed)).apply(difference)
     assert str(caught.value) == (
-        "switch sw1: 'vlan add dev p1 vid 100' was refused: the switch printed 'RTNETLINK answers: Operation not "
-        "permitted'; 'vlan add dev p9 vid 100' was refused: the switch printed 'Cannot find bridge device \"p9\"': "
+        "switch sw1: 'vlan add dev p1 vid 100' was refused: the switch said 'RTNETLINK answers: Operation not "
+        "permitted'; 'vlan add dev p9 vid 100' was refused: the switch said 'Cannot find bridge device \"p9\"': "
         "look at its ports and at the account's rights"
     )
 
