@@ -1,4 +1,8 @@
-"""What all tests share: where a lab is required, what is not tested is a failure; and a database of each kind."""
+"""Fixtures of all tests: databases of each kind and a real Open vSwitch.
+
+Where ``VIRTCLOUD_REQUIRE_LAB`` is set, a test that needs a lab, PostgreSQL or Open vSwitch fails instead of being
+skipped.
+"""
 
 import os
 import signal
@@ -21,7 +25,10 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C end what tests start, also where it is ignored (in the background); give each process its own lab."""
+    """Restore SIGINT, which background processes ignore, for the processes that tests start.
+
+    Give each process its own lab.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ[STATE_FOLDER_VARIABLE] = f"{os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)}-{process}"
@@ -29,7 +36,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let a test of a lab or of PostgreSQL that would be skipped fail instead, with the reason it gave."""
+    """Report a required test that is skipped as a failure, with the reason of the skip."""
     report = yield
     if (
         report.skipped
@@ -44,8 +51,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator["PostgresServer"]:
-    """A PostgreSQL server for all tests; they are skipped, aloud, where there is none."""
-    from postgres import NoPostgresError, programs, running  # noqa: PLC0415 - only where it is asked for
+    """A PostgreSQL server for all tests. Where PostgreSQL is not installed, the tests are skipped with a reason."""
+    from postgres import NoPostgresError, programs, running  # noqa: PLC0415 - imported only by tests that need it
 
     try:
         programs()
@@ -58,7 +65,7 @@ def postgres_server() -> Iterator["PostgresServer"]:
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: "PostgresServer") -> str:
     """The name of a PostgreSQL database with all tables, from which others are copied."""
-    from migrated import migrate_once  # noqa: PLC0415 - only where it is asked for
+    from migrated import migrate_once  # noqa: PLC0415 - imported only by tests that need it
 
     name = postgres_server.new_database()
     migrate_once(postgres_server.url(name))
@@ -75,7 +82,7 @@ def empty_postgresql(postgres_server: "PostgresServer") -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def recycled_postgresql(postgres_server: "PostgresServer", postgres_template: str) -> str:
-    """The name of the PostgreSQL database that one test after the other uses."""
+    """The name of the PostgreSQL database that all tests of this process use in turn."""
     name = postgres_server.new_database(postgres_template)
     postgres_server.keep_rows(name)
     return name
@@ -83,15 +90,15 @@ def recycled_postgresql(postgres_server: "PostgresServer", postgres_template: st
 
 @pytest.fixture
 def postgresql(postgres_server: "PostgresServer", recycled_postgresql: str) -> Iterator[str]:
-    """The address of a PostgreSQL database with all tables, and no rows but those that migrations write."""
+    """The address of a PostgreSQL database with all tables, which contain only the rows written by migrations."""
     yield postgres_server.url(recycled_postgresql)
     postgres_server.restore_rows(recycled_postgresql)
 
 
 @pytest.fixture(scope="session")
 def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"]:
-    """A real Open vSwitch for all tests; they are skipped, aloud, where there is none."""
-    from ovs_daemons import daemons, missing  # noqa: PLC0415 - only where it is asked for
+    """A real Open vSwitch for all tests. Where Open vSwitch is not installed, the tests are skipped with a reason."""
+    from ovs_daemons import daemons, missing  # noqa: PLC0415 - imported only by tests that need it
 
     if lacking := missing():
         pytest.skip(f"NOT TESTED: {', '.join(lacking)} missing: apt-get install openvswitch-switch")
@@ -104,9 +111,9 @@ BOTH_KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)
 
 @pytest.fixture(params=BOTH_KINDS)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a database with all tables: each test that asks for it runs on both kinds."""
+    """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL."""
     if request.param == "sqlite":
-        from migrated import create_sqlite  # noqa: PLC0415 - only where it is asked for
+        from migrated import create_sqlite  # noqa: PLC0415 - imported only by tests that need it
 
         create_sqlite(address := f"sqlite:///{tmp_path / 'sbf.db'}")
         return address
@@ -116,7 +123,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=BOTH_KINDS)
 def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a database without tables: each test that asks for it runs on both kinds."""
+    """The address of a database without tables. Each test with this fixture runs on SQLite and on PostgreSQL."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'sbf.db'}"
     found: str = request.getfixturevalue("empty_postgresql")

@@ -21,12 +21,12 @@ from xdist.workermanage import WorkerController
 TABLE = Path(__file__).with_name("durations.json")
 PIECE_S = 20.0
 UNKNOWN_S = 0.2
-"""Assumed for each test of a file that the table does not have."""
+"""The assumed duration of each test in a file that is not in the table."""
 WHOLE = ("tests/lab/", "tests/compatibility/", "tests/pbs/")
-"""Their tests share what one fixture of the file starts."""
+"""Folders whose files are never divided, since the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
-"""``--quick`` runs files that take at most so long by the table, and of those that it does not have the unit tests."""
+"""``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record."""
 UNMEASURED_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "fabric", "edges", "own_state")
 """Fixtures that start a lab."""
@@ -34,7 +34,7 @@ LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "fabric", "edges"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How long a file's tests take together, in seconds, and which lab they use, if any."""
+    """The total duration of a file's tests in seconds, and the lab that they use, if any."""
 
     seconds: float
     lab: str = ""
@@ -56,7 +56,7 @@ def read_table(path: Path = TABLE) -> dict[str, Record]:
 
 
 def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
-    """Write the durations, longest first; files of unit tests under half a second are left out."""
+    """Write the durations, longest first. Files of unit tests that take less than 0.5 s are omitted."""
     longest = sorted(records.items(), key=lambda one: (-round(one[1].seconds), one[0]))
     rows = {
         file: {"seconds": round(one.seconds)} | ({"lab": one.lab} if one.lab else {})
@@ -73,7 +73,7 @@ def file_of(test: str) -> str:
 
 
 def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkUnit]:
-    """Return the unit of each test; the tests of a piece follow each other in the collected order."""
+    """Return the unit of each test. The tests of a unit are in the order of collection."""
     counts = Counter(file_of(test) for test in tests)
     seen: Counter[str] = Counter()
     units = {}
@@ -90,8 +90,8 @@ def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkU
 def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
     """Return the unit that a worker runs next.
 
-    ``lab`` is the lab that the worker used last, ``taken`` are those of other workers. A worker that takes labs
-    prefers its own lab, then labs that no other worker has; every worker takes whatever is left in the end.
+    ``lab`` is the lab that the worker used last, ``taken`` are the labs of other workers. A worker that runs labs
+    prefers its own lab, then labs of no other worker. Every worker runs any remaining unit in the end.
     """
     others = set(taken) - {lab}
 
@@ -103,7 +103,7 @@ def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: It
 
 
 class LongestFirst(LoadScopeScheduling):
-    """Assigns units of work instead of files, and chooses the next one by :func:`choose`."""
+    """A scheduler that assigns units of work instead of files. The next unit is chosen by :func:`choose`."""
 
     def __init__(self, config: pytest.Config, log: Producer, table: Mapping[str, Record]) -> None:
         """Distribute by the durations in ``table``."""
@@ -113,7 +113,7 @@ class LongestFirst(LoadScopeScheduling):
         self._labs: dict[WorkerController, str] = {}
 
     def schedule(self) -> None:
-        """Divide what was collected, at the first call; then assign as the base class does."""
+        """Divide the collected tests at the first call, then assign them as the base class does."""
         if not self._units:
             self._units = divide(next(iter(self.registered_collections.values())), self._table)
         super().schedule()
@@ -134,7 +134,10 @@ class LongestFirst(LoadScopeScheduling):
 
 
 class Recorder:
-    """Sums up the durations of a run, and writes the table at its end; files that did not run stay as they were."""
+    """Adds up the durations of a run and writes the table at its end.
+
+    Records of files that did not run are unchanged.
+    """
 
     def __init__(self, table: Path = TABLE) -> None:
         """Write to ``table``."""
@@ -157,20 +160,20 @@ class Recorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what is chosen on the command line."""
+    """Add the command-line options of this plug-in."""
     group = parser.getgroup("distribution")
     group.addoption("--quick", action="store_true", help=f"only files without a lab that take {QUICK_S:g} s at most")
     group.addoption("--record-durations", action="store_true", help=f"write {TABLE.name} at the end")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations where asked to; workers report to the process that started them."""
+    """Record durations if the option is set. Workers report to the process that started them."""
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name the lab that each test uses, for the :class:`Recorder`; leave out what ``--quick`` leaves out."""
+    """Record the lab of each test for the :class:`Recorder`. Deselect tests that ``--quick`` omits."""
     for item in items:
         used = [name for name in LABS if name in getattr(item, "fixturenames", ())]
         if used:
@@ -183,20 +186,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Exempt thousands of collected tests and their modules from garbage collection: none of it is garbage."""
+    """Exclude the collected tests and their modules from garbage collection, since they live until the end."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers for each processor: tests wait for half of their time."""
+    """Return two workers for each processor, since tests spend half of their time waiting."""
     return min(2 * len(os.sched_getaffinity(0)), 8)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
-    """Distribute tests as this module describes, whatever ``--dist`` says."""
+    """Return the scheduler that this module describes, independent of ``--dist``."""
     return LongestFirst(config, log, read_table())
 
 

@@ -1,6 +1,7 @@
-"""The requirements of the driver of a Linux edge, on a machine in memory and on a real kernel alike.
+"""Tests of the Linux edge driver, both on a machine in memory and on a real kernel.
 
-Each bench has a bridge ``br0`` with the managed ports ac1 and ac2 and the port other, and a port ``core`` beside it.
+Each bench has a bridge ``br0`` with the managed ports ac1 and ac2 and the unmanaged port ``other``. Port ``core`` is
+not in the bridge.
 """
 
 from typing import ClassVar, Protocol
@@ -75,7 +76,7 @@ UNTAGGED = "PVID, Egress Untagged"
 
 
 class KernelClaims:
-    """The requirements on a real kernel, too. Each kind of bench inherits them and provides the fixture ``bench``."""
+    """The tests that also run on a real kernel. Each subclass provides the fixture ``bench``."""
 
     nothing: ClassVar = EdgeObserved()
 
@@ -228,7 +229,7 @@ class KernelClaims:
 
 
 class EdgeClaims(KernelClaims):
-    """All claims."""
+    """All tests of the driver."""
 
     def test_what_is_not_wanted_any_more_is_gone_and_the_rest_stays(self, bench: Bench) -> None:
         assert not converge(bench, A, B)

@@ -1,4 +1,4 @@
-"""A fake agent for tests of hooks and scripts: its socket is real, its answers are set by the test."""
+"""A fake agent for tests of hooks and scripts. Its socket is real, and the test sets its answers."""
 
 import json
 import socket
@@ -12,19 +12,19 @@ from typing import Any
 
 FakeRequest = dict[str, Any]
 FakeAnswer = dict[str, Any] | Iterable[bytes]
-"""An answer as a document, or as raw pieces after which the connection is closed."""
+"""An answer as a document, or as raw bytes in pieces. The connection is closed after the last piece."""
 
 
 @dataclass
 class FakeAgentSocket:
-    """Answers requests by ``answer``, and records them in order."""
+    """A socket that answers requests by calling ``answer`` and records them in order."""
 
     path: Path
     answer: Callable[[FakeRequest], FakeAnswer]
     asked: list[FakeRequest] = field(default_factory=list)
 
     def serve(self, listening: socket.socket) -> None:
-        """Answer one connection after the other until the socket is closed."""
+        """Answer connections one after the other until the socket is closed."""
         while True:
             try:
                 talk, _ = listening.accept()
@@ -37,14 +37,14 @@ class FakeAgentSocket:
             request = json.loads(lines.readline())
             self.asked.append(request)
             answer = self.answer(request)
-            with suppress(BrokenPipeError):  # the caller may have left
+            with suppress(BrokenPipeError):  # the client may have closed the connection
                 for piece in [json.dumps(answer).encode() + b"\n"] if isinstance(answer, dict) else answer:
                     talk.sendall(piece)
 
 
 @contextmanager
 def agent_socket(path: Path, answer: Callable[[FakeRequest], FakeAnswer]) -> Iterator[FakeAgentSocket]:
-    """Listen at ``path`` within the block."""
+    """Listen at ``path`` for the duration of the context."""
     fake = FakeAgentSocket(path, answer)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -61,7 +61,10 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 
 @dataclass
 class FakeAgent:
-    """Answers ``state`` for every attempt until it is cancelled or removed; ``refuses`` are error slugs by request."""
+    """Answers every attempt with ``state`` until the attempt is cancelled or removed.
+
+    ``refuses`` maps requests to the slugs of their errors.
+    """
 
     socket: FakeAgentSocket
     state: str = "up"
@@ -73,7 +76,7 @@ class FakeAgent:
     runs: dict[tuple[str, int], str] = field(default_factory=dict)
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     in_turn: list[tuple[str, list[str]]] = field(default_factory=list)
-    """The first answers to ``state``: a state and the missing elements, each."""
+    """The first answers to ``state`` requests. Each is a state and the missing elements."""
     _told: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
@@ -82,7 +85,7 @@ class FakeAgent:
         return [one for one in self.socket.asked if do in (None, one["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:
-        """Set the state; waiting callers get it at once."""
+        """Set the state, which is sent immediately to waiting clients."""
         with self._news:
             self.state, self.missing, self.reason = state, list(missing), reason
             self._news.notify_all()
@@ -145,7 +148,7 @@ def _run(request: FakeRequest) -> tuple[str, int]:
 
 
 def away_at_first(agent: FakeAgent) -> None:
-    """Close the first connection without answer, like an agent that is restarting."""
+    """Close the first connection without an answer, as if the agent were restarting."""
 
     def once(_request: FakeRequest) -> list[bytes]:
         agent.socket.answer = agent.answer
@@ -156,7 +159,7 @@ def away_at_first(agent: FakeAgent) -> None:
 
 @contextmanager
 def fake_agent(path: Path) -> Iterator[FakeAgent]:
-    """Listen at ``path`` within the block."""
+    """Listen at ``path`` for the duration of the context."""
     with agent_socket(path, lambda _: {}) as socket:
         agent = FakeAgent(socket)
         socket.answer = agent.answer

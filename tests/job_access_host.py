@@ -1,4 +1,7 @@
-"""Two clusters on a host in a namespace of the real kernel: a bridge each, with a guest that is a namespace too."""
+"""A host with two clusters in a network namespace of the real kernel.
+
+Each cluster has a bridge and guests, which are namespaces too.
+"""
 
 import os
 import subprocess
@@ -30,7 +33,7 @@ exec busybox nc -ll -p 7 -e "$@"
 
 @dataclass
 class Host:
-    """The host, seen from its own namespace; ``ways`` are an agent's relays."""
+    """The host, seen from its own network namespace. ``ways`` are the relays of its agent."""
 
     root: Path
     kernel: NetlinkKernel
@@ -39,7 +42,7 @@ class Host:
     guests: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def restart(self) -> None:
-        """Replace the agent by one without knowledge of the former."""
+        """Replace the agent by a new one without state in memory."""
         self.ways = make_relays(self.root)
 
     def bridge(self, vlan: int, cluster: str) -> KernelInterface:
@@ -73,20 +76,20 @@ class Host:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
 
     def named(self, name: str) -> KernelInterface:
-        """Return the interface of that name."""
+        """Return the interface with this name."""
         return next(one for one in self.kernel.list_interfaces() if one.name == name)
 
-    def says(self, opening: JobAccess, line: str, said: bytes = b"hello") -> bytes:
-        """Send text through a relay, close our side, and return the answer."""
+    def says(self, opening: JobAccess, line: str, text: bytes = b"hello") -> bytes:
+        """Send text through a relay, shut down the sending direction, and return the answer."""
         with request_connection(str(self.ways.socket_path(opening.key)), line) as link:
             link.settimeout(10)
-            link.sendall(said)
+            link.sendall(text)
             link.shutdown(1)
             return b"".join(iter(lambda: link.recv(100), b""))
 
 
 class QuickProbe(AddressProbe):
-    """A prober with short waits: here no frame is lost or slow."""
+    """A prober with short waits, since no frame is lost or delayed in this test setup."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
         """Return the addresses that answered."""
@@ -94,13 +97,13 @@ class QuickProbe(AddressProbe):
 
 
 def make_relays(root: Path) -> JobRelays:
-    """Create an agent's relays."""
+    """Return the relays of an agent."""
     return JobRelays(lambda: closing(NetlinkKernel()), root, QuickProbe)
 
 
 @contextmanager
 def host(root: Path) -> Iterator[Host]:
-    """Create the host; the calling thread is in a namespace of its own."""
+    """Create the host. The calling thread must be in a separate network namespace."""
     with closing(NetlinkKernel()) as kernel, ExitStack() as opened:
         yield Host(root, kernel, opened, make_relays(root))
 
@@ -112,7 +115,7 @@ def opening(key: str, vlan: int, **guests: list[str]) -> JobAccess:
 
 
 def is_alive(process: int) -> bool:
-    """Return whether a process runs and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -120,20 +123,20 @@ def is_alive(process: int) -> bool:
 
 
 def as_user(uid: int, work: Callable[[], str]) -> str:
-    """Call a function as another user, in another process."""
+    """Call a function as another user in a child process. Return its result or the error message."""
     readable, writable = os.pipe()
     child = os.fork()
     if not child:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
         try:
-            said = work()
+            result = work()
         except OSError as error:
-            said = error.strerror or str(error)
-        os.write(writable, said.encode())
+            result = error.strerror or str(error)
+        os.write(writable, result.encode())
         os._exit(0)
     os.close(writable)
     with os.fdopen(readable) as answer:
-        said = answer.read()
+        result = answer.read()
     os.waitpid(child, 0)
-    return said
+    return result

@@ -1,4 +1,4 @@
-"""A host's agent without reconciler: its real job socket, and guests that answer when a test sets so."""
+"""A host's agent without a reconciler. Its job socket is real, and the test determines which guests answer."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ Said = dict[str, Any]
 
 @dataclass
 class FakeBridges:
-    """Bridges of a host, by name, with the addresses that answer there at once."""
+    """The bridges of a host by name, each with the addresses that answer."""
 
     there: dict[str, set[str]] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class FakeBridges:
 
 @dataclass
 class FakeProber:
-    """A prober that returns at once."""
+    """A prober that returns immediately."""
 
     up: set[str]
 
@@ -53,7 +53,7 @@ class FakeProber:
 
 @dataclass
 class Agent:
-    """A running agent, as a hook uses it."""
+    """A running agent, as seen by a hook."""
 
     settings: AgentSettings
     bridges: FakeBridges
@@ -62,44 +62,44 @@ class Agent:
 
     def say(self, line: bytes) -> Said:
         """Send a line unchanged; return the answer."""
-        with socket.socket(socket.AF_UNIX) as talk:
-            talk.settimeout(60)
-            talk.connect(str(self.settings.socket))
-            talk.sendall(line)
-            with talk.makefile("rb") as answers:
-                said: Said = json.loads(answers.readline())
-                return said
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(60)
+            connection.connect(str(self.settings.socket))
+            connection.sendall(line)
+            with connection.makefile("rb") as answers:
+                answer: Said = json.loads(answers.readline())
+                return answer
 
     def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Said:  # noqa: ANN401
         """Send a request; return the answer."""
-        asked = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
-        return self.say(json.dumps(asked).encode() + b"\n")
+        request = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
+        return self.say(json.dumps(request).encode() + b"\n")
 
     def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Said:
-        """Announce a run, by default as the host of its script."""
+        """Announce an attempt; ``head`` marks the host of the job's script."""
         return self.ask("up", cluster, attempt, head=head, **({"user": "root"} if head else {}))
 
 
 class FakeRelays:
-    """Relays that exist only by name."""
+    """Relays that consist only of a path."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Create a relay."""
+        """Return the path of a relay."""
         return Path(f"/way-of/{opening.key}/{uid}")
 
     def ensure_none(self, key: str) -> None:
-        """Remove a relay."""
+        """Do nothing."""
 
 
 def settings_in(folder: Path, **changes: object) -> AgentSettings:
     """Return settings of an agent that stores all files in ``folder``."""
-    places = {"state": folder / "state", "jobs": folder / "jobs", "socket": folder / "a.sock"}
-    return AgentSettings.model_validate({"element": "brno-h1", "sbf": "unix:///x", **places, **changes})
+    paths = {"state": folder / "state", "jobs": folder / "jobs", "socket": folder / "a.sock"}
+    return AgentSettings.model_validate({"element": "brno-h1", "sbf": "unix:///x", **paths, **changes})
 
 
 @contextmanager
 def agent(settings: AgentSettings, sbf: JobClusterApi, bridges: FakeBridges | None = None) -> Iterator[Agent]:
-    """Run an agent within the block."""
+    """Run an agent for the duration of the context."""
     made = Agent(settings, bridges or FakeBridges())
     woken: Callable[[], None] = lambda: made.woken.append("once")  # noqa: E731
     with serve_job_socket(

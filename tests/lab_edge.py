@@ -1,4 +1,4 @@
-"""A Linux edge on the lab's real kernel, for the claims of its driver: a network namespace on a node of the lab."""
+"""A Linux edge on the real kernel of a lab: a network namespace on one node, for the tests of the edge driver."""
 
 import json
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ PORTS = ("ac1", "ac2", "other", "core")
 
 @dataclass
 class NamespaceLine:
-    """A command line in the namespace, without a terminal's echo."""
+    """A command line in the namespace, without the echo of a terminal."""
 
     lab: Lab
     node: str
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a line."""
+        """Run a command line and return its output."""
         done = self.lab.run(self.node, ["ip", "netns", "exec", "bench", "sh", "-c", command])
         return done.stdout + done.stderr
 
@@ -46,7 +46,7 @@ class OnKernel:
         self.do("ip", *(f"link set {port} master br0 up" for port in PORTS[:-1]), "link set core up")
 
     def empty(self) -> None:
-        """Remove what a test left."""
+        """Remove all devices and VLANs left by a test."""
         self.do("ip", *(f"link del {device}" for device in self.devices()))
         self.do("bridge", *(f"vlan del dev {port} vid 1-4094" for port in self.carries()))
 
@@ -67,5 +67,5 @@ class OnKernel:
 
     def devices(self) -> set[str]:
         shown = self.lab.run(self.node, ["ip", "-n", "bench", "-json", "link", "show"], check=True).stdout
-        ours = {"lo", "br0", *PORTS, *(f"x-{port}" for port in PORTS)}
-        return {link["ifname"] for link in json.loads(shown)} - ours
+        permanent = {"lo", "br0", *PORTS, *(f"x-{port}" for port in PORTS)}
+        return {link["ifname"] for link in json.loads(shown)} - permanent

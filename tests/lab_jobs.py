@@ -42,23 +42,25 @@ class LabJob:
         """Run a script as the job's user."""
         uid = str(addressing.USERS[self.user])
         become = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"]
-        told = [f"{key}={value}" for key, value in {"HOME": f"/run/{self.user}", **self.facts, **environment}.items()]
-        return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *told, "bash", "-c", script])
+        variables = [
+            f"{key}={value}" for key, value in {"HOME": f"/run/{self.user}", **self.facts, **environment}.items()
+        ]
+        return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *variables, "bash", "-c", script])
 
     def ssh(self, words: str) -> subprocess.CompletedProcess[str]:
-        """Run ``ssh`` with the job's settings; ``words`` as in a script."""
+        """Run ``ssh`` with the job's settings. ``words`` are its arguments, as in a script."""
         return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {words}')
 
     def scp(self, words: str) -> subprocess.CompletedProcess[str]:
-        """Run ``scp`` with the job's settings; ``words`` as in a script."""
+        """Run ``scp`` with the job's settings. ``words`` are its arguments, as in a script."""
         return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {words}')
 
 
 def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """Send requests to a host's agent, as hooks do."""
     lines = "".join(json.dumps(one) + "\n" for one in requests)
-    said = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], given=lines, check=True).stdout
-    return [json.loads(one) for one in said.splitlines()]
+    output = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], given=lines, check=True).stdout
+    return [json.loads(one) for one in output.splitlines()]
 
 
 def let_in(lab: Lab, host: str, user: str) -> None:

@@ -1,4 +1,4 @@
-"""A guest that pings another one fifty times a second, and counts lost frames."""
+"""Pings between two guests of a cluster, fifty per second, to count lost frames."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,10 @@ from virtcloud.model.views import ClusterView
 
 OVER = "/run/pings-over"
 SERIES = f"""until [ -e {OVER} ]; do ping -n -q -i 0.02 -c 25 -W 2 "$1" | sed -n 's/ packets transmitted, / /p'; done"""
-"""Each series waits for its last answer. The host's ping runs in the guest's network: busybox has no interval."""
+"""Each series waits for its last answer.
+
+It uses the host's ping command in the guest's network namespace, since busybox supports no interval.
+"""
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Pings:
 
 @contextmanager
 def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[Pings]:
-    """Ping from a cluster's guest number ``guest`` (from 0) within the context; count the answers at its end."""
+    """Ping from guest number ``guest`` (from 0) of a cluster during the context. Count the answers at its end."""
     host = view.spec.guests[guest].host
     (domain,) = (name for name in read_guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
     inside = ENTER_CONTAINER.replace(" -n -m ", " -n ")

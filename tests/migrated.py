@@ -1,4 +1,4 @@
-"""Databases that have the tables of this version: copies of one that each process migrates once."""
+"""Databases with the tables of this version. Each process migrates one database and copies it."""
 
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,10 @@ from sbf_service.store.database import make_engine, migrate
 
 
 def create_sqlite(database: str) -> None:
-    """Create the file of a SQLite address with all tables; a file that exists and other databases stay unchanged."""
+    """Create the file of a SQLite address with all tables.
+
+    Existing files and other kinds of databases are unchanged.
+    """
     address = make_url(database)
     if address.get_backend_name() == "sqlite" and address.database and not Path(address.database).exists():
         file = Path(address.database)

@@ -1,7 +1,7 @@
-"""A real Open vSwitch for tests: its daemons in a folder, with ports that lead nowhere (its own "dummy" ones).
+"""A real Open vSwitch for tests, with dummy ports. Its daemons store all files in one folder.
 
-Nothing of the machine is touched: no root, no interface, no kernel module. What a frame would do is asked of the
-switch itself (``ofproto/trace``).
+The machine's own network is not changed: no root rights, interface or kernel module are needed. ``ofproto/trace``
+reports to which ports the switch would forward a frame.
 """
 
 import json
@@ -20,7 +20,7 @@ PORTS = ("p1", "p2", "p3")
 
 
 def missing() -> list[str]:
-    """Say which programs are not there."""
+    """Return the programs of Open vSwitch that are not installed."""
     return [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
 
 
@@ -30,7 +30,7 @@ def search_path() -> str:
 
 @dataclass
 class Daemons:
-    """One switch, br0, with p1, p2 and p3, all as they come: carrying every VLAN."""
+    """One switch, br0, with the ports p1, p2 and p3. By default, each port carries every VLAN."""
 
     folder: Path
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -53,10 +53,12 @@ class Daemons:
     def start_switch(self) -> None:
         options = "--enable-dummy", "--disable-system", f"--unixctl={self.folder}/v"
         self._start("ovs-vswitchd", f"unix:{self.folder}/db.sock", *options)
-        self.alter("br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}")  # returns when it was done
+        self.alter(
+            "br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}"
+        )  # returns after ovs-vswitchd has applied the change
 
     def kill_switch(self) -> None:
-        """Leave the database without its switch."""
+        """Stop ovs-vswitchd only, so that the database remains without a switch."""
         self._end("ovs-vswitchd")
 
     def stop(self) -> None:
@@ -64,9 +66,9 @@ class Daemons:
             self._end(name)
 
     def reset(self) -> None:
-        """Make the ports as they come."""
-        as_they_come = [word for port in PORTS for word in ("--", *_set(port, "vlan_mode=[]", "tag=[]", "trunks=[]"))]
-        self.run("ovs-vsctl", "--timeout=20", *as_they_come)
+        """Restore the default configuration of the ports."""
+        defaults = [word for port in PORTS for word in ("--", *_set(port, "vlan_mode=[]", "tag=[]", "trunks=[]"))]
+        self.run("ovs-vsctl", "--timeout=20", *defaults)
 
     def alter(self, port: str, *values: str) -> None:
         self.run("ovs-vsctl", "--timeout=20", *_set(port, *values))
@@ -75,11 +77,11 @@ class Daemons:
         return json.loads(self.run("ovs-vsctl", "get", "port", port, column))
 
     def reaches(self, port: str, tag: int | None = None) -> set[str]:
-        """Say out of which of our ports a broadcast frame goes that comes in on ``port``."""
+        """Return the ports through which the switch would send a broadcast frame received on ``port``."""
         vlan = "" if tag is None else f",dl_vlan={tag}"
         flow = f"in_port={port},dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff{vlan}"
-        said = self.run("ovs-appctl", "-t", f"{self.folder}/v", "ofproto/trace", "br0", flow)
-        (actions,) = re.findall(r"^Datapath actions: (.*)$", said, re.MULTILINE)
+        output = self.run("ovs-appctl", "-t", f"{self.folder}/v", "ofproto/trace", "br0", flow)
+        (actions,) = re.findall(r"^Datapath actions: (.*)$", output, re.MULTILINE)
         shown = self.run("ovs-appctl", "-t", f"{self.folder}/v", "dpctl/show", "dummy@ovs-dummy")
         numbers = dict(re.findall(r"^  port (\d+): (p\d)\b", shown, re.MULTILINE))
         return {numbers[word] for word in re.findall(r"\b\d+\b(?!=)", actions) if word in numbers}
@@ -105,7 +107,7 @@ class Daemons:
 
 @contextmanager
 def daemons(folder: Path) -> Iterator[Daemons]:
-    """Run one."""
+    """Run the daemons of one switch for the duration of the context."""
     made = Daemons(folder)
     try:
         made.start()

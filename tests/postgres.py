@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, in a temporary folder, on a UNIX socket only."""
+"""A PostgreSQL server for tests, in a temporary folder, which listens on a UNIX socket only."""
 
 import os
 import shutil
@@ -24,8 +24,10 @@ SETTINGS = {
     "shared_buffers": "32MB",
     "timezone": "Pacific/Auckland",
 }
-"""Quick and forgetful; far from UTC, and (above) sorting as dictionaries do, which pass over dashes, so that nothing
-depends on either."""
+"""Fast settings without durability.
+
+The time zone is far from UTC and the sort order (above) ignores hyphens, so that tests detect a dependence on either.
+"""
 
 KEEP_ROWS = """
 DO $$ DECLARE one record; found boolean; BEGIN
@@ -35,7 +37,7 @@ DO $$ DECLARE one record; found boolean; BEGIN
     IF found THEN EXECUTE format('CREATE TABLE initial.%1$I AS TABLE public.%1$I', one.tablename); END IF;
   END LOOP;
 END $$"""
-"""Copies what tables have rows at first to another schema."""
+"""Copies the initial rows of all tables that have rows to another schema."""
 RESTORE_ROWS = """
 DO $$ DECLARE one record; BEGIN
   PERFORM set_config('session_replication_role', 'replica', true);
@@ -48,16 +50,16 @@ DO $$ DECLARE one record; BEGIN
   PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
     FROM pg_sequences WHERE schemaname = 'public';
 END $$"""
-"""Replaces all rows by those, without foreign keys being checked in between."""
+"""Replaces all rows by the recorded initial rows, without checks of foreign keys in between."""
 END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
 
 
 class NoPostgresError(Exception):
-    """PostgreSQL's programs are not on this machine."""
+    """PostgreSQL is not installed on this machine."""
 
 
 def programs() -> Path:
-    """Find the newest server's programs."""
+    """Return the folder of the newest server's programs."""
     found = sorted(PROGRAMS.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise NoPostgresError(f"NO POSTGRESQL: there is no {PROGRAMS}/*/bin/postgres; install Debian's postgresql")
@@ -66,7 +68,7 @@ def programs() -> Path:
 
 @dataclass
 class PostgresServer:
-    """The server; it ends with this process, however that ends."""
+    """A PostgreSQL server. It also ends when this process ends for any reason."""
 
     folder: Path
     programs: Path
@@ -75,12 +77,12 @@ class PostgresServer:
     _process: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Make the cluster."""
+        """Initialise the database cluster."""
         made = self._command("initdb", "-D", str(self.folder / "data"), "-U", "sbf", "-A", "trust", "-N", *ENGLISH)
         subprocess.run(made, check=True, capture_output=True)  # noqa: S603 - our own command
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         chosen = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
         command = self._command("postgres", "-D", str(self.folder / "data"), "-k", str(self.folder), *chosen)
         with (self.folder / "log").open("ab") as log:
@@ -92,13 +94,13 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop it: SIGINT ends sessions and stops in order, SIGQUIT is as a crash."""
+        """Stop the server. SIGINT ends sessions and shuts down orderly, SIGQUIT simulates a crash."""
         assert self._process is not None
         self._process.send_signal(how)
         self._process.wait(30)
 
     def new_database(self, template: str = "template0") -> str:
-        """Make a database, as a copy of ``template``; gives its name."""
+        """Create a database as a copy of ``template``. Return its name."""
         name = f"sbf{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
@@ -108,16 +110,16 @@ class PostgresServer:
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
-        """End all sessions of a database, and restore its rows: ten times as quick as a new database."""
+        """End all sessions of a database and restore its rows. This is ten times as fast as a new database."""
         self.run(END_SESSIONS.format(name=name))
         self.run(RESTORE_ROWS, name)
 
     def drop(self, name: str) -> None:
-        """Remove a database, also one that is in use."""
+        """Delete a database, even one that is in use."""
         self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, name: str, **more: str) -> str:
-        """Give a database's address."""
+        """Return the address of a database."""
         query = "".join(f"&{key}={value}" for key, value in more.items())
         return f"postgresql://sbf@/{name}?host={self.folder}{query}"
 
@@ -134,14 +136,22 @@ class PostgresServer:
         return True
 
     def _command(self, program: str, *arguments: str) -> list[str]:
-        """Run as another user where we are root, which PostgreSQL refuses to be; end when this process ends."""
+        """Return a command that runs as user ``postgres`` if this process is root.
+
+        PostgreSQL refuses to run as root.
+
+        The program ends when this process ends.
+        """
         user = ["--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
         return ["setpriv", *user, "--pdeathsig", "INT", str(self.programs / program), *arguments]
 
 
 @contextmanager
 def running(**settings: str) -> Iterator[PostgresServer]:
-    """Run a server for as long as the context lasts, with ``settings`` besides ours. Raises NoPostgresError."""
+    """Run a server for the duration of the context.
+
+    ``settings`` override the defaults. Raise NoPostgresError if not found.
+    """
     found = programs()
     folder = Path(tempfile.mkdtemp(prefix="sbf-postgres-"))
     try:

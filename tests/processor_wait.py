@@ -1,4 +1,4 @@
-"""How long something took, without the time in which other processes had the processors."""
+"""Durations without the time during which other processes used the processors."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def waited_for_processor(pid: int) -> float:
-    """Return for how many seconds the threads of a process were ready to run and had no processor (Linux)."""
+    """Return for how many seconds the threads of a process were ready to run but had no processor (Linux)."""
     seconds = 0.0
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         try:
@@ -18,11 +18,14 @@ def waited_for_processor(pid: int) -> float:
 
 
 def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
-    """Wait until a process ends; return how long it took, less its own and our waiting for a processor."""
-    began, before, ours = time.monotonic(), waited_for_processor(process.pid), waited_for_processor(os.getpid())
+    """Wait until a process ends.
+
+    Return the duration without the time that it and this process waited for a processor.
+    """
+    began, before, own_before = time.monotonic(), waited_for_processor(process.pid), waited_for_processor(os.getpid())
     waited = 0.0
     while process.poll() is None:
         waited = max(waited, waited_for_processor(process.pid) - before)
         assert time.monotonic() - began < limit_s, "it does not end"
         time.sleep(0.01)
-    return time.monotonic() - began - waited - (waited_for_processor(os.getpid()) - ours)
+    return time.monotonic() - began - waited - (waited_for_processor(os.getpid()) - own_before)

@@ -1,4 +1,4 @@
-"""A real SBF with an empty database, on a socket of its own."""
+"""A real SBF with an empty database on its own AF_UNIX socket."""
 
 import os
 import shutil
@@ -15,9 +15,9 @@ import pytest
 
 @contextmanager
 def running_sbf() -> Iterator[str]:
-    """Run it, and give its address; the caller is its operator."""
+    """Run an SBF and yield its address. The caller has the role of operator."""
     pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
-    folder = Path(tempfile.mkdtemp(prefix="sbf"))  # a socket's path is short: at most 107 characters
+    folder = Path(tempfile.mkdtemp(prefix="sbf"))  # the path of a socket has at most 107 characters
     config, socket = folder / "sbf.toml", folder / "sbf.sock"
     lines = [f'database = "sqlite:///{folder}/sbf.db"', 'listen = "127.0.0.1:0"', f'socket = "{socket}"']
     config.write_text("\n".join([*lines, "[timing]", "drain_deadline = 0.5", ""]))

@@ -1,4 +1,4 @@
-"""Certificates of the tests' own: an authority, and what it signs."""
+"""A certification authority for tests, and the certificates that it signs."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ class Authority:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
 
     def write(self, folder: Path) -> Path:
-        """Write its own certificate."""
+        """Write the certificate of the authority."""
         basic = x509.BasicConstraints(ca=True, path_length=None)
         built = _builder(self.subject, self.subject, self.key).add_extension(basic, critical=True)
         path = folder / f"{self.name}.pem"

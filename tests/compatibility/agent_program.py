@@ -1,6 +1,6 @@
-"""A host's agent of the installed version: its own client and reconciler, on a machine in memory.
+"""An agent of the installed version, with its own client and reconciler, on a machine in memory.
 
-Arguments: the address of SBF, the element's name.
+Arguments: the address of SBF, the name of the element.
 """
 
 import sys
@@ -29,7 +29,7 @@ except ImportError:  # version 0.1
 
 
 class Machine:
-    """A machine that carries exactly its wanted state."""
+    """A machine in memory that applies each step immediately."""
 
     def __init__(self) -> None:
         self.segments: dict[tuple[str, int], ObservedSegment] = {}

@@ -1,4 +1,4 @@
-"""An SBF of one version with an emulated switch and two hosts; their agents have either version."""
+"""An SBF of one version with an emulated switch and two hosts. The hosts' agents have the same or the other version."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class Installation:
-    """``url`` is the address of SBF; ``topology`` a file; ``peer`` the version of the command line and agents."""
+    """An SBF at ``url`` with a ``topology`` file. ``peer`` is the version of the command line and the agents."""
 
     url: str
     folder: Path
@@ -54,7 +54,7 @@ def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
 
 @contextmanager
 def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
-    """Run an SBF with an empty database, and agents of ``peer``; the command line of 0.1 sets topology and pool."""
+    """Run an SBF with an empty database, and agents of ``peer``. Version 0.1's command line sets topology and pool."""
     with site() as (folder, switch), standing(sbf, peer, folder, switch) as made:
         for words in (("topology", "set", str(made.topology)), ("pool", "set", "brno", "100-199")):
             done = max(sbf, peer, key=lambda one: one.site is not None).cli(made.url, *words)
@@ -74,7 +74,7 @@ def standing(sbf: Version, peer: Version, folder: Path, switch: EmulatedSwitch) 
 
 @contextmanager
 def running(sbf: Version, folder: Path) -> Iterator[str]:
-    """Run an SBF with the settings in ``folder``; the caller is its operator."""
+    """Run an SBF with the settings in ``folder``. The caller has the role of operator."""
     argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(folder / "sbf.toml")]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(argv, env=sbf.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603
@@ -90,7 +90,7 @@ def running(sbf: Version, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]:
-    """Run a host's agent."""
+    """Run an agent of a host for the duration of the context."""
     with (folder / f"{host}.log").open("w") as log:
         argv = [sys.executable, str(AGENT), url, host]
         process = subprocess.Popen(argv, env=version.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603
@@ -103,7 +103,7 @@ def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]
 
 @contextmanager
 def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterator[Path]:
-    """Run the socket of a host's agent, and return its path."""
+    """Run the job socket of a host's agent. Yield the path of the socket."""
     argv = [sys.executable, str(SOCKET), url, host, str(folder)]
     with (
         (folder / "socket.log").open("w") as log,
@@ -118,7 +118,7 @@ def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterato
 
 
 def await_(reached: Callable[[], bool]) -> None:
-    """Return when ``reached`` holds."""
+    """Wait until ``reached`` returns true."""
     ends = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < ends
@@ -140,10 +140,10 @@ def _write_topology(folder: Path, switch: EmulatedSwitch) -> None:
     ports = [port.replace(" ", "") for port in switch.port_names[:2]]
     device = {"name": "brno-sw1", "platform": "cisco_ios", "ports": ports}
     hosts = [{"name": name, "ports": ["eth0"]} for name in HOSTS]
-    place = {
+    site = {
         "name": "brno",
         "switches": [device | {"address": switch.address, "credential": "lab"}],
         "hosts": hosts,
     }
     links = [{"a": f"{host}:eth0", "b": f"brno-sw1:{port}"} for host, port in zip(HOSTS, ports, strict=True)]
-    (folder / "topology.yaml").write_text(json.dumps({"name": "one", "sites": [place], "links": links}))
+    (folder / "topology.yaml").write_text(json.dumps({"name": "one", "sites": [site], "links": links}))

@@ -1,4 +1,4 @@
-"""The previous version of virtcloud, built from this repository's history and installed beside this one."""
+"""The previous version of virtcloud, built from this repository's history and installed in a separate folder."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 VERSION = "0.1.0"
 COMMIT = "44001931b9bee099d3ff27435b7bcc1ac58b4d61"
-"""The last commit of that version."""
+"""The last commit of the previous version."""
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 CLI = ("-c", "from virtcloud.cli import main; main()")
@@ -19,14 +19,14 @@ CLI = ("-c", "from virtcloud.cli import main; main()")
 
 @dataclass(frozen=True)
 class Version:
-    """An installed version: ``site`` is the folder that it is installed in, None for this version."""
+    """An installed version. ``site`` is the folder with its packages, or None for this version."""
 
     name: str
     site: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a program of this version."""
+        """Return the environment variables for a program of this version."""
         return dict(os.environ) if self.site is None else {**os.environ, "PYTHONPATH": str(self.site)}
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
-"""The job socket of a host's agent of the installed version, with everything behind it except the machine.
+"""The job socket of an agent of the installed version. Only the machine is simulated.
 
-Arguments: the address of SBF, the element's name, a folder. Prints a line when it listens; ends with its input.
+Arguments: the address of SBF, the name of the element, a folder. The program prints a line when it listens, and ends
+when its input is closed.
 """
 
 import shutil
@@ -23,9 +24,9 @@ except ImportError:  # version 0.1
 
 
 class Way:
-    """An access of a job to its guests that is only a word."""
+    """The relays of a job, which consist only of a path."""
 
-    def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - Opening of whichever version
+    def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - the type differs between versions
         return Path(f"/way-of/{opening.key}/{uid}")
 
     def ensure_none(self, key: str) -> None:
@@ -33,7 +34,7 @@ class Way:
 
 
 class Ear:
-    """Every guest answers."""
+    """A prober to which every guest answers."""
 
     def probe(self, addresses: Iterable[Any], _seconds: float) -> frozenset[Any]:
         return frozenset(addresses)
@@ -43,13 +44,13 @@ class Ear:
 
 @contextmanager
 def listen(_bridge: str) -> Iterator[Ear]:
-    """Listen on a bridge."""
+    """Return a prober for a bridge."""
     yield Ear()
 
 
 @dataclass
 class Volumes:
-    """Folders that count as separate file systems."""
+    """Folders that are treated as mounted file systems."""
 
     places: set[Path] = field(default_factory=set)
 
@@ -75,7 +76,7 @@ given = {
 }
 known = {one.name for one in fields(JobSocketAdapters)}
 parts: dict[str, Any] = {"relays": Way(), "open_prober": listen, "mounts": Volumes()}
-parts |= {"way": Way(), "ear": listen, "volumes": Volumes()}  # in version 0.1
+parts |= {"way": Way(), "ear": listen, "volumes": Volumes()}  # names in version 0.1
 reach = JobSocketAdapters(**{key: value for key, value in parts.items() if key in known})
 with serve_job_socket(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
     sys.stdout.write("listening\n")

@@ -1,4 +1,4 @@
-"""The tables of the previous version's documents agree with that version's OpenAPI document."""
+"""Tests that the tables of the previous version's documents agree with that version's OpenAPI document."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ RENAMED = {
     "State": "ClusterState",
     "Trouble": "ElementErrorReport",
 }
-"""Schemas that had another name in the previous version."""
+"""Schemas that have another name in the previous version."""
 Schema = dict[str, Any]
 
 
@@ -50,7 +50,7 @@ def this_api() -> Schema:
 
 
 def refs(schema: Schema | None) -> Iterator[str]:
-    """Yield the names that a schema refers to, alone, in a list, or as an alternative."""
+    """Yield the names of the schemas that a schema refers to: directly, in a list, or as an alternative."""
     if schema is None:
         return
     if "$ref" in schema:
@@ -60,7 +60,7 @@ def refs(schema: Schema | None) -> Iterator[str]:
 
 
 def documents(api: Schema, schema: Schema | None) -> tuple[str, ...]:
-    """Return the references to documents, without enumerations."""
+    """Return the references to schemas that are not enumerations."""
     return tuple(one for one in refs(schema) if "properties" in api["components"]["schemas"][one])
 
 
@@ -104,7 +104,7 @@ def test_the_types_of_problems(previous: Version) -> None:
 
 
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
-    """The previous version refuses a value that it does not know, and no middleware removes it."""
+    """The previous version rejects an unknown value, and no middleware removes such values."""
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
     added = {name: {*now[RENAMED.get(name, name)]["enum"]} - {*former} for name, former in values.items()}

@@ -1,4 +1,4 @@
-"""Each version's command line and agents work with the SBF of the other version (docs/decisions/0040)."""
+"""Tests that each version's command line and agents work with an SBF of the other version (docs/decisions/0040)."""
 
 import getpass
 import json
@@ -86,7 +86,7 @@ def test_an_old_client_reads_why_topology_set_fails(old_peers: Installation) -> 
 
 
 def test_an_old_client_gets_the_base_of_a_new_problem(old_peers: Installation) -> None:
-    """``beyond-limit`` is new in 0.2, a kind of ``bad-input``: exit code 2."""
+    """``beyond-limit`` is new in 0.2 and extends ``bad-input``, so the old client exits with code 2."""
     sharing = [word for number in range(257) for word in ("--share", f"user{number}")]
     done = old_peers.cli("cluster", "create", "large", *CREATE, *sharing)
     assert (done.returncode, "spec.shares_with: expected at most 256, got 257" in done.stderr) == (2, True), done
@@ -132,7 +132,7 @@ def test_a_hook_works_with_an_agent_of_another_version(
 
 
 def test_a_cluster_survives_an_upgrade_of_sbf(previous: Version) -> None:
-    """Database, settings file, topology and agents are those of the previous version."""
+    """The database, the settings file, the topology and the agents are of the previous version."""
     with site() as (folder, switch):
         with standing(previous, previous, folder, switch) as made:
             assert made.cli("topology", "set", str(made.topology)).returncode == 0
@@ -148,5 +148,5 @@ def test_a_cluster_survives_an_upgrade_of_sbf(previous: Version) -> None:
 
 
 def test_an_upgrade_of_an_agent_restarts_no_guest(previous: Version) -> None:
-    told = DIGEST.format(segment=SEGMENT)
-    assert previous.run("-c", told).stdout == THIS.run("-c", told).stdout != ""
+    script = DIGEST.format(segment=SEGMENT)
+    assert previous.run("-c", script).stdout == THIS.run("-c", script).stdout != ""

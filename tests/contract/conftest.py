@@ -1,4 +1,4 @@
-"""What contract tests share."""
+"""Fixtures of all contract tests."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from sbf_fakes.world import World
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """The paper's three sites with pools of forty numbers, nothing on them; on SQLite and on PostgreSQL."""
+    """The paper's three sites with pools of 40 VLAN IDs and without clusters, on SQLite and on PostgreSQL."""
     made = World(database)
     made.furnish()
     yield made
@@ -20,14 +20,14 @@ def world(database: str) -> Iterator[World]:
 
 @pytest.fixture
 def make_bench() -> Iterator[MakeBench]:
-    """What makes an emulated switch with its driver."""
+    """Return a function that creates an emulated switch with its driver."""
     with ExitStack() as stack:
         yield make_bench_in(stack)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _netconf_without_naps() -> None:
-    """Let ncclient look at once for something to send: it does so ten times a second only."""
+    """Let ncclient check for pending output every 2 ms. By default, it checks every 100 ms."""
     from ncclient.transport import session  # noqa: PLC0415
 
     session.TICK = 0.002
@@ -35,7 +35,7 @@ def _netconf_without_naps() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _ssh_connections_end_at_once() -> None:
-    """Wake paramiko's reading thread when its connection is closed: it looks ten times a second only."""
+    """Wake paramiko's reading thread when its connection is closed. By default, the thread checks every 100 ms."""
     from paramiko.packet import Packetizer  # noqa: PLC0415
 
     close = Packetizer.close

@@ -1,4 +1,4 @@
-"""The agent as a process: it listens, stops promptly though somebody waits, and outlives SIGKILL."""
+"""Tests of the agent as a process: start, prompt stop while clients wait, and restart after SIGKILL."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, path: Path) -> Path:
-    """The settings of an agent whose SBF is away."""
+    """The settings of an agent whose SBF is unreachable."""
     settings = {
         "element": "brno-h1",
         "sbf": "unix:///nowhere/sbf.sock",
@@ -61,22 +61,22 @@ def start(config: Path) -> Iterator[Start]:
 
 
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX) as talk:
-        talk.settimeout(60)
-        talk.connect(str(path))
-        talk.sendall(json.dumps(request).encode() + b"\n")
-        said: dict[str, Any] = json.loads(talk.makefile().readline())
-        return said
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(path))
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(connection.makefile().readline())
+        return answer
 
 
 def test_sigterm_ends_it_at_once_and_who_waits_is_answered(path: Path, start: Start) -> None:
-    """Not at the end of what was waited for, 30 s later."""
+    """The waiting client gets its answer immediately, not after the requested 30 s."""
     process = start()
     ask(path, UP)
     ask(path, {**STATE, "wait": 0})
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(ask, path, STATE)
-        time.sleep(0.3)  # so long it has surely been asked
+        time.sleep(0.3)  # the agent has received the request by then
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
         assert waiting.result()["state"] == "waiting"
@@ -88,7 +88,7 @@ def test_a_restarted_agent_has_the_records_of_a_killed_one(path: Path, start: St
     ask(path, UP)
     first.kill()
     first.wait()
-    assert path.exists(), "nobody could remove it"
+    assert path.exists(), "a killed agent removes no socket"
     start()
     assert [one["cluster"] for one in ask(path, {"do": "list"})["clusters"]] == ["12.pbs"]
 
@@ -117,15 +117,15 @@ def test_a_failed_thread_ends_the_agent_with_an_error(tmp_path: Path, config: Pa
 def test_systemd_gets_readiness_and_watchdog_notifications(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SBF is away: each attempt to reach it is work, too."""
+    """SBF is unreachable. Each attempt to connect also counts as progress for the watchdog."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         process = start()
-        told = [manager.recv(100) for _ in range(3)]
+        notifications = [manager.recv(100) for _ in range(3)]
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
-        while told[-1] != b"STOPPING=1":
-            told.append(manager.recv(100))
-    assert told[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+        while notifications[-1] != b"STOPPING=1":
+            notifications.append(manager.recv(100))
+    assert notifications[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]

@@ -1,4 +1,4 @@
-"""What must always hold (DESIGN.md §7), each by its number; the stateful test holds them after any steps."""
+"""Tests of the invariants (DESIGN.md §7), each with its number. The stateful test checks them after random steps."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -35,7 +35,7 @@ def test_7_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
 
 
 def test_7_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
-    """Two services with an engine each ask for thirty clusters at once: thirty numbers, none of them twice."""
+    """Two services with separate engines receive 30 simultaneous requests. Each cluster gets another VLAN ID."""
     other = world.restarted()
     stores = [world.store, other.store] * 15
     start = Barrier(30)
@@ -86,7 +86,7 @@ def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
 def test_7_2_an_id_is_held_until_every_removal_is_confirmed(world: World, last: str) -> None:
-    """Whichever element is last: until then the number is free at no site, also where everything is done."""
+    """The VLAN ID is free at no site until ``last`` confirms, even where all elements of the site have confirmed."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches[last].cut_off = True
@@ -161,7 +161,7 @@ def test_7_3_manual_changes_within_the_pool_are_corrected(world: World) -> None:
 
 
 def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
-    """VLANs of others, in the pool or not, and unmanaged ports are after a cluster's whole life as they were before."""
+    """Foreign VLANs, inside and outside the pool, and unmanaged ports are unchanged after a cluster's whole life."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
     switch.table = {1: "default", 7: "phones", 99: "", 100: "", 101: "", 102: "offices", 140: ""}
@@ -179,7 +179,10 @@ def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
 
 
 def test_7_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
-    """A switch that is new to the service carries numbers of the pool on its ports: they are taken off at once."""
+    """A switch that is new to the service carries VLANs of the pool on managed ports.
+
+    The first reconciliation removes them.
+    """
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {100, 101, 7}, "uplink": {139}}
     world.converge_switches()
@@ -208,7 +211,7 @@ def test_7_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -
 
 
 def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
-    """The restart is found by the drift read: the cluster degrades before the switch is put right, not after."""
+    """The drift read detects the restart. The cluster is degraded before the switch is corrected."""
     world.put("demo", TWO_SITES)
     world.settle()
     seen: list[ClusterState] = []
@@ -223,7 +226,10 @@ def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
 
 
 def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
-    """A switch forgot one cluster and refuses the next one: whoever reads it says that the first one is gone."""
+    """After a restart, a switch lacks the VLAN of one cluster and refuses that of the next.
+
+    The first cluster is degraded.
+    """
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch: FakeSwitch = world.switches["brno-sw1"]
@@ -238,7 +244,7 @@ def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
 
 
 def test_7_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> None:
-    """A cluster that arrives while the switch is being changed waits for the next round."""
+    """A cluster that is created while the switch is changed is configured by the next reconciliation."""
     world.settle()
     world.put("first", spec("brno-h1"))
     world.switches["brno-sw1"].before_apply = lambda: world.put("late", spec("brno-h2")) and None

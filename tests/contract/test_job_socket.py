@@ -1,4 +1,4 @@
-"""A job's cluster through a host's agent: its real socket, and a real SBF that knows the agent by its token."""
+"""Tests of a job's cluster through a host's agent, with its real socket and a real SBF that authenticates the agent."""
 
 import errno
 import shutil
@@ -90,9 +90,9 @@ def host(live: Callable[..., Agent]) -> Agent:
 
 
 def state(host: Agent, wait: float = 0, attempt: int = 1) -> tuple[str, list[str]]:
-    said = host.ask("state", JOB, attempt, wait=wait)
-    assert said["ok"], said
-    return said["state"], said["missing"]
+    answer = host.ask("state", JOB, attempt, wait=wait)
+    assert answer["ok"], answer
+    return answer["state"], answer["missing"]
 
 
 def until(reached: Callable[[], bool]) -> None:
@@ -103,7 +103,10 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: World, host: Agent) -> None:
-    """One element after the other, then one guest after the other; up comes with the facts of the job."""
+    """The elements confirm first, then the guests answer one after the other.
+
+    State ``up`` contains the facts of the job.
+    """
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB) == {"ok": True}
     waits = "{} has not confirmed".format
@@ -118,9 +121,9 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
     host.bridges.there["br100"] |= {"10.0.0.1"}
     assert state(host) == ("waiting", guests[1:])
     host.bridges.there["br100"] |= {"fd00::2"}
-    said = host.ask("state", JOB, 1)
+    answer = host.ask("state", JOB, 1)
     folder = host.settings.jobs / JOB
-    assert said == {
+    assert answer == {
         "ok": True,
         "state": "up",
         "missing": [],
@@ -139,7 +142,7 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
 
 
 def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
-    """Create a run's cluster, with guests that answer."""
+    """Create the cluster of a job's attempt, with guests that answer."""
     world.put(JOB, SPEC, attempt=attempt)
     host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
@@ -147,7 +150,7 @@ def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) ->
 
 
 def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
-    """Remove a run while all elements do their part, and give the answer."""
+    """Remove the cluster of an attempt while all elements confirm their removals. Return the last answer."""
     first = host.ask("remove", JOB, attempt)
     until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
     world.settle()
@@ -164,7 +167,10 @@ def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: 
 
 
 def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agent) -> None:
-    """Else a user would read for half a minute that all guests are silent; here the second one answers later still."""
+    """Otherwise a user would read for 30 s that no guest answers.
+
+    The second guest answers later than the test waits.
+    """
     active(world, host)
     there = host.bridges.there["br100"] = set()
     assert len(state(host)[1]) == 2
@@ -186,12 +192,12 @@ def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> Non
 
 
 def test_a_cancelled_run_stays_cancelled_for_all_callers(world: World, host: Agent) -> None:
-    """The script of a job that was deleted would be started by its MoM if the barrier were not told."""
+    """Otherwise the start barrier would let the MoM start the script of a deleted job."""
     host.up(JOB)
     state(host)
     threading.Timer(0.2, lambda: host.ask("cancel", JOB, reason="qdel by alice")).start()
-    said = host.ask("state", JOB, wait=30)
-    assert (said["state"], said["reason"]) == ("cancelled", "qdel by alice")
+    answer = host.ask("state", JOB, wait=30)
+    assert (answer["state"], answer["reason"]) == ("cancelled", "qdel by alice")
     active(world, host)
     assert host.ask("state", JOB)["state"] == "cancelled"
 
@@ -201,7 +207,7 @@ def test_a_run_cancelled_during_the_probes_is_not_up(
 ) -> None:
     active(world, host)
 
-    def deleted_meanwhile(ear: FakeProber, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
+    def deleted_meanwhile(_prober: FakeProber, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
         assert host.ask("cancel", JOB, reason="qdel")["ok"]
         return addresses
 
@@ -215,9 +221,9 @@ def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host:
     host.up(JOB)
     world.clock.advance(121)
     world.sweep()
-    said = host.ask("state", JOB, wait=30)
-    assert said["state"] == "failed"
-    assert said["reason"].startswith(
+    answer = host.ask("state", JOB, wait=30)
+    assert answer["state"] == "failed"
+    assert answer["reason"].startswith(
         "not set up in time: host brno-h1 at brno has not confirmed (its agent has never called SBF);"
     )
 
@@ -225,8 +231,8 @@ def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host:
 def test_a_cluster_that_its_user_ended_is_ended(world: World, host: Agent) -> None:
     active(world, host)
     world.delete(JOB)
-    said = host.ask("state", JOB, wait=30)
-    assert (said["state"], said["reason"]) == ("ended", "ended by its user")
+    answer = host.ask("state", JOB, wait=30)
+    assert (answer["state"], answer["reason"]) == ("ended", "ended by its user")
 
 
 def test_a_finished_run_is_removed_from_sbf_host_and_files(world: World, host: Agent) -> None:
@@ -280,7 +286,7 @@ def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> No
 
 
 def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
-    """The batch system was set up anew: what a host hears late of its former job 12 is not about the one of now."""
+    """The batch system was reinstalled. A late call about its former job 12 must not change the present job 12."""
     former(world, host)
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB, 1) == {"ok": True}
@@ -308,7 +314,7 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
 
 
 def former(world: World, host: Agent) -> None:
-    """Create and end a job of another user with this number, attempt 3."""
+    """Create and end attempt 3 of another user's job with the same id."""
     world.put(JOB, spec("brno-h1", owner="bob"), attempt=3)
     host.ask("up", JOB, 3, user="bob")
     world.delete(JOB)
@@ -343,9 +349,9 @@ def test_a_batch_system_that_does_not_count_runs_begins_anew(world: World, host:
 
 
 def test_a_run_that_was_never_announced_is_told_to_be(host: Agent) -> None:
-    said = host.ask("state", JOB)
-    assert (said["ok"], said["error"]) == (False, "not-found")
-    assert "announce it by 'up' first" in said["detail"]
+    answer = host.ask("state", JOB)
+    assert (answer["ok"], answer["error"]) == (False, "not-found")
+    assert "announce it by 'up' first" in answer["detail"]
 
 
 def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) -> None:
@@ -353,9 +359,9 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
     host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
     host.ask("up", JOB, head=True, user="alice-of-elsewhere")
-    said = host.ask("state", JOB)
-    assert said["state"] == "failed"
-    assert said["reason"].startswith("user alice-of-elsewhere is not known on this machine")
+    answer = host.ask("state", JOB)
+    assert answer["state"] == "failed"
+    assert answer["reason"].startswith("user alice-of-elsewhere is not known on this machine")
 
 
 def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> None:
@@ -373,7 +379,7 @@ def test_a_job_that_is_announced_wakes_the_converger(host: Agent) -> None:
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
-    """The grace period is nothing here; its length is tested with a clock."""
+    """The grace period is 0 s in this test. Its length is tested with a clock."""
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
     host.ask("running", clusters=[])
@@ -383,7 +389,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
-    """The cluster is for the script's host to end; an end that comes here after all is heard."""
+    """The agent of the script's host ends the cluster. A removal request on this host is still executed."""
     active(world, host, head=False)
     host.ask("running", clusters=[])
     host.ask("running", clusters=[])
@@ -424,8 +430,8 @@ def test_runs_wait_and_removals_are_stored_while_sbf_is_unreachable(world: World
     host = live(AWAY)
     assert state(host)[0] == "waiting"
     assert "SBF does not answer at unix:///nowhere/sbf.sock" in state(host)[1][0]
-    said = host.ask("remove", JOB)
-    assert said["gone"] is False
+    answer = host.ask("remove", JOB)
+    assert answer["gone"] is False
     until(lambda: "SBF does not answer at" in host.ask("remove", JOB)["missing"][0])
     host = live()
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)

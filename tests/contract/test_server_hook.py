@@ -1,4 +1,4 @@
-"""The server hook and a real SBF agree on every call, over TLS and without packages."""
+"""Tests of the server hook with a real SBF over TLS. The hook uses only the standard library."""
 
 from collections.abc import Iterator
 
@@ -39,13 +39,13 @@ def test_a_long_server_name_is_accepted(site: SingleSite) -> None:
 
 def test_a_run_waits_for_the_network_of_the_one_before(site: SingleSite) -> None:
     assert site.hook.start("image=debian12", key="2.pbssrv").accepted
-    said = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)
+    message = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)
     never = "has not confirmed (its agent has never called SBF)"
-    told = f"host n1 at brno {never}; host n2 at brno {never}"
-    assert said.startswith(
+    expected = f"host n1 at brno {never}; host n2 at brno {never}"
+    assert message.startswith(
         "vcluster: the network of the job's former run is still being removed (switch brno-sw at brno"
     )
-    assert said.endswith(f"{told}); the job will be tried again")
+    assert message.endswith(f"{expected}); the job will be tried again")
 
 
 def test_a_reused_run_number_gets_no_cluster(site: SingleSite) -> None:
@@ -83,9 +83,9 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 
 
 def test_jobs_that_join_at_once_choose_other_addresses(site: SingleSite) -> None:
-    """The second request contains addresses that are in use by now.
+    """The second of two simultaneous requests contains addresses that are in use by then.
 
-    SBF names the problem, and the hook chooses again.
+    SBF names the problem, and the hook chooses other addresses.
     """
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})

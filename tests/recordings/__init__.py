@@ -1,4 +1,7 @@
-"""Recorded conversations with switches: ``NAME.yaml`` has the answers of a switch, and what its dialect derives."""
+"""Recorded conversations with switches.
+
+``NAME.yaml`` contains a switch's answers and the values that its dialect parses.
+"""
 
 from pathlib import Path
 
