@@ -1,8 +1,8 @@
 """The driver for switches with a candidate configuration: load, compare, commit with a timer, read back, confirm.
 
 A difference is applied completely or not at all. The device reverts a commit that is not confirmed within
-:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S`, so a service that dies meanwhile leaves the former
-configuration. The driver confirms only what it read back.
+:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds, so the former configuration returns when
+the service stops between a commit and its confirmation. The driver confirms a commit only after the read-back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +33,11 @@ log = get_log(__name__)
 
 
 class CandidateSession(Protocol):
-    """A session with a device's configuration store. It connects on first use and after :meth:`close`.
+    """A session that reads and changes a device's configuration.
 
-    It raises Unreachable when the device is silent, ends the session, or is being configured by another user; Refused
-    when the device rejects a request. Unreachable closes the session, and the device reverts an unconfirmed commit.
+    The session connects on first use, and again on first use after :meth:`close`. It raises Unreachable when the device
+    is silent, ends the session, or is being configured by another user, and Refused when the device rejects a request.
+    Unreachable closes the session, and the device reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
@@ -46,16 +47,19 @@ class CandidateSession(Protocol):
         """
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock out other users, load lines into the candidate, and return the device's comparison."""
+        """Lock the configuration, load lines into the candidate, and return the device's comparison."""
 
     def commit(self) -> None:
         """Activate the candidate, with the confirm timer."""
 
     def confirm(self) -> None:
-        """Confirm the commit and unlock; it outlives a restart, unless the session :class:`SavesStartup`."""
+        """Confirm the commit and unlock the configuration.
+
+        The commit survives a restart, unless the session is a :class:`SavesStartup`.
+        """
 
     def revert(self) -> None:
-        """Discard the candidate, or the commit that was not confirmed, and unlock."""
+        """Discard the candidate, or the commit that was not confirmed, and unlock the configuration."""
 
     def close(self) -> None:
         """End the session. Idempotent; never raises."""
@@ -79,18 +83,18 @@ class ShowsCandidate(Protocol):
 
 @runtime_checkable
 class SavesStartup(Protocol):
-    """A session with a device whose confirmed commit does not outlive a restart."""
+    """A session with a device whose confirmed commit does not survive a restart."""
 
     def save(self) -> None:
-        """Write the startup configuration. Raise Refused unless the device prints that it did."""
+        """Write the startup configuration. Raise Refused unless the device prints that the configuration was saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateDialect:
     """The data of a platform with a candidate configuration.
 
-    ``see`` parses what a session shows and raises ValueError for anything that it does not know. ``lines`` renders a
-    difference as lines of the candidate, from a reading. ``show`` and ``told`` are for the documentation.
+    ``see`` parses the answers of a session's ``show``; it raises ValueError for an unknown answer. ``lines`` returns
+    the candidate's lines for a difference and a reading. ``show`` and ``told`` are used by the documentation only.
     """
 
     title: str
@@ -101,10 +105,11 @@ class CandidateDialect:
     neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
     """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError."""
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
-    """The ports that ``lines`` closes before it allows VLANs, where a trunk without a list allows every VLAN. They are
-    read in the candidate before the commit."""
+    """The ports that ``lines`` closes before it allows VLANs, on platforms where a trunk without a list allows every
+    VLAN. The driver reads these ports in the candidate before the commit.
+    """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
-    """Returns the faults of these ports in the candidate; raises ValueError."""
+    """Returns the faults of these ports in the candidate. Raises ValueError."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -119,20 +124,23 @@ class CandidateSwitch:
     """The driver of one switch with a candidate configuration."""
 
     def __init__(self, name: Name, dialect: CandidateDialect, session: CandidateSession) -> None:
-        """Drive the switch called ``name`` over ``session``."""
+        """Control the switch called ``name`` over ``session``."""
         self._name = name
         self._dialect = dialect
         self._session = session
         self._reading: SwitchReading | None = None
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the switch with one or two requests, however many VLANs there are."""
+        """Read the switch with one or two requests. The number of requests does not depend on the number of VLANs."""
         close_lost_session(self._session)
         self._reading = self._read_all()
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply the complete difference and confirm it after the read-back; on any error, apply none of it."""
+        """Apply the complete difference and confirm it after the read-back.
+
+        On any error, apply no part of the difference.
+        """
         reading, self._reading = self._reading or self._read_all(), None
         check_reserved_vlans(self._name, difference, reading)
         try:
@@ -142,20 +150,23 @@ class CandidateSwitch:
             raise
 
     def save(self) -> bool:
-        """Write the startup configuration; return False where a confirmed commit is already saved."""
+        """Write the startup configuration. Return False on platforms where a confirmed commit is already saved."""
         if not isinstance(self._session, SavesStartup):
             return False
         self._session.save()
         return True
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the lines that would be loaded; empty for no difference."""
+        """Return the lines that would be loaded; empty for an empty difference."""
         if not difference:
             return ()
         return tuple(self._dialect.lines(difference, self._reading or self._read_all()))
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
-        """Read all neighbours with one request. Raise Refused where unsupported, Unsafe for unknown answers."""
+        """Read all neighbours with one request.
+
+        Raise Refused if the platform does not support this, and Unsafe for an unknown answer.
+        """
         if self._dialect.neighbours is None or not isinstance(self._session, QueriesNeighbours):
             raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
         close_lost_session(self._session)
@@ -186,9 +197,9 @@ class CandidateSwitch:
         self._session.confirm()
 
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
-        """Raise Refused unless the ``closed`` ports have a list of allowed VLANs, with only the VLANs to add.
+        """Raise Refused unless each of the ``closed`` ports has a list of allowed VLANs, with only the VLANs to add.
 
-        A separate commit of empty lists would stay in effect when the second commit fails.
+        A separate commit of empty lists would stay in effect if the second commit failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")
@@ -236,7 +247,7 @@ def _find_unapplied_trunk(port: PortName, difference: SwitchDifference, found: P
 
 
 def _find_unapplied_access(port: PortName, wanted: VlanSet, found: PortReading) -> Iterator[str]:
-    """Yield the fault of an access port; a port in no VLAN is shut down, or has no configuration at all."""
+    """Yield the fault of an access port. A port in no VLAN must be shut down, or have no configuration at all."""
     is_empty = found.off or found == PortReading()
     is_in = not found.off and found.access is not None and found.access in wanted and not found.tagged
     if not (is_in if wanted else is_empty):

@@ -1,4 +1,4 @@
-"""The driver for every switch with a command line; its dialect defines what is sent."""
+"""The driver for every switch with a command line. The dialect defines the commands."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,14 +37,14 @@ class CommandLineSwitch:
     """The driver of one switch with a command line."""
 
     def __init__(self, name: Name, dialect: Dialect, line: CommandLine) -> None:
-        """Drive the switch called ``name`` over ``line``."""
+        """Control the switch called ``name`` over ``line``."""
         self._name = name
         self._dialect = dialect
         self._conversation = DeviceConversation(f"switch {name}", dialect, line)
         self._reading: SwitchReading | None = None
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the switch with a few commands, however many VLANs there are."""
+        """Read the switch with a few commands. The number of commands does not depend on the number of VLANs."""
         self._conversation.close_if_lost()
         self._reading = self.read_all()
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
@@ -63,9 +63,10 @@ class CommandLineSwitch:
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference; :meth:`save` is a separate step.
 
-        Lists of allowed VLANs are emptied first and read back: no VLAN is created, and no port becomes a trunk, before
-        its list was read as empty (DESIGN.md §7.4). This is the only reading, and there is none when no port needs it.
-        A refused command does not stop the others, which may concern other clusters.
+        The first commands empty lists of allowed VLANs, and the driver reads these lists back. Before a list was read
+        as empty, no VLAN is created and its port does not become a trunk (DESIGN.md §7.4). The switch is read only for
+        that purpose, and only when a list must be emptied. After a refused command the other commands are still sent,
+        because they may concern other clusters.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -79,16 +80,19 @@ class CommandLineSwitch:
             raise build_refusal(f"switch {self._name}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration. Raise Refused unless the switch prints that it did."""
+        """Write the startup configuration. Raise Refused unless the switch prints that the configuration was saved."""
         self._conversation.save(self._dialect.save, self._dialect.saved)
         return True
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the commands of a difference, with those that save; empty for no difference."""
+        """Return the commands of a difference, including the commands that save it; empty for an empty difference."""
         return list_sent_commands(self._dialect, difference, self._reading or self.read_all()) if difference else ()
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Read all neighbours with one command. Raise Refused for a dialect without one, Unsafe for unknown answers."""
+        """Read all neighbours with one command.
+
+        Raise Refused for a dialect without such a command, and Unsafe for an unknown answer.
+        """
         form = self._dialect.lldp
         if form is None:
             raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
@@ -113,9 +117,11 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Read the lists back; return what may be applied now, and a fault for each port whose list is not empty.
+        """Read the lists back.
 
-        Raise Refused while a port is open: it would carry every VLAN that is created.
+        Return the part of the difference that may be applied, and a fault for each list not empty.
+
+        Raise Refused while a port is open: an open port would carry every VLAN that is created.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
@@ -126,10 +132,11 @@ class CommandLineSwitch:
         return drop_ports(difference, unclosed), faults
 
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
-        """Send commands block by block; yield those that were refused.
+        """Send commands block by block, and yield a fault for each refused command.
 
         When the first command of a block is refused, the block's last command leaves the configuration mode instead of
-        the block. The mode is then entered again, or the next such block would end the session.
+        the block's mode. The configuration mode is then entered again; otherwise the next such block would end the
+        session.
         """
         dialect = self._dialect
         opening = dialect.configure
@@ -145,7 +152,7 @@ class CommandLineSwitch:
 
 
 def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
-    """Return all commands of a difference for a switch with this reading, in order, with those that save."""
+    """Return all commands of a difference for a switch with this reading, in order, including those that save it."""
     parts = (
         render_closing_commands(dialect, difference, reading),
         render_change_commands(dialect, difference, reading),
@@ -155,7 +162,7 @@ def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: 
 
 
 def split_command_blocks(commands: Sequence[str]) -> Iterator[list[str]]:
-    """Yield blocks of commands; a block ends with the command that leaves the mode it entered."""
+    """Yield blocks of commands. A block ends with the command that leaves the mode that the block entered."""
     block: list[str] = []
     for command in commands:
         block.append(command)

@@ -1,7 +1,7 @@
-"""Renders a difference as a dialect's commands, and finds the VLAN IDs that a command concerns. Pure.
+"""The commands of a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
 
-A refused command is shown to the clusters that it concerns. To find them, the command is matched with the templates
-that it was rendered from.
+The owners of the clusters that a refused command concerns see the refusal. To find these clusters, the command is
+matched with the templates of the dialect.
 """
 
 import re
@@ -31,7 +31,7 @@ _FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)",
 
 
 def render_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return all commands of a difference, without those that enter and leave the configuration mode."""
+    """Return all commands of a difference, without the commands that enter and leave the configuration mode."""
     return [
         *render_closing_commands(dialect, difference, reading),
         *render_change_commands(dialect, difference, reading),
@@ -41,7 +41,7 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands that vacate open access ports and set empty lists of allowed VLANs.
 
-    Their effect is read back before the commands of :func:`render_change_commands` are sent (DESIGN.md §7.4).
+    The driver reads their effect back before it sends the commands of :func:`render_change_commands` (DESIGN.md §7.4).
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -52,7 +52,7 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 
 
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands that are sent once no managed port is open: removals, then creations, then additions.
+    """Return the commands to send when no managed port is open any more: removals, then creations, then additions.
 
     ``reading`` is the reading from before :func:`render_closing_commands`.
     """
@@ -77,14 +77,14 @@ def render_change_commands(dialect: Dialect, difference: SwitchDifference, readi
 def find_ports_to_prepare(
     difference: SwitchDifference, reading: SwitchReading, dialect: PortConventions
 ) -> tuple[PortName, ...]:
-    """Return the trunks that need an empty list first: open trunks, and ports where no VLAN can be allowed yet."""
+    """Return the trunks that need an empty list first: open trunks, and ports on which no VLAN can be allowed yet."""
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
     return tuple(trunks)
 
 
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that :func:`render_closing_commands` vacates or gives an empty list."""
+    """Return the ports that :func:`render_closing_commands` vacates, and those whose lists it empties."""
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 
@@ -98,14 +98,14 @@ def find_unclosed_ports(
 
 
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
-    """Return the difference without additions to ``ports``, and without VLANs that only these ports need."""
+    """Return the difference without additions to ``ports``, and without the VLANs that only these ports need."""
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(number for vlans in add.values() for number in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})
 
 
 def _render_restoration(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Yield the commands that restore the use that a port had before SBF took it."""
+    """Yield the commands that restore the use that a port had before SBF managed it."""
     now = find_port(dialect, reading, port) or PortReading()
     if not dialect.kept:
         yield from _render_rejoining(dialect, reading, port, use)
@@ -125,7 +125,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 
 
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Yield the commands that restore a port's untagged VLAN, on platforms that put ports into VLANs."""
+    """Yield the commands that restore a port's untagged VLAN, on platforms that configure membership on the VLAN."""
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(number for number in (use.access, use.native) if number is not None)
     if now.untagged - before - DEFAULT_VLAN:
@@ -143,7 +143,7 @@ def _is_closed(found: PortReading, vacated: bool) -> bool:
 
 
 def select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield those of the ports that are no access ports, with their VLANs."""
+    """Yield the ports that are not access ports, with their VLANs."""
     yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
 
 
@@ -188,7 +188,10 @@ def _fill_template(
     runs_only: bool = False,
     port: PortName | None = None,
 ) -> Iterator[str]:
-    """Fill in a template once, once for each VLAN ID, or once for as many ranges as a command accepts."""
+    """Yield the lines of a template.
+
+    The template is filled in once, once for each VLAN ID, or once for each group of ranges that a command accepts.
+    """
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):
         yield from (line.format(port=spelt, **values) for line in template)
@@ -206,12 +209,12 @@ def _template_values(
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a command concerns; those of its whole block where the command itself names none."""
+    """Return the VLAN IDs that a command concerns; if the command names no VLAN ID, those of its whole block."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that commands name, or else those that the difference moves on the named ports."""
+    """Return the VLAN IDs that commands name, or else those that the difference changes on the ports they name."""
     named = [found for line in commands for found in _match_templates(dialect, line)]
     vlans = VlanSet(number for found in named for number in _parse_matched_vlans(dialect, found))
     return vlans or VlanSet(number for found in named for number in _find_moved_vlans(dialect, found, difference))

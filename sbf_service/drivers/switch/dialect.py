@@ -23,14 +23,14 @@ DEFAULT_VLAN = VlanSet([1])
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """The configuration of one port as it was read: its tagged and its untagged VLANs, managed or not.
+    """The configuration read from one port: its tagged and untagged VLANs, managed or not.
 
-    ``ready``: VLANs can be allowed on the port as it is. ``open``: the port carries all VLANs, or would if its
-    neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts untagged frames only. ``off``: the port
-    is shut down. ``dormant``: the list of allowed VLANs that takes effect once the port becomes a trunk; None means
-    that there is no list, so that the trunk would allow every VLAN. ``mode``, ``native`` and ``lines`` (the port's
-    configuration) determine whether the port is in other use, and restore that use. ``others``: VLANs of other users
-    that are configured beside SBF's.
+    ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would if
+    its neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts untagged frames only. ``off``: the
+    port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port becomes a trunk; None
+    means that there is no list, so that the trunk would allow every VLAN. ``mode``, ``native`` and ``lines`` (the
+    port's configuration) determine whether the port is in other use, and restore that use. ``others``: VLANs of other
+    users that are configured on the port in addition to SBF's.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -49,16 +49,16 @@ class PortReading:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the port allows only the default VLAN, now and once it becomes a trunk."""
+        """Whether the port allows only the default VLAN, both now and as a trunk."""
         listed = self.tagged if self.ready else self.dormant
         return not self.open and listed is not None and not listed - DEFAULT_VLAN
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchReading:
-    """The configuration of a switch as it was read, with ports by canonical name.
+    """The configuration read from a switch, with ports by canonical name.
 
-    ``reserved``: the VLAN IDs that this switch uses internally. ``names``: the names of VLANs, where the platform shows
+    ``reserved``: the VLAN IDs that this switch uses internally. ``names``: the names of VLANs, on platforms that show
     them.
     """
 
@@ -93,11 +93,11 @@ class PortNames:
 
 
 class RestorableLine(NamedTuple):
-    """A kind of configuration line that SBF may change on a port, and restores when it gives the port up.
+    """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
-    ``start`` is the beginning of the line, or, without a space at its end, the whole line. ``undo`` is sent when the
-    port had no such line; empty where another line undoes it. With ``mode``, the line is only restored on ports of
-    that mode.
+    ``start`` is the beginning of the line, or, if it does not end with a space, the whole line. ``undo`` is sent when
+    the port had no such line; it is empty if another line undoes this one. With ``mode``, the line is restored only on
+    ports of that mode.
     """
 
     start: str
@@ -112,7 +112,7 @@ class RestorableLine(NamedTuple):
 
 
 class PortConventions(Protocol):
-    """How a platform names, shows and configures ports."""
+    """The names, modes and configuration lines of ports on a platform."""
 
     @property
     def unused(self) -> frozenset[str]:
@@ -120,7 +120,7 @@ class PortConventions(Protocol):
 
     @property
     def kept(self) -> tuple[RestorableLine, ...]:
-        """The kinds of lines that SBF may change on a port and restores."""
+        """The kinds of lines that SBF may change on a port and restores later."""
 
     @property
     def ports(self) -> PortNames:
@@ -132,14 +132,14 @@ class PortConventions(Protocol):
 
     @property
     def vlans_are_local(self) -> bool:
-        """Whether a VLAN ID denotes another VLAN on each port, as on routers."""
+        """Whether the same VLAN ID denotes a different VLAN on each port, as on routers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in their order; it raises ValueError for anything that it does not know.
+    ``see`` parses the answers to ``show``, in their order. It raises ValueError for any unknown answer.
     """
 
     title: str

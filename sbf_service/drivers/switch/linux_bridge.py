@@ -1,11 +1,11 @@
-"""Switches that are Linux: VLAN-aware bridges, driven with iproute2's ``bridge`` (bridge(8)).
+"""The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
 VLAN IDs outside the managed scope are left unchanged, tagged or untagged. A managed VLAN ID that is untagged on a
-trunk, or its default VLAN (PVID), is *unsafe*: somebody else uses an ID of the pool, and a change could disconnect that
-use or join it to a cluster. SBF changes nothing on the switch until the ID is free.
+trunk, or is the trunk's default VLAN (PVID), is *unsafe*: another user uses an ID of the pool, and a change could
+disconnect that use or join it to a cluster. SBF changes nothing on the switch until the ID is free.
 
-An access port carries its one managed VLAN untagged. Other managed VLANs and VLAN 1 are removed from it; an unmanaged
-untagged VLAN is in other use, and unsafe.
+An access port carries its only managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. An
+unmanaged untagged VLAN is in other use, and therefore unsafe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ UNTAGGED_FLAGS = {"PVID", "Egress Untagged"}
 
 
 class _BridgeLink(BaseModel):
-    """A network device as printed by ip(8), with the fields that matter here."""
+    """A network device as printed by ip(8), with the fields that SBF uses."""
 
     name: str = Field(alias="ifname")
     flags: list[str]
@@ -74,7 +74,7 @@ class LinuxBridge:
     """The driver of one Linux switch."""
 
     def __init__(self, name: Name, line: CommandLine) -> None:
-        """Drive the switch called ``name`` over ``line``."""
+        """Control the switch called ``name`` over ``line``."""
         self._name = name
         self._shell = Shell(f"switch {name}", line)
         self._removable: PortVlans = {}
@@ -98,7 +98,7 @@ class LinuxBridge:
         raise_for_failures(self._shell.device, run_batch(self._shell, "bridge", self._render(difference)))
 
     def save(self) -> bool:
-        """Return False: the kernel keeps no VLANs over a restart, so no removed VLAN can come back."""
+        """Return False: the kernel has no VLANs after a restart, so no removed VLAN can come back."""
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
@@ -131,9 +131,9 @@ def derive_bridge_state(
     down: Sequence[str] = (),
     members: Sequence[str] = (),
 ) -> SwitchObserved:
-    """Return the observed state within the scope. Raise Unsafe for what SBF must not change.
+    """Return the observed state within the scope. Raise Unsafe for configuration that SBF must not change.
 
-    ``down`` are the ports that are shut down, ``members`` those that belong to a bond.
+    ``down`` are the ports that are shut down, ``members`` the ports that belong to a bond.
     """
     uses = {
         port: derive_bridge_port_use(entries.get(port, []), down=port in down, is_member=port in members)
@@ -156,7 +156,7 @@ def derive_bridge_state(
 
 
 def derive_bridge_port_use(entries: Sequence[VlanEntry], *, down: bool = False, is_member: bool = False) -> PortUse:
-    """Return the use of a port from its VLANs; an untagged VLAN is the native one."""
+    """Return the use of a port from its VLANs. An untagged VLAN is the native VLAN."""
     tagged = VlanSet(vlan for entry in entries if not entry.flags for vlan in entry.vlan_ids)
     untagged = VlanSet(vlan for entry in entries if entry.flags for vlan in entry.vlan_ids)
     mode = AGGREGATED if is_member else "trunk" if tagged or untagged - DEFAULT_VLAN else ""
@@ -177,7 +177,7 @@ def format_vlan_entries(entries: Sequence[VlanEntry]) -> tuple[str, ...]:
 
 
 def render_bridge_commands(difference: SwitchDifference) -> Iterator[str]:
-    """Yield the lines for ``bridge -batch``: removals first."""
+    """Yield the lines for ``bridge -batch``, removals first."""
     yield from _render_removals(difference.remove)
     for port, pair in _list_port_ranges(difference.add):
         flags = UNTAGGED if port in difference.access else ""
@@ -202,7 +202,7 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 
 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
-    """Return an access port's managed VLAN; the port is open when it carries anything else that SBF may remove."""
+    """Return an access port's managed VLAN. The port is open when it carries anything else that SBF may remove."""
     for entry in () if _is_agreed(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
             raise Unsafe(
@@ -218,7 +218,7 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 
 
 def _find_removable_vlans(port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> VlanSet:
-    """Return the VLANs that SBF may remove from an access port: all, once it has taken or adopted the port."""
+    """Return the VLANs that SBF may remove from an access port; all VLANs of a port that SBF manages or adopted."""
     vlans = VlanSet(vlan for entry in entries for vlan in entry.vlan_ids)
     return vlans if _is_agreed(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)
 

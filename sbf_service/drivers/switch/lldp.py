@@ -1,7 +1,8 @@
 """Neighbours of switches by LLDP (IEEE 802.1AB): answers of command lines as ``key : value`` lines, and lldpd.
 
-No parser takes an unknown answer for an empty one: an answer without neighbours must be the platform's own, a neighbour
-without its ports is an error, and where a device counts its neighbours, the parser must find as many.
+No parser treats an unknown answer as an empty one. An answer without neighbours must have the platform's form for that.
+A neighbour without its ports is an error. If a device prints the number of its neighbours, the parser must find as
+many.
 """
 
 import re
@@ -25,11 +26,12 @@ SHOW_LLDPD = "lldpcli -f json0 show neighbors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LldpFormat:
-    """The command that shows neighbours, and the form of its answer as patterns on lines.
+    """The command that shows neighbours, and the form of its answer as patterns for lines.
 
-    ``start`` begins a neighbour. ``heading`` names the local port of the neighbours below it, where their own lines do
-    not. For each of the six other patterns, which have one group, the first matching line counts. ``{ports}`` in
-    ``show`` is replaced by the managed ports.
+    ``start`` matches the first line of a neighbour. ``heading`` matches a line that names the local port of the
+    following neighbours, on platforms where the neighbours' own lines do not name it. For each of the six other
+    patterns, which have one group, the first matching line counts. ``{ports}`` in ``show`` is replaced by the managed
+    ports.
     """
 
     show: str
@@ -49,7 +51,7 @@ class LldpFormat:
 
 @dataclass(slots=True)
 class _NeighbourBlock:
-    """The values of one neighbour so far, by key."""
+    """The values of one neighbour that were parsed so far, by key."""
 
     values: dict[str, str] = field(default_factory=dict)
 
@@ -62,7 +64,7 @@ class _NeighbourBlock:
 
 
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
-    """Parse an answer. Raise ValueError with what is unknown or missing."""
+    """Parse an answer. Raise ValueError that names the unknown or missing part."""
     found = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(one) for one in re.findall(form.total, text, re.MULTILINE)]
     if totals and sum(totals) != len(found):
@@ -73,7 +75,10 @@ def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
 
 
 def build_neighbour(values: Mapping[str, str]) -> Neighbour:
-    """Return the neighbour with these values by key. Raise ValueError without the local port or the neighbour's."""
+    """Return the neighbour with these values by key.
+
+    Raise ValueError if the local port or the neighbour's port is missing.
+    """
     known = {key: values.get(key, "") for key in KEYS}
     if not known["local"] or not known["port"]:
         missing = "the local port" if not known["local"] else "the neighbour's port"
@@ -102,7 +107,7 @@ def _split_neighbours(form: LldpFormat, text: str) -> Iterator[_NeighbourBlock]:
 def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
     """Read the neighbours of the switch called ``name`` from its lldpd.
 
-    Raise Refused when lldpcli fails, Unsafe when its output has another form.
+    Raise Refused when lldpcli fails, and Unsafe when its output has an unknown form.
     """
     shell.close_if_lost()
     code, output = shell.run(f"{SHOW_LLDPD} 2>&1")
@@ -116,7 +121,7 @@ def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
 
 
 def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
-    """Parse the JSON of lldpcli. Raise ValueError when it has another form."""
+    """Parse the JSON of lldpcli. Raise ValueError for JSON of an unknown form."""
     try:
         answer = _LldpdAnswer.model_validate_json(output)
     except ValidationError as error:

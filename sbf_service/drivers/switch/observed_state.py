@@ -1,4 +1,4 @@
-"""Derives the observed state of a switch and the uses of its ports from a reading, within the managed scope. Pure."""
+"""The observed state of a switch and the uses of its ports, derived from a reading within the managed scope. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 
 class PortObservation(NamedTuple):
-    """The managed VLANs of a managed port, and whether the port must be closed, or vacated, before it gets others."""
+    """The managed VLANs of a port, and whether the port must be closed or vacated before VLANs are added to it."""
 
     vlans: VlanSet
     is_open: bool = False
@@ -42,9 +42,11 @@ def build_observed_state(  # noqa: PLR0913 - each is one field of what a driver 
     down: tuple[PortName, ...],
     unrestored: Mapping[PortName, PortUse],
 ) -> SwitchObserved:
-    """Return the observed state of managed ports; every kind of switch has the same rules for ports in other use.
+    """Return the observed state of managed ports.
 
-    ``uses`` has at least the managed ports. Without ``vlans``, a VLAN exists if a managed port carries it.
+    The rules for ports in other use are the same for every kind of switch.
+
+    ``uses`` contains at least the managed ports. Without ``vlans``, a VLAN exists if a managed port carries it.
     """
     existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
     untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
@@ -62,18 +64,21 @@ def build_observed_state(  # noqa: PLR0913 - each is one field of what a driver 
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the ports that SBF gave up and that are not configured as before, each with the use to restore."""
+    """Return the ports that SBF no longer manages and whose former use is not restored, each with that use."""
     returned = {port: use for port, use in scope.returned.items() if port in uses}
     return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
 
 
 def is_outside_scope(port: str, scope: SwitchScope) -> bool:
-    """Return whether a port is neither managed, nor a member of a managed aggregate, nor a port that SBF gave up."""
+    """Return whether a port is outside the scope.
+
+    The scope consists of managed ports, members of managed aggregates, and ports that SBF no longer manages.
+    """
     return port not in {*scope.ports, *scope.members, *scope.returned}
 
 
 def check_reserved_vlans(name: Name, difference: SwitchDifference, reading: SwitchReading) -> None:
-    """Raise Refused when a VLAN to create is one that the switch uses internally."""
+    """Raise Refused when the difference creates a VLAN that the switch uses internally."""
     if reserved := difference.create & reading.reserved:
         reason = "which the switch reserves: remove it from the site's pool"
         raise Refused(f"switch {name}: wanted VLAN {reserved}, {reason}")
@@ -97,7 +102,7 @@ class ScopedReading:
         return found
 
     def derive_use(self, port: PortName) -> PortUse:
-        """Return a port's use, with those lines of its configuration that SBF may change."""
+        """Return a port's use, with the lines of its configuration that SBF may change."""
         use = derive_port_use(self.find_port(port))
         return use.model_copy(update={"lines": select_restorable_lines(self.conventions, use.lines)})
 
@@ -119,7 +124,7 @@ def derive_port_use(port: PortReading) -> PortUse:
 def derive_observed_state(
     name: Name, conventions: PortConventions, reading: SwitchReading, scope: SwitchScope
 ) -> SwitchObserved:
-    """Return the observed state within the scope. Raise Unsafe for what SBF must not change."""
+    """Return the observed state within the scope. Raise Unsafe for configuration that SBF must not change."""
     scoped = ScopedReading(name, conventions, reading, scope)
     ports = {port: _observe_port(scoped, port) for port in scope.ports}
     down = (port for port in scope.ports if scoped.find_port(port).off and not _is_shut_by_sbf(scope, port))
@@ -142,7 +147,10 @@ def _is_shut_by_sbf(scope: SwitchScope, port: PortName) -> bool:
 
 
 def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield unmanaged ports with their managed VLAN IDs; a port that carries all VLANs states none."""
+    """Yield unmanaged ports with their managed VLAN IDs.
+
+    A port that carries all VLANs counts as having no tagged VLAN.
+    """
     scope, canonical = scoped.scope, scoped.conventions.ports.canonical
     managed = {canonical(port) for port in (*scope.ports, *scope.members, *scope.returned)}
     for name, port in scoped.reading.ports.items():
@@ -154,7 +162,10 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 
 
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
-    """Yield ports that SBF gave up and that are not as before; a port that SBF did not shut down stays up or down."""
+    """Yield the ports that SBF no longer manages and that differ from their former use, each with the use to restore.
+
+    A port that SBF did not shut down stays up or down.
+    """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)
         down = before.down if port in scoped.scope.shut else now.down
@@ -178,7 +189,7 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 
 
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
-    """Return an access port's managed VLAN; the port is open when it carries anything else."""
+    """Return an access port's managed VLAN. The port is open when it carries anything else."""
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):
         return PortObservation(VlanSet())

@@ -1,12 +1,12 @@
-"""Open vSwitch, driven with ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
+"""The driver for Open vSwitch, configured with ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
 
 A trunk with an empty ``trunks`` column carries every VLAN, so an empty list cannot mean "no VLAN". A managed trunk
-therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it); no order of
-changes, by SBF or by others, empties the list. A change is one transaction of the database, all or nothing, and
-``ovs-vsctl`` waits until the switch has followed its database.
+therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). No sequence of
+changes, by SBF or by other users, empties the list. A change is a single transaction of the database, all or nothing.
+``ovs-vsctl`` waits until the switch has applied the change.
 
 An access port that is to be in no VLAN also becomes such a trunk, which drops untagged frames. As an access port of the
-placeholder VLAN it would share that VLAN with all others of its kind.
+placeholder VLAN, it would share that VLAN with all other such ports.
 """
 
 import json
@@ -49,7 +49,7 @@ UNTAGGED_VLAN = 0
 
 @dataclass(frozen=True, slots=True)
 class OvsPort:
-    """One port of the database; ``mode`` is the effective mode, also where the column ``vlan_mode`` is empty."""
+    """One port of the database. ``mode`` is the effective mode, even if the column ``vlan_mode`` is empty."""
 
     mode: str
     tag: int | None
@@ -65,12 +65,12 @@ class OvsPort:
 
     @property
     def is_trunk(self) -> bool:
-        """Whether the port accepts tagged frames, with or without untagged ones."""
+        """Whether the port accepts tagged frames, with or without untagged frames."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property
     def use(self) -> PortUse:
-        """The port's use, with its columns as ``lines``; a port with empty columns is unconfigured."""
+        """The port's use, with its columns as ``lines``. A port with empty columns is unconfigured."""
         columns = {"vlan_mode": self.vlan_mode or "[]", "tag": "[]" if self.tag is None else self.tag}
         trunks = ",".join(str(number) for number in sorted(self.trunks))
         listed = VlanSet(number for number in self.trunks if 0 < number < PLACEHOLDER_VLAN)
@@ -91,13 +91,13 @@ class OpenVSwitch:
     """The driver of one switch."""
 
     def __init__(self, name: Name, line: CommandLine) -> None:
-        """Drive the switch called ``name`` over ``line``."""
+        """Control the switch called ``name`` over ``line``."""
         self._name = name
         self._shell = Shell(f"switch {name}", line)
         self._ports: Mapping[str, OvsPort] = {}
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the ports in one round trip. Raise Refused while the switch has not followed its database."""
+        """Read the ports in one round trip. Raise Refused while the switch has not applied its database."""
         self._shell.close_if_lost()
         code, output = self._shell.run(LIST_PORTS)
         if code:
@@ -123,7 +123,7 @@ class OpenVSwitch:
             raise Refused(f"switch {self._name}: told {TRANSACT!r} and more, the switch said {quote_end(output)!r}")
 
     def save(self) -> bool:
-        """Write the database to disk: a transaction is in its file, but may still be in memory only."""
+        """Write the database to disk: a committed transaction may still be in memory only."""
         code, output = self._shell.run("sync 2>&1")
         if code:
             failure = f"'sync' failed, its database may not be on the disk: the switch said {quote_end(output)!r}"
@@ -131,7 +131,7 @@ class OpenVSwitch:
         return True
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the one command of the transaction."""
+        """Return the single command of the transaction."""
         words = render_transaction(difference, self._ports)
         return (" ".join(quote(word) for word in (*TRANSACT.split(), *words)),) if words else ()
 
@@ -161,7 +161,7 @@ def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]
 
 
 def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScope) -> SwitchObserved:
-    """Return the observed state within the scope. Raise Unsafe for what SBF must not change."""
+    """Return the observed state within the scope. Raise Unsafe for configuration that SBF must not change."""
     observations = {port: _observe_port(name, port, ports, scope) for port in scope.ports}
     uses = {port: ports[port].use for port in (*scope.ports, *scope.returned) if port in ports}
     elsewhere = {
@@ -181,7 +181,7 @@ def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScop
 
 
 def render_transaction(difference: SwitchDifference, ports: Mapping[str, OvsPort]) -> list[str]:
-    """Return the words of one transaction, each command after ``--``; ``ports`` are those of the last reading."""
+    """Return the words of one transaction, each command after ``--``. ``ports`` are the ports of the last reading."""
     access = set(difference.access)
     converted = [port for port in difference.add if port not in access and port in ports and not ports[port].is_trunk]
     leaving = {*difference.close, *difference.remove} & access - difference.add.keys()
@@ -241,7 +241,7 @@ def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet)
 def _observe_access_port(
     name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_agreed: bool
 ) -> PortObservation:
-    """Return an access port's managed VLAN; the port is open when it carries anything else that SBF may change."""
+    """Return an access port's managed VLAN. The port is open when it carries anything else that SBF may change."""
     if found.mode == "access" and found.tag in managed:
         return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())
     others = found.trunks - managed - {PLACEHOLDER_VLAN, UNTAGGED_VLAN}
@@ -277,7 +277,7 @@ def _parse_port(row: Mapping[str, Any], down: Collection[str]) -> OvsPort:
 
 
 def _parse_set(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    """Return the members of a set; a set of one member is written as an atom (RFC 7047, section 5.1)."""
+    """Return the members of a set. A set of one member is written as an atom (RFC 7047, section 5.1)."""
     if not isinstance(value, list):
         return [value]
     kind, members = value

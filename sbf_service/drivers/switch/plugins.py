@@ -1,7 +1,7 @@
 """Dialects of other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-The name of an entry point is the platform's name in a topology; its object is a :class:`Dialect`. Every plug-in is
-checked when it is loaded. An unusable one is reported with the reason, and has no other effect.
+The name of an entry point is the platform's name in a topology, and its object is a :class:`Dialect`. Every plug-in is
+checked when it is loaded. A plug-in that cannot be used is reported with the reason, and has no other effect.
 """
 
 import re
@@ -42,7 +42,7 @@ class DialectPlugin:
     fault: str = ""
 
     def __str__(self) -> str:
-        """Return the message about an unusable plug-in."""
+        """Return the message about a plug-in that cannot be used."""
         return f"platform {self.platform} of {self.source} cannot be used: {self.fault}"
 
 
@@ -108,7 +108,7 @@ def _describe_source(entry: EntryPoint) -> str:
 
 
 def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
-    """Return the faults of a dialect that show without a device, each as one sentence. Pure."""
+    """Return the faults of a dialect that can be found without a device, each as one sentence. Pure."""
     return tuple(_check_dialect(dialect))
 
 

@@ -1,12 +1,12 @@
-"""Cisco IOS-XR: a router whose ports carry a VLAN by one subinterface each, joined by a bridge domain for each VLAN.
+"""Cisco IOS-XR: a router with a subinterface for each VLAN on a port, and a bridge domain for each VLAN.
 
-VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A port joins it by the subinterface ``.112``
-with ``encapsulation dot1q 112``, an access port by ``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in
-other use if anything else on a managed port accepts it: a routed subinterface, a range, another bridge domain, or a
-port or subinterface that accepts every frame.
+VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins it by the subinterface
+``.112`` with ``encapsulation dot1q 112``, an access port by the subinterface ``.4095`` with ``encapsulation untagged``.
+A managed VLAN ID is in other use if anything else on a managed port accepts it: a routed subinterface, a range, another
+bridge domain, or a port or subinterface that accepts every frame.
 
-Sources: the vendor's guides for all commands. From memory, to be checked on a device: ``no`` in a configuration that is
-loaded as text over NETCONF, ``root`` there, and that ``no interface`` needs no ``l2transport``.
+Sources: the vendor's guides for all commands. From memory, to be checked on a device: ``no`` and ``root`` in a
+configuration that is loaded as text over NETCONF, and that ``no interface`` needs no ``l2transport``.
 """
 
 import re
@@ -31,7 +31,7 @@ GROUP = "virtcloud"
 UNTAGGED = 4095
 """The subinterface of an access port; no VLAN has this ID."""
 ROOT = "root"
-"""Leaves every mode; within a bridge domain, ``no interface`` would mean a member, whatever its indentation."""
+"""Leaves every mode. Within a bridge domain, ``no interface`` would remove a member, whatever its indentation."""
 DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
 COMMANDS = {
     "create a VLAN": (*DOMAIN, ROOT),
@@ -102,7 +102,7 @@ def parse_configuration(shown: Sequence[str]) -> SwitchReading:
 
 
 def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
-    """Parse the bridge groups of ``l2vpn``, whose lines arrive here without indentation."""
+    """Parse the bridge groups of ``l2vpn``. The lines have no indentation."""
     found, group, domain = _BridgeDomains(), "", ""
     for line in body:
         first, _, rest = line.partition(" ")
@@ -125,22 +125,22 @@ def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _
         if name != parent and name.partition(".")[0] != parent:
             continue
         off = off or (name == parent and "shutdown" in body)
-        takes = _parse_encapsulation(head, body)
-        ours = len(takes) == 1 and _is_ours(head, body, f"{parent}.{min(takes)}", min(takes))
+        accepted = _parse_encapsulation(head, body)
+        ours = len(accepted) == 1 and _is_ours(head, body, f"{parent}.{min(accepted)}", min(accepted))
         where = domains.of.get(name)
-        if name == f"{parent}.{UNTAGGED}" and not takes:
+        if name == f"{parent}.{UNTAGGED}" and not accepted:
             access = _parse_domain_vlan(where)
-        elif ours and where == (GROUP, make_vlan_name(min(takes))):
-            tagged |= takes
+        elif ours and where == (GROUP, make_vlan_name(min(accepted))):
+            tagged |= accepted
         elif not (ours and where is None):
-            others |= takes
+            others |= accepted
     mode = _parse_other_mode(interfaces, parent) or ("trunk" if tagged | others else "access" if access else "")
     untagged = others | ([access] if access else [])
     return PortReading(tagged, untagged=untagged, access=access, off=off, mode=mode, others=others)
 
 
 def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> str:
-    """Return the mode of a member of a bundle, or of a port with an address of its own; empty for others."""
+    """Return the mode of a member of a bundle, or of a port with an address of its own; empty for other ports."""
     lines = [line for head, body in interfaces.items() if _canonical_name(head.split()[0]) == parent for line in body]
     if any(line.startswith("bundle id ") for line in lines):
         return AGGREGATED
@@ -148,7 +148,7 @@ def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> s
 
 
 def _parse_domain_vlan(where: tuple[str, str] | None) -> VlanId | None:
-    """Return the VLAN ID of one of SBF's bridge domains, otherwise None."""
+    """Return the VLAN ID of a bridge domain of SBF; None for other bridge domains."""
     found = re.fullmatch(r"vc-(\d+)", where[1]) if where and where[0] == GROUP else None
     return VlanId(int(found[1])) if found else None
 
@@ -159,11 +159,11 @@ def _is_ours(head: str, body: Sequence[str], name: str, vlan: VlanId) -> bool:
 
 
 def _parse_encapsulation(head: str, body: Sequence[str]) -> VlanSet:
-    """Return the tagged frames that an interface accepts: those of its encapsulation, or all."""
-    said = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
-    if not said:
+    """Return the VLAN IDs of the tagged frames that an interface accepts: those of its encapsulation, or all."""
+    encapsulations = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
+    if not encapsulations:
         return ALL_VLANS if "l2transport" in (*head.split(), *body) and "." not in head else VlanSet()
-    kind, _, numbers = said[0].partition(" ")
+    kind, _, numbers = encapsulations[0].partition(" ")
     if kind == "untagged":
         return VlanSet()
     listed = re.match(r"[\d ,-]+", numbers.removeprefix("vlan "))
@@ -176,7 +176,10 @@ def _canonical_name(name: str) -> str:
 
 
 def parse_iosxr_neighbours(shown: str) -> tuple[Neighbour, ...]:
-    """Parse the answer about LLDP: an empty one, or the details of each neighbour. Raise ValueError for another one."""
+    """Parse the answer about LLDP, which is empty or contains the details of each neighbour.
+
+    Raise ValueError for any other answer.
+    """
     root = parse_xml(shown)
     strange = [one for one in root.iterfind("./{*}data/*") if not one.tag.endswith("}lldp")]
     if strange or root.find("./{*}data") is None:
@@ -197,7 +200,7 @@ def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
 
 
 def render_changes(difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the lines of a difference; all become active at once."""
+    """Return the lines of a difference. All lines become active simultaneously."""
     return [
         *(line for port in difference.access for line in _render_vacating(port, reading)),
         *(

@@ -45,7 +45,7 @@ COMMANDS = {
 
 
 class JunosPorts(PortNames):
-    """Ports by interface name; ``ge-0/0/1.0`` is the first unit of ``ge-0/0/1``, which is the configured one."""
+    """Ports by interface name. ``ge-0/0/1.0`` denotes the first unit of ``ge-0/0/1``, where VLANs are configured."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading with what deletions must name: the VLAN members of each port as they are written."""
+    """A reading that also contains the VLAN members of each port as written, because deletions must name them."""
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401
 
 
 def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
-    """Parse XML whose root element must be ``tag``. Raise ValueError with the text of any other."""
+    """Parse XML whose root element must be ``tag``. Raise ValueError with the text of any other document."""
     root = parse_xml(shown)
     if root.tag != tag:
         raise ValueError(extract_text(root) or quote_first_line(shown))
@@ -108,7 +108,7 @@ def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
 
 
 def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the elements at a path, without those that are deactivated or inside a deactivated one."""
+    """Yield the elements at a path, without elements that are deactivated or inside a deactivated element."""
     step, _, rest = path.partition("/")
     for one in parent.findall(step):
         if one.get("inactive") is None:
@@ -144,7 +144,7 @@ class _InterfaceReading:
 
 
 def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
-    """Yield the interfaces with the VLAN IDs that they use untagged or by another unit."""
+    """Yield the interfaces with the VLAN IDs that they use untagged or in another unit."""
     for interface in _find_active(root, "interfaces/interface"):
         native = VlanSet(
             number for one in _find_active(interface, "native-vlan-id") for number in parse_vlans(one.text)
@@ -158,7 +158,7 @@ def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
 
 
 def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
-    """Return the VLANs of each member as it is written: ``all``, a name, a VLAN ID or a range."""
+    """Return the VLANs of each member as written in the configuration: ``all``, a name, a VLAN ID or a range."""
     numbers: dict[str, set[int]] = {}
     for number, name in names.items():
         numbers.setdefault(name, set()).add(number)
@@ -167,7 +167,7 @@ def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  
 
 
 def _parse_member(member: str) -> VlanSet:
-    """Parse a VLAN ID or a range; a name that no VLAN has denotes no VLAN."""
+    """Parse a VLAN ID or a range. A name that no VLAN has denotes no VLAN."""
     return parse_vlans(member) if member[:1].isdigit() else VlanSet()
 
 
@@ -187,7 +187,10 @@ def _add_interface(reading: PortReading, interface: _InterfaceReading) -> PortRe
 
 
 def render_changes(difference: SwitchDifference, reading: JunosReading) -> list[str]:
-    """Return the lines of a difference; all become active at once, so their order matters to Junos only."""
+    """Return the lines of a difference.
+
+    All lines become active simultaneously, so their order matters to Junos only.
+    """
     return list(_render_changes(difference, reading))
 
 
@@ -212,7 +215,7 @@ def _render_changes(difference: SwitchDifference, reading: JunosReading) -> Iter
 
 
 def _render_vacating(port: PortName, reading: JunosReading) -> list[str]:
-    """Return the lines that remove all configuration from an access port; empty for a port that has none."""
+    """Return the lines that remove all configuration from an access port; empty for a port without configuration."""
     return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in reading.members else []
 
 
@@ -224,21 +227,24 @@ def _render_joining(port: PortName, difference: SwitchDifference, reading: Junos
 
 
 def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> Iterator[str]:
-    """Yield the lines that replace the switching family by the port's former one."""
+    """Yield the lines that replace the switching family by the port's former switching family."""
     yield from _render_vacating(port, reading)
     unit = UNIT.format(port=PORTS.canonical(port))
     yield from (f"set {unit} {line}" for line in use.lines)
 
 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the names of VLANs to delete; a VLAN that has further IDs stays, and the read-back finds it."""
+    """Yield the names of VLANs to delete. A VLAN with further IDs is not deleted, and the read-back finds it."""
     for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
         if VlanSet(number for number, other in reading.names.items() if other == name) <= vlans:
             yield name
 
 
 def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the deletions of members that denote no other VLAN; any other member stays, and the read-back finds it."""
+    """Yield the deletions of members that denote no other VLAN.
+
+    Any other member is not deleted; the read-back finds it.
+    """
     for member, stands_for in reading.members.get(PORTS.canonical(port), {}).items():
         if stands_for & vlans and not stands_for - vlans:
             yield from _fill_commands("remove from a port", port, member=member)

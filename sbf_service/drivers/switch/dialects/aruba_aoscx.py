@@ -4,8 +4,8 @@ The platform has no empty list: a trunk without a list carries all VLANs. A mana
 VLAN 1, which no cluster has. ``vlan trunk native`` is not used, because it also allows all VLANs.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
-(ntc-templates) for neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` ends *all*, what
-remains when the last VLAN is removed, and lists of VLANs.
+(ntc-templates) for neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` replaces ``all``,
+what remains when the last VLAN is removed, and lists of VLANs.
 
 ``copy running-config startup-config`` overwrites its line and ends with ``Copying configuration: [Success]`` (published
 sessions and guides). Releases 10.01 to 10.03 print only ``Success`` (their command references).

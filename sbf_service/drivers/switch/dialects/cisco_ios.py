@@ -1,20 +1,20 @@
 """Cisco IOS and IOS-XE.
 
-VLANs are read from the table, because a VTP server does not show them in its configuration. A port without a mode may
-become a trunk if its neighbour negotiates one (DTP).
+VLANs are read from the table, because a VTP server does not show VLANs in its configuration. A port without a mode may
+become a trunk if its neighbour negotiates a trunk (DTP).
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
 neighbours. From memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, and
 that ``exit`` creates the VLANs.
 
-``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides), on the line of the compressed size where
-the configuration is compressed. ``startup-config file open failed (Device or resource busy)`` is a failure without
-``%`` (recorded by Netspoc, whose driver retries it). The question whether to save a truncated configuration, when it is
-too large for NVRAM, is answered with no.
+``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides); if the configuration is compressed,
+``[OK]`` is on the line of the compressed size. ``startup-config file open failed (Device or resource busy)`` is a
+failure without ``%`` (recorded by Netspoc, whose driver retries it). If the configuration is too large for NVRAM, the
+device asks whether to save a truncated configuration, and SBF answers no.
 
-An account without the right to filter is asked for the whole configuration, and one without the right to see that for
-``show interfaces switchport`` (recorded sessions, ntc-templates). That output does not show which ports are shut down,
-so access ports cannot be removed from all VLANs with it.
+If an account lacks the right to filter, SBF reads the whole configuration. If it also lacks the right to read the
+configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). That output does not show
+which ports are shut down, so with such an account SBF cannot remove access ports from all VLANs.
 """
 
 import re
@@ -50,7 +50,9 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""The lines that show what a port carries, whether it routes, and whether it is a member of an aggregate."""
+"""The lines that determine which VLANs a port carries, whether it routes, and whether it is a member of an
+aggregate.
+"""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 

@@ -6,8 +6,8 @@ Sources: networking-generic-switch for the commands; recorded sessions (ntc-temp
 neighbours. From memory, to be checked on a device: ``show running-config interface`` without a name, and ``show system
 vlan reserved``.
 
-``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides), on a Nexus 5000 with ``Copy
-complete, now saving to disk (please wait)...``, in old releases with ``100%`` (published sessions).
+``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides). A Nexus 5000 prints ``Copy
+complete, now saving to disk (please wait)...``, and old releases print ``100%`` (published sessions). The failure
 ``Configuration update aborted: timed out`` has no ``%`` and no ``ERROR`` (a published case of Cisco's support).
 """
 

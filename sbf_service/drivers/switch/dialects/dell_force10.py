@@ -1,7 +1,8 @@
 """Force10 FTOS and Dell OS9.
 
-The platform puts ports into VLANs. A port that is in no VLAN, not even the default one, is not a ``switchport`` yet.
-VLANs get a description instead of a name: a name must not start with a digit, and has at most 32 characters.
+Membership of a VLAN is configured on the VLAN. A port that is in no VLAN, not even the default VLAN, is not a
+``switchport`` yet. SBF gives VLANs a description instead of a name: a name must not start with a digit, and has at most
+32 characters.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
 dellos9_facts for neighbours. From memory, to be checked on a device: how a port becomes a ``switchport``, how a list
@@ -33,7 +34,10 @@ ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan``: a row for each VLAN, with its members in a column that continues below."""
+    """Parse ``show vlan``.
+
+    It has a row for each VLAN, with its members in a column that continues in the rows below.
+    """
     (text,) = answers
     head = HEAD.search(text)
     if head is None:

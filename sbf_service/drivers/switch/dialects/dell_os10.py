@@ -1,9 +1,9 @@
 """Dell SmartFabric OS10.
 
 ``switchport trunk allowed vlan`` adds to the list. A trunk carries no tagged VLAN by default, so there is no list to
-empty. VLAN 4094 is used by the VLT.
+empty. The VLT uses VLAN 4094.
 
-Sources: networking-generic-switch for the commands; recorded sessions for neighbours, which are shown as on OS9. From
+Sources: networking-generic-switch for the commands; recorded sessions for neighbours, whose form is that of OS9. From
 memory, to be checked on a device: ``show running-configuration interface`` without a name and its form, ``interface
 range vlan``, and VLAN 4094.
 
@@ -39,7 +39,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_names(found: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
-    """Yield the descriptions of VLANs, which hold the names that SBF sets."""
+    """Yield the descriptions of VLANs. SBF writes the names of VLANs there."""
     for name, body in found.items():
         if name.startswith("vlan"):
             yield from (

@@ -1,6 +1,6 @@
 """HP and H3C Comware 5 and 7.
 
-A port that becomes a trunk carries only VLAN 1, until that is undone too.
+A port that becomes a trunk carries only VLAN 1, until VLAN 1 is removed too.
 
 Sources: networking-generic-switch for VLANs; recorded sessions (ntc-templates) for neighbours in Comware 7; published
 configurations for trunks. From memory, to be checked on a device: ``display vlan``, ``undo port trunk permit vlan

@@ -1,10 +1,10 @@
 """HP ProCurve and Aruba-OS switches.
 
-The platform puts ports into VLANs, and no port carries other VLANs. A VLAN is deleted once no managed port is in it. If
-other ports are, the switch asks whether to move them, and the answer is no.
+Membership of a VLAN is configured on the VLAN, and a port carries no other VLANs. A VLAN is deleted when no managed
+port is in it. If other ports are in the VLAN, the switch asks whether to move them, and SBF answers no.
 
-Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. All else is from memory, to be
-checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
+Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. Everything else is from memory, to
+be checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
 """
 
 import re
