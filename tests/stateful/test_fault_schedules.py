@@ -6,7 +6,7 @@ from simulation.planting import plant
 from simulation.schedule import Schedule
 
 from sbf_service.domain import due_elements, lifecycle, ownership
-from sbf_service.reconcile import deadlines, scheduler, task, worker
+from sbf_service.reconcile import deadlines, device_task, scheduler, worker
 
 SCHEDULES = 10_000
 AT_ONCE = 1_000
@@ -52,14 +52,14 @@ BUGS = {
     "confirms what is not saved": ("7.", (worker, "reading = self._save(driver, reading)", "pass")),
     "forgets that a save failed": (
         "7.",
-        (task, "not self.task.unsaved and list_observed_items(self.observed) == self.task.saved", "True"),
+        (device_task, "not self.task.unsaved and list_observed_items(self.observed) == self.task.saved", "True"),
     ),
-    "forgets that a save was interrupted": ("7.", (task, "not self.task.unsaved and ", "")),
+    "forgets that a save was interrupted": ("7.", (device_task, "not self.task.unsaved and ", "")),
     "deletes what others created": (
         "7.4",
         (ownership, "return vlan in created and (not name or is_default_name(vlan, name))", "return True"),
         (ownership, "    for vlan in VlanSet(ports) | unowned:", "    for vlan in unowned:"),
-        (task, "        self.check_ownership()\n", ""),
+        (device_task, "        self.check_ownership()\n", ""),
     ),
     "goes on without its lease": (
         "7.8",
