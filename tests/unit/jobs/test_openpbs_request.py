@@ -1,4 +1,4 @@
-"""The conditions for a PBS job with a cluster, and the messages to its user."""
+"""The conditions that a PBS job with a cluster must fulfil, and the messages to its user."""
 
 import pytest
 

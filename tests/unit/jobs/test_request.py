@@ -1,4 +1,4 @@
-"""The request line of a job: its meaning, and the messages for invalid requests."""
+"""The request line of a job: its parsed values, and the messages for invalid requests."""
 
 import pytest
 from hypothesis import given
@@ -118,5 +118,5 @@ def test_any_text_parses_or_fails_with_one_line(line: str) -> None:
     try:
         parse_request(line)
     except RequestError as error:
-        assert str(error).startswith("vcluster: ")  # noqa: PT017 - either way is right
+        assert str(error).startswith("vcluster: ")  # noqa: PT017 - the line may also be valid
         assert "\n" not in str(error)  # noqa: PT017

@@ -1,4 +1,4 @@
-"""The request file: its meaning, and the messages for invalid files."""
+"""The request file of a job: its parsed values, and the messages for invalid files."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The conditions for a Torque job with a cluster, and the copy of its request in ``other``."""
+"""The conditions that a Torque job with a cluster must fulfil, and the copy of its request in ``other``."""
 
 import pytest
 from hypothesis import given

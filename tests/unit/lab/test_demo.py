@@ -1,4 +1,4 @@
-"""The result of the demonstration: it succeeds only if claims were checked and all hold."""
+"""The result of the demonstration: it succeeds only if claims were checked and all of them hold."""
 
 import io
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_the_commands_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, 
 
 
 class FakeLab:
-    """A lab that stops answering as soon as it is up."""
+    """A lab that does not answer after its start."""
 
     state = SimpleNamespace()
     is_down = False

@@ -1,4 +1,4 @@
-"""The kernel of QEMU guests: installed, or fetched with apt and stored for the next lab."""
+"""The kernel of QEMU guests: an installed kernel, or one fetched with apt and stored for the next lab."""
 
 import lzma
 import os
@@ -24,7 +24,7 @@ esac
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without an installed or fetched cloud kernel."""
+    """A machine on which no cloud kernel is installed or was fetched."""
     for name in ("BOOT", "MODULE_TREE", "FETCHED"):
         monkeypatch.setattr(guest_kernel, name, tmp_path / name)
     return tmp_path
@@ -38,7 +38,7 @@ def program(folder: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def debian(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Debian with outdated package lists, and a minimal package."""
+    """Fake apt programs of a Debian with outdated package lists, and a minimal kernel package."""
     tree = machine / "tree"
     for file in (f"boot/vmlinuz-{VERSION}", f"boot/config-{VERSION}", "DEBIAN/control"):
         (tree / file).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Errors of a lab: a caller other than root, a full disk."""
+"""Errors at the start of a lab: a caller other than root, a full disk."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A start can be interrupted at any time, except between the start of a process and the record of its id."""
+"""Interrupts of a lab's start. They are deferred between the start of a process and the record of its process ID."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 def held(*numbers: signal.Signals) -> list[str]:
-    """Send signals to this process while they are deferred. Return what the process did."""
+    """Send signals to this process while signals are deferred; return the actions of the process."""
     done = []
     try:
         with terminate_as_interrupt(), defer_interrupts():
@@ -38,7 +38,7 @@ def test_several_requests_to_end_are_one_interrupt() -> None:
 def test_a_process_started_meanwhile_can_be_ended_as_ever(number: signal.Signals) -> None:
     sleeps = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(); time.sleep(60)"
     with defer_interrupts():
-        child = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)  # noqa: S603 - our own words
+        child = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)  # noqa: S603 - our own command
     with child:
         assert child.stdout
         child.stdout.readline()

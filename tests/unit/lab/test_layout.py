@@ -1,4 +1,4 @@
-"""The plan of the default lab."""
+"""The layout of the default lab."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The lab between the sites: cores of each kind, provider edges, and the settings of FRR."""
+"""The lab's network between the sites: cores of each kind, provider edges, and the configuration of FRR."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The plan of a lab with an Open vSwitch and link aggregates."""
+"""The layout of a lab with an Open vSwitch and link aggregates."""
 
 from pathlib import Path
 

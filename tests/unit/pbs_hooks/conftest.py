@@ -1,4 +1,4 @@
-"""A scripted SBF and the server hook."""
+"""Fixtures of the hooks' tests: a scripted SBF and the server hook."""
 
 from collections.abc import Iterator
 

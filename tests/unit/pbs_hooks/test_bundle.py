@@ -1,4 +1,4 @@
-"""A hook is one file that needs only an old Python's standard library."""
+"""The bundle of a hook: one file that needs only the standard library of an old Python."""
 
 import ast
 import subprocess

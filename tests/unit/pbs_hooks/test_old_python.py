@@ -1,4 +1,4 @@
-"""Modules of hooks have the syntax of Python 3.6 and import only the standard library and each other."""
+"""The modules of hooks have the syntax of Python 3.6 and import only the standard library and each other."""
 
 import ast
 import sys
@@ -11,7 +11,7 @@ import virtcloud
 HERE = Path(virtcloud.__file__).parents[1]
 PARTS = ("virtcloud/jobs", "pbs_hooks/kit", "pbs_hooks/openpbs/hooks", "pbs_hooks/torque/scripts")
 FILES = sorted(file for part in PARTS for file in (HERE / part).glob("*.py"))
-OURS = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # PyYAML goes along
+OURS = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # the bundle contains PyYAML
 
 
 @pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])

@@ -15,21 +15,21 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorld]:
-    """Run the world of the batch system."""
+    """Yield SBF, switches and hosts with agents."""
     with fake_world(tmp_path_factory.mktemp("world"), HOSTS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def whole(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
-    """Run a batch system in the world."""
+    """Yield a stage with a fake batch system on these hosts."""
     with fake_batch(world, tmp_path_factory.mktemp("batch")) as batch:
         yield ScenarioStage(batch, FakeMachines(batch, world), world, user=world.user)
 
 
 @pytest.fixture
 def stage(whole: ScenarioStage) -> Iterator[ScenarioStage]:
-    """Yield an empty stage; it must be empty again afterwards."""
+    """Yield the stage without jobs; check afterwards that switches and hosts carry nothing of the test's jobs."""
     whole.jobs.clear()
     yield whole
     for job in whole.jobs:

@@ -31,7 +31,7 @@ def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -
 
 
 def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
-    """Decide at each observation with the memory of the previous one."""
+    """Decide at each observation, with the memory of the previous decision; return the last decision."""
     memory: DoubtMemory = {}
     verdict = Decision()
     for now, one in looks:
@@ -117,7 +117,7 @@ def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> 
 
 
 def test_a_script_that_never_starts_raises_an_alert() -> None:
-    """The first host's MoM was restarted during the set-up: PBS never starts the script."""
+    """If the first host's MoM restarts while the cluster is set up, PBS never starts the script."""
     one = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
     assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
     (alert,) = after([(0, one), (900, one)]).alerts
@@ -169,7 +169,7 @@ def test_a_job_seen_lately_keeps_its_cluster(
     for pause, one in looked:
         now += pause
         if one is None:
-            memory = {}  # a look that failed
+            memory = {}  # a failed observation
             continue
         recent = [*recent[-1:], one]
         verdict = decide(one, memory, now, RULES)
@@ -215,14 +215,14 @@ def test_every_alert_is_explained_with_what_to_do(name: AlertName) -> None:
 @pytest.mark.parametrize(
     ("lease_s", "walltime_s", "used_s", "wanted"),
     [
-        (4200, 3600, 0, None),  # as it was asked for
+        (4200, 3600, 0, None),  # the lease that the hook requested
         (4200, 7200, 0, 8100),  # qalter -l walltime=2:00:00
         (3700, 3600, 0, 4500),
         (3720, 3600, 0, None),
-        (100, 3600, 3600, 900),  # past its walltime, and not yet ended
+        (100, 3600, 3600, 900),  # the job has used its walltime and has not ended
         (1000, 3600, 3000, None),
-        (700, 3600, 3000, 1500),  # it was suspended meanwhile
-        (100, 0, 0, 900),  # a walltime that cannot be read
+        (700, 3600, 3000, 1500),  # the job was suspended meanwhile
+        (100, 0, 0, 900),  # an invalid walltime
     ],
 )
 def test_a_lease_covers_what_is_left_of_the_walltime(

@@ -1,4 +1,4 @@
-"""Confirmation of starting jobs from the output of Torque's server."""
+"""Confirmation of starting jobs to SBF from the output of Torque's server."""
 
 import threading
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ class FakeAnswers:
 
 
 class FakeAsked:
-    """An SBF that asks about some jobs."""
+    """An SBF that requests the confirmation of some jobs."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = [ClusterKey(key) for key in keys]

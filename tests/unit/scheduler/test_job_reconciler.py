@@ -17,7 +17,7 @@ from virtcloud.scheduler.status import ReconciliationReport
 
 
 class Place:
-    """Jobs 1 (running) and 2 (gone) with a cluster each, and a cluster without a job."""
+    """Jobs 1 (running) and 2 (gone), each with a cluster, and clusters without a job of this server."""
 
     def __init__(self) -> None:
         """Start the reconciler."""

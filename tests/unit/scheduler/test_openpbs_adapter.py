@@ -1,4 +1,4 @@
-"""Parsing of recorded output of OpenPBS 23.06, with neutral host and user names."""
+"""The parsers of OpenPBS's output, on recorded output of version 23.06 with neutral host and user names."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The agent as a process beside a real SBF; only the batch system's commands are fakes."""
+"""The agent as a process on the scheduler's host, with a real SBF and fake commands of the batch system."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> SchedulerStatus:
-    """Wait for a status that fulfils the condition."""
+    """Wait until the agent's status fulfils the condition; return the status."""
     found: list[SchedulerStatus] = []
 
     def reached() -> bool:
@@ -114,9 +114,9 @@ def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> Scheduler
 
 
 def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
-    """Clusters without jobs end, leases are extended, unknown nodes raise alerts, an outage passes, the agent stops.
+    """Clusters without jobs end, leases are extended, unknown nodes raise alerts, and an outage passes.
 
-    Clusters of other servers' jobs and those that a person requested stay.
+    Clusters of other servers' jobs and clusters that a person requested stay.
     """
     until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
     told = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report
@@ -183,7 +183,7 @@ def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: 
 
 
 def await_cluster(host: SbfClient, key: str, spec: ClusterSpec, attempt: int = 1) -> None:
-    """Request a cluster as a prologue does, until the job is confirmed."""
+    """Request a cluster as a prologue does: repeat the request until the job is confirmed."""
 
     def made() -> bool:
         try:

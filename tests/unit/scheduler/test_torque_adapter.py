@@ -1,4 +1,4 @@
-"""Parsing of Torque's output according to its documentation."""
+"""The parsers of Torque's output, on output in the documented form."""
 
 import pytest
 from batch_fakes.scheduler import SERVER, FakeCommands
@@ -71,7 +71,7 @@ def test_a_request_in_other_counts() -> None:
 
 
 def test_control_characters_of_one_job_do_not_hide_others() -> None:
-    """Torque writes users' text into its XML unescaped except for ``<>&"'``."""
+    """Torque writes text of users into its XML and escapes only ``<>&"'``."""
     prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
     listed = (
         f"<Data>{JOB.format(number=7, state='R').replace('</Job>', prompt)}{JOB.format(number=8, state='R')}</Data>"
@@ -80,7 +80,7 @@ def test_control_characters_of_one_job_do_not_hide_others() -> None:
 
 
 def test_a_foreign_job_with_our_number_is_ignored() -> None:
-    """A queue may route jobs here from another server."""
+    """A queue may route jobs from another server to this server."""
     found = look(
         {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
     )
@@ -89,6 +89,6 @@ def test_a_foreign_job_with_our_number_is_ignored() -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
 def test_job_ids_without_the_server_name_are_an_error(suffix: str) -> None:
-    """A server with ``display_job_server_suffix`` or ``job_suffix_alias`` prints such ids."""
+    """A server with ``display_job_server_suffix`` or ``job_suffix_alias`` prints job IDs without its name."""
     with pytest.raises(SchedulerUnavailable, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
         look({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))

@@ -1,4 +1,4 @@
-"""The fake batch system runs the events in the recorded order on every host."""
+"""The fake batch system runs the events on every host in the order that was recorded on OpenPBS."""
 
 import json
 import time
@@ -39,7 +39,7 @@ if e.type == pbs.EXECJOB_END:
 
 @contextmanager
 def batch(folder: Path, **what: object) -> Iterator[FakeBatch]:
-    """Run two or three hosts whose hooks reject at ``at`` in the first ``runs`` runs."""
+    """Run a batch system of three hosts. The hook rejects the event ``at`` (HOST/EVENT) in the first ``runs`` runs."""
     hook = HookDefinition(HOOK, config=json.dumps(what))
     with FakeBatch([FakeHost(name) for name in ("n1", "n2", "n3")], folder, server_hook=hook, mom_hook=hook) as made:
         yield made
@@ -72,7 +72,7 @@ def wrote(made: FakeBatch, job: str) -> None:
 
 
 def recorded(scene: str) -> dict[str, list[str]]:
-    """Return the events of each host of a recorded scene, in order."""
+    """Return the recorded events of a scene by host, in order."""
     found: dict[str, list[str]] = {}
     for file in sorted((RECORDINGS / scene).glob("*.in")):
         _, host, event = file.stem.split("-", 2)
@@ -105,7 +105,7 @@ def test_from_start_to_end(scene: str, chunks: int, what: dict[str, object], tmp
 
 
 def test_deleted_while_it_runs(tmp_path: Path) -> None:
-    """As recorded in ``qdel``."""
+    """The events are those of the recording ``qdel``."""
     with batch(tmp_path) as made:
         job = made.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
         wrote(made, job)
@@ -115,7 +115,7 @@ def test_deleted_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_deleted_by_force_while_it_runs(tmp_path: Path) -> None:
-    """As recorded in ``qdel-force``: the hosts run only the end event."""
+    """The events are those of the recording ``qdel-force``: the hosts run only the end event."""
     with batch(tmp_path) as made:
         job = made.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
         wrote(made, job)
@@ -126,7 +126,7 @@ def test_deleted_by_force_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_run_again_while_it_runs(tmp_path: Path) -> None:
-    """As recorded in ``qrerun``: only the sisters run preterm."""
+    """The events are those of the recording ``qrerun``: only the sisters run preterm."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
     with batch(tmp_path) as made:
         job = made.submit(BatchSubmission(script, select="2:ncpus=1"))

@@ -1,4 +1,4 @@
-"""Unexpected behaviour of a real OpenPBS that the fake batch system reproduces."""
+"""Unexpected behaviour of OpenPBS that the fake batch system reproduces."""
 
 import threading
 import time
@@ -60,7 +60,7 @@ def in_state(made: FakeBatch, job: str, *states: BatchJobState) -> Callable[[], 
 
 
 def deleted_while_it_waits(made: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
-    """Delete a job whose prologue waits; return the job's final status."""
+    """Delete a job while its prologue waits; return the status of the job afterwards."""
     job = made.submit(BatchSubmission(script))
     until((folder / "waits").exists)
     made.delete(job)
@@ -87,7 +87,9 @@ def test_a_script_after_the_kill_delay_runs_on(tmp_path: Path) -> None:
         job = made.submit(BatchSubmission("echo ran; exit 3"))
         until((tmp_path / "waits").exists)
         made.delete(job)
-        until(lambda: sum(thread.is_alive() for thread in made._threads) == 2)  # the scheduler and the run
+        until(
+            lambda: sum(thread.is_alive() for thread in made._threads) == 2
+        )  # the threads of the scheduler and of the run
         until(lambda: not any(isinstance(one, threading.Timer) for one in threading.enumerate()))
         (tmp_path / "go").touch()
         until(lambda: finished(made, job))
@@ -136,7 +138,7 @@ def test_only_some_attributes_reach_the_server(tmp_path: Path) -> None:
 
 
 class DiesInBegin(FakeHost):
-    """A host that dies while its hook starts a job."""
+    """A host that dies while its hook handles the begin event."""
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
         outcome = super().hook(hook, event)
@@ -149,7 +151,7 @@ PASSES = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
 def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
-    """Run a job on two hosts, and again after one of them died; return the hook calls."""
+    """Run a job on two hosts of which one dies, and then on others; return the hook calls of both runs."""
     hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=PASSES, server_hook=PASSES) as made:
         job = made.submit(BatchSubmission("echo ran", select="2:ncpus=1"))
@@ -159,7 +161,7 @@ def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[s
 
 
 def test_a_first_host_dying_in_begin_requeues_the_job(tmp_path: Path) -> None:
-    """The server was sending the job; it queues the job again at once and calls no hook."""
+    """The server was still sending the job: it queues the job again without delay and calls no hook."""
     seen = begun_again(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
     assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
 

@@ -1,4 +1,4 @@
-"""One run of a hook on one event, as observed with a probe hook on OpenPBS 23.06."""
+"""One run of a hook at one event; the expected values were observed with a probe hook on OpenPBS 23.06."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def attempt(do):
 
 
 def said(hook: str, kind: str = "queuejob", **more: object) -> list[str]:
-    """Return what a hook logged."""
+    """Run a hook; return the texts that it logged."""
     outcome = run_hook(SAY + hook, HookEvent(kind, **({"job": JOB} | more)))  # type: ignore[arg-type]
     assert outcome.failure is None, outcome.traceback
     return [text for _, text in outcome.log]
@@ -46,7 +46,7 @@ def ended(hook: str, **more: object) -> HookOutcome:
 
 
 def test_the_interpreter_has_no_packages() -> None:
-    """No site-packages, no asserts; ``__name__`` is that of the builtins, as in PBS."""
+    """As in PBS, there are no site-packages, asserts are ignored, and ``__name__`` is that of the builtins."""
     hook = (
         "import sys; assert False; say(sys.flags.isolated); say(sys.flags.no_site)\n"
         "say(__name__); say('__file__' in globals())\n"
@@ -68,7 +68,7 @@ def test_reject_passes_its_message() -> None:
 
 
 def test_reject_raises_system_exit() -> None:
-    """A hook that catches SystemExit continues after its rejection, and stays rejected."""
+    """A hook that catches SystemExit continues after its rejection; the event stays rejected."""
     outcome = ended("try:\n    e.reject('no')\nexcept SystemExit:\n    say('went on')\n")
     assert (outcome.accepted, outcome.log) == (False, ((5, "went on"),))
 

@@ -1,4 +1,4 @@
-"""Hooks in the fake PBS read every input file recorded on OpenPBS 23.06."""
+"""Hooks in the fake PBS read every input file that was recorded on OpenPBS 23.06."""
 
 import json
 import re
@@ -19,7 +19,7 @@ SCENES = (
     "qdel",
     "reject-launch",
 )
-"""These have every kind of event."""
+"""The recorded scenes; together they contain every kind of event."""
 FILES = sorted(RECORDINGS.glob("*/*.in"))
 SHOW = """
 import json, pbs
@@ -38,11 +38,11 @@ if e.type == pbs.EXECJOB_LAUNCH:
 pbs.logmsg(pbs.LOG_DEBUG, json.dumps(shown))
 """
 OWN_TYPES = {"job_state", "Rerunable", "array", "queue_type"}
-"""Written by PBS as a word, given to hooks as a number."""
+"""Attributes that PBS writes as a word and gives to hooks as a number."""
 
 
 def lines(file: Path) -> str:
-    """Return the job's lines, which a server hook has in the data file."""
+    """Return the lines about the job; for a server hook they are in the data file."""
     data = file.with_suffix(".data")
     own = file.read_text()
     if "pbs.event().job" in own or not data.exists():
@@ -51,7 +51,7 @@ def lines(file: Path) -> str:
 
 
 def plain(file: Path) -> dict[str, str]:
-    """Return the plain attributes of the job from the file."""
+    """Return the attributes of the job from the file, without resources and variables."""
     found = re.findall(r"^pbs\.event\(\)\.job\.([A-Za-z]\w*)=(.*)$", lines(file), re.MULTILINE)
     return {name: text for name, text in found if name not in OWN_TYPES | {"Variable_List"}}
 
@@ -63,7 +63,7 @@ def of_list(file: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_hooks_read_what_was_recorded(scene: str) -> None:
-    """One interpreter runs for each kind of event of a scene."""
+    """For each scene, one interpreter runs per kind of event."""
     files = {file.stem.partition("-")[2]: file for file in FILES if file.parent.name == scene}
     for file in files.values():
         facts = plain(file)

@@ -1,4 +1,4 @@
-"""An SBF that does not answer costs the batch system one timeout per minute."""
+"""The circuit breaker: if SBF does not answer, the batch system waits for one timeout per minute only."""
 
 import re
 import socket
@@ -25,7 +25,7 @@ def _untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """Accept connections and never answer."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
@@ -36,7 +36,7 @@ def address(server: socket.socket) -> str:
 
 
 def calls(server: socket.socket) -> int:
-    """Return the number of connections."""
+    """Return the number of connections since the last call of this function."""
     count = 0
     with suppress(BlockingIOError):
         while True:
@@ -74,7 +74,7 @@ def test_calls_of_one_event_share_one_timeout(silent: socket.socket) -> None:
 
 
 def test_a_refused_connection_keeps_the_circuit_closed() -> None:
-    """An SBF that restarts refuses connections at once; the next job may find it running."""
+    """While SBF restarts, connections are refused without delay. For the next job SBF may run again."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert [ask(url), ask(url)] == ["Connection refused", "Connection refused"]
@@ -86,7 +86,7 @@ def test_an_answer_keeps_the_circuit_closed(sbf: ScriptedSbf) -> None:
 
 
 def test_the_state_survives_a_restart_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PBS restarts its interpreter every hundred hooks; modules are lost, the environment is not."""
+    """PBS restarts its Python interpreter after a hundred hooks: modules are lost, environment variables are not."""
     sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
     assert sbf_client.seconds_until_retry() > 30
 

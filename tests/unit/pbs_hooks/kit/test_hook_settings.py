@@ -1,4 +1,4 @@
-"""Settings are validated before a hook does anything."""
+"""The settings of hooks are validated before a hook does anything else."""
 
 import json
 from pathlib import Path

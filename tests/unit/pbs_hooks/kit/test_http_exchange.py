@@ -1,4 +1,4 @@
-"""A call to SBF ends at its deadline, whatever the server does."""
+"""HTTP calls to SBF: each call ends at its deadline, whatever the server does."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ ALLOWED = 0.3
 
 @contextmanager
 def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int = 8) -> Iterator[int]:
-    """Listen on the loopback; ``behave`` gets the connection (None: no accept)."""
+    """Listen on the loopback interface; ``behave`` serves one connection (None: no connection is accepted)."""
     with socket.create_server(("127.0.0.1", 0), backlog=backlog) as server:
         thread = threading.Thread(target=_serve, args=(server, behave)) if behave else None
         if thread:
@@ -41,7 +41,7 @@ def _serve(server: socket.socket, behave: Callable[[socket.socket], None]) -> No
 
 
 def refused(url: str, token_file: Path | None = None, ca_file: Path | None = None) -> str:
-    """Return the error of a call."""
+    """Return the error message of a failed call."""
     where = SbfAddress(url, token_file and str(token_file), ca_file and str(ca_file))
     with pytest.raises(SbfUnreachable) as caught:
         call_sbf(where, "GET", "/v1/clusters", None, Deadline(ALLOWED))
@@ -108,7 +108,7 @@ def test_a_missing_socket_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("behave", [silent, dripping, dripping_body], ids=["silent", "dripping", "dripping_body"])
 def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
-    """A slow answer ends after five seconds with another error: a limit per step would wait for it."""
+    """The slow answer would end after five seconds with another error; a limit per read would not stop it."""
     with listener(behave) as port:
         words = refused(f"http://127.0.0.1:{port}")
     assert words == "it did not answer in time"
@@ -118,7 +118,7 @@ def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], No
 def test_a_late_handshake_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
     with listener(behave) as port:
         words = refused(f"https://127.0.0.1:{port}")
-    assert words  # a dripping one is no TLS, and found out at once
+    assert words  # ``dripping`` sends no TLS record, so its error comes before the deadline
 
 
 def test_an_unaccepted_connection_ends_at_the_deadline() -> None:
@@ -197,6 +197,6 @@ def test_status_503_counts_as_unreachable() -> None:
 
 
 def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ssl.create_default_context()  # nothing of a handshake is open here
+    ssl.create_default_context()  # a TLS context without a connection
     with pytest.raises(Exception, match="it took too long"):
         http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))

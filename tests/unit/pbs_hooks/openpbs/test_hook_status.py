@@ -1,4 +1,4 @@
-"""Faults of MoMs that the server's host can detect."""
+"""Faults of MoMs that ``virtcloud pbs status`` detects on the server's host."""
 
 from datetime import UTC, datetime, timedelta
 

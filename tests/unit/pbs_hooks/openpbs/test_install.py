@@ -1,4 +1,4 @@
-"""What ``virtcloud pbs install`` and ``uninstall`` change on a server, and what they leave unchanged."""
+"""``virtcloud pbs install`` and ``uninstall``: the server's objects that they change, and those that they do not."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ WISHES = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_file
 
 @pytest.fixture
 def place(tmp_path: Path) -> PbsInstallation:
-    """Return an OpenPBS whose Python accepts every program."""
+    """Return an OpenPBS installation whose Python accepts every program."""
     return with_python(tmp_path, "echo 3.6")
 
 
@@ -31,7 +31,7 @@ def with_python(folder: Path, script: str) -> PbsInstallation:
 
 
 def with_script(place: PbsInstallation, name: str, script: str) -> PbsInstallation:
-    """Replace a program of PBS."""
+    """Replace a program of the PBS installation by a shell script."""
     program = place.exec / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -123,7 +123,7 @@ def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
 
 
 def test_the_attribute_debug_is_left_unchanged(place: PbsInstallation) -> None:
-    """``debug = true`` records input files for replay."""
+    """An administrator sets ``debug = true`` to record input files for replay."""
     server = installed(place)
     server.hooks["virtcloud_mom"]["debug"] = "true"
     assert changes(server, place) == []

@@ -1,4 +1,4 @@
-"""The MoM hook in a whole batch system: two hosts with an agent each."""
+"""The MoM hook in a complete fake batch system with two hosts, each with an agent."""
 
 import json
 import time
@@ -28,7 +28,7 @@ WANTED = BatchSubmission("env; echo ran", select="2:ncpus=1", resources={"vclust
 
 
 class OwnSocket(FakeHost):
-    """A host whose agent has a socket of its own."""
+    """A host whose hook uses the socket of the host's own agent."""
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
         assert event.config is not None
@@ -37,7 +37,7 @@ class OwnSocket(FakeHost):
 
 @dataclass
 class Site:
-    """Both hosts, their agents, and the batch system."""
+    """Two hosts with their agents, and the batch system."""
 
     batch: FakeBatch
     agents: dict[str, FakeAgent]

@@ -1,4 +1,4 @@
-"""Hosts of a job, and the reason that travels in a job's variable."""
+"""The hosts of a PBS job, and the reason for a failed start that a job variable carries."""
 
 import pytest
 

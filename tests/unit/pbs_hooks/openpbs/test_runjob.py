@@ -1,4 +1,4 @@
-"""The server hook at a job's start and end: requests to SBF, effects on the job, messages."""
+"""The server hook at a job's start and end: its requests to SBF, its changes of the job, and its messages."""
 
 import json
 import time
@@ -22,7 +22,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The hook sees the number of the last run; hosts see the next one (tests/pbs_recordings/qrerun)."""
+    """The hook sees the number of the last run, the hosts see that of the next run (tests/pbs_recordings/qrerun)."""
     sbf.say(PUT, MADE)
     found = server_hook.start("image=debian12:subnet=10.0.0.0/24", run_version=1)
     assert (found.accepted, found.changed) == (True, {}), found
@@ -159,7 +159,7 @@ def test_a_job_without_a_network_is_requeued_with_the_reason(  # noqa: PLR0913, 
 
 
 def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The first host leaves the reason with the job, which PBS offers again in the same second."""
+    """The first host leaves the reason in a job variable. PBS offers the job to the hook again in the same second."""
     text = "vcluster: guest g2 does not answer at 10.0.0.3, nor at 10.0.0.4" + AGAIN
     left = {"VCLUSTER_LAST": format_reason(3, text)}
     sbf.say(DELETE, (202, {}))
@@ -173,7 +173,7 @@ def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, 
 
 
 def waited(moment: str | None) -> int | None:
-    """Return the delay of a job, rounded up to the next known delay (its clock is read earlier)."""
+    """Return the delay of a job: the known delay that is next to the measured one."""
     if moment is None:
         return None
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
@@ -231,7 +231,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
 def test_a_used_run_number_lets_the_job_start_and_fail(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
-    """PBS counts runs when it sends a job to its hosts; rejected here, the job would keep its number forever."""
+    """PBS increases the run number only when it sends a job to its hosts: a rejected job would keep its used number."""
     sbf.say(PUT, answer)
     found = server_hook.start("image=debian12")
     assert found.accepted
@@ -266,7 +266,7 @@ def test_an_unchecked_request_holds_the_job_for_its_user(
 
 
 def test_one_of_an_array_is_left_to_its_host(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The scheduler would offer a rejected job again forever (OpenPBS 23.06)."""
+    """If the server hook rejected the job, the scheduler would offer it again forever (OpenPBS 23.06)."""
     assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
     found = server_hook.end(1, key="5[1].pbssrv")
     assert (found.accepted, found.log, sbf.asked) == (True, (), [])

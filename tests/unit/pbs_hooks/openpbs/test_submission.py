@@ -1,4 +1,4 @@
-"""The server hook at submission and alteration: messages, and what the job gets."""
+"""The server hook at submission and alteration: its messages, and the attributes that it sets in the job."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become anot
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Return a folder without an owner."""
+    """Yield a new folder that every user may read."""
     made = Path(tempfile.mkdtemp(prefix="home-"))
     made.chmod(0o755)
     yield made
@@ -61,7 +61,7 @@ def test_an_invalid_request_is_rejected(
 
 
 def test_an_empty_request_is_refused(server_hook: ServerHook) -> None:
-    """PBS drops empty resources and would run the job without its cluster."""
+    """PBS drops empty resources, so the job would run without its cluster."""
     found = server_hook.run("queuejob", HookJob("", {}, {**SHAPE, "vcluster": ""}), requestor="alice")
     assert (found.accepted, found.message) == (
         False,
@@ -202,7 +202,7 @@ def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path
 
 
 def bomb() -> str:
-    """Return a small text that expands to a large one."""
+    """Return a small YAML text that expands to a large one."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     return "\n".join(lines)
@@ -219,7 +219,7 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
 
 @as_root
 def test_a_file_is_not_read_for_a_remote_caller(server_hook: ServerHook, home: Path) -> None:
-    """Anybody may have that name on another host, and error messages quote the file."""
+    """On another host anybody may have that user name, and error messages quote the file."""
     (home / "c.yaml").write_text("password")
     job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("queuejob", job, requestor=NOBODY, requestor_host="elsewhere")
@@ -264,7 +264,7 @@ def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
 
 
 def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """PBS has not checked the caller's rights yet; reconciliation extends the lease."""
+    """PBS has not yet checked the caller's rights at this event; reconciliation extends the lease later."""
     assert server_hook.alter("image=a", state="R", walltime="2:00:00").accepted
     assert sbf.asked == []
 

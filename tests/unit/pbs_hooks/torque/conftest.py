@@ -1,4 +1,4 @@
-"""The host for Torque's scripts."""
+"""The fixture of a host for Torque's scripts."""
 
 import getpass
 from collections.abc import Iterator
@@ -10,6 +10,6 @@ from batch_fakes.torque_host import TorqueHost, run_torque_host
 
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
-    """Yield a host with an agent and an SBF."""
+    """Yield a host with a fake agent and a fake SBF."""
     with run_torque_host(tmp_path, getpass.getuser(), capsys) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Torque's scripts after a job and at its deletion; a job deleted during its prologue never runs again."""
+"""Torque's scripts after a job and at its deletion. A job deleted during its prologue never runs again."""
 
 import getpass
 
@@ -34,7 +34,7 @@ def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
 
 
 def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sister's MoM runs its scripts in its only process."""
+    """The MoM of a sister runs the scripts in its only process, so it does nothing else meanwhile."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -114,7 +114,7 @@ def knows(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
-    """Seen on a real Torque: a job requeued after a qdel runs again."""
+    """On a real Torque, a job that is requeued after a qdel runs again."""
     bench.settings(sbf="http://127.0.0.1:1")
     knows(bench, answer)
     assert bench.run("prologue") == DELETED

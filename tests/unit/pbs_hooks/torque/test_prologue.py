@@ -1,4 +1,4 @@
-"""Torque's scripts before a job, and the messages if it does not start."""
+"""Torque's scripts before a job, and their messages if the job does not start."""
 
 import getpass
 
@@ -41,7 +41,7 @@ def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> 
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
-    """Torque runs no epilogue.parallel for a job whose script never started."""
+    """Torque runs no epilogue.parallel for a job whose script never started, so nothing would remove the record."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.asked, bench.heard) == ([{"do": "list"}], [])
 
@@ -281,7 +281,7 @@ LONG = f"neednodes={NODES},nodect=49,walltime=01:00:00"
 
 @pytest.fixture
 def long_job(bench: TorqueHost) -> TorqueHost:
-    """Return a job on so many named hosts that its request is truncated."""
+    """Return a host whose job has the request in its script: the job's resource list is too long and is truncated."""
     (bench.folder / "7.SC").write_text(f"#!/bin/sh\n#PBS -l other=vcluster={REQUEST}\nhostname\n")
     return bench
 
@@ -305,6 +305,6 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
 
 
 def test_a_short_list_overrides_the_script(long_job: TorqueHost) -> None:
-    """A user may alter the resources of a waiting job; its script is not read then."""
+    """A user may alter the resources of a waiting job. If its list is complete, the script is not read."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.heard == []

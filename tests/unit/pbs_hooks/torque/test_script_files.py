@@ -1,4 +1,4 @@
-"""Torque's scripts as files: without dependencies, owned by root; foreign files stay."""
+"""The files of Torque's scripts: they have no dependencies and are owned by root. Foreign files stay unchanged."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def run(path: Path, *arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     command = [str(path), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, env={}, cwd="/")  # noqa: S603 - ours
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env={}, cwd="/")  # noqa: S603 - our own
 
 
 def test_all_five_scripts_have_torques_modes(written: Path) -> None:

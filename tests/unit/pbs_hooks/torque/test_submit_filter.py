@@ -1,4 +1,4 @@
-"""The submit filter: the script that qsub gets, and the messages for invalid requests."""
+"""The submit filter: the script that it returns to qsub, and its messages for invalid requests."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def refusal(*arguments: str, script: str = SCRIPT) -> str:
 
 def qsub(script: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-c", ENTRY, *arguments]
-    return subprocess.run(command, input=script, capture_output=True, check=False)  # noqa: S603 - ours
+    return subprocess.run(command, input=script, capture_output=True, check=False)  # noqa: S603 - our own
 
 
 def test_a_job_without_a_request_passes_unchanged() -> None:
