@@ -1,1 +1,1 @@
-"""Fakes for tests of the service: switches in memory, and a service whose clock stands until it is told to go on."""
+"""Fakes for tests of the service: devices in memory, and a service whose clock advances only in steps of the test."""

@@ -1,4 +1,4 @@
-"""A service that dies at a statement of its database, and stays dead."""
+"""A service that crashes at a statement of its database, and stays dead."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,19 +10,22 @@ from sbf_fakes.world import World
 
 
 class Crash(BaseException):
-    """The process died here: nothing catches it."""
+    """The crash of the process. It is a BaseException, so that the service's code does not catch it."""
 
 
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
-    """Die at the n-th statement from now, and stay dead; gives the statements that were reached."""
+    """Crash at the n-th statement from now and at every later one.
+
+    Yield the list of the statements that were reached.
+    """
     engine = world.store.engine
     seen: list[str] = []
 
-    def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - SQLAlchemy's event
+    def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - the parameters of SQLAlchemy's event
         seen.append(sql)
         if len(seen) >= statement:
-            connection.connection.dbapi_connection.rollback()  # the database does this for a process that died
+            connection.connection.dbapi_connection.rollback()  # as the database does when a process has died
             raise Crash(sql)
 
     event.listen(engine, "before_cursor_execute", count)

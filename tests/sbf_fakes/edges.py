@@ -1,4 +1,7 @@
-"""Provider edges in memory, with state; they can be disconnected, refuse, ignore changes, stop half-way, or restart."""
+"""Provider edges in memory.
+
+They can be disconnected, refuse or ignore changes, stop in the middle of one, or restart.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,9 +16,9 @@ from virtcloud.model.transport import TransportKind
 
 @dataclass
 class FakeEdge:
-    """An edge: its circuits, the parts of incomplete ones, its planned faults, and the calls it received.
+    """An edge: its circuits, the parts of incomplete circuits, its planned faults, and the calls it received.
 
-    ``backbones`` are those that it was created with, one for each session.
+    ``backbones`` has the backbone of each session.
     """
 
     name: str
@@ -28,7 +31,7 @@ class FakeEdge:
     lies: bool = False
     unsafe: bool = False
     shut: bool = False
-    """Its ports are shut down."""
+    """Whether its ports are shut down."""
     breaks: bool = False
     hangs: Event | None = None
     calls: list[str] = field(default_factory=list)
@@ -37,15 +40,15 @@ class FakeEdge:
     before_apply: Callable[[], None] = lambda: None
 
     def carried(self) -> list[tuple[str, int, int]]:
-        """Port, VLAN and service of each circuit."""
+        """The port, the VLAN ID and the service ID of each circuit."""
         return [(one.port, int(one.vlan), one.service) for one in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
-        """Lose all configuration, as a device that was never saved."""
+        """Lose all configuration, like a device that was never saved."""
         self.circuits, self.parts = set(), set()
 
     def answer(self, call: str) -> None:
-        """Accept a call, or fail as planned."""
+        """Record a call, and fail if a fault is planned for it."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()
@@ -105,7 +108,7 @@ def _serves(one: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
 
 @dataclass
 class FakeEdges:
-    """All fake edges, created on first use, and a platform for each of them."""
+    """All fake edges, which are created on first use, and a platform for each."""
 
     found: dict[str, FakeEdge] = field(default_factory=dict)
     facts: EdgeCapabilities = field(default_factory=lambda: EdgeCapabilities(kinds=frozenset(TransportKind)))

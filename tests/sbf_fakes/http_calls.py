@@ -1,4 +1,4 @@
-"""Calls of the HTTP API of a world's service, in this process, as its operator or with a token."""
+"""Calls of the HTTP API of a world's service, in this process, as an operator or with a token."""
 
 import asyncio
 from typing import Any
@@ -16,15 +16,17 @@ from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.views import Problem
 
 ROOT = LocalPeer(0, "root")
-"""The peer of a call by root over the service's socket, who is an operator."""
+"""The peer of a call by root over the service's socket; root is an operator."""
 
 
 ROUTERS: list[APIRouter] = []
-"""The router of the first application: FastAPI analyses the parameters of all routes at an application's first call."""
+"""The router of the first application, used by all others: FastAPI analyses all routes when an application is first
+called.
+"""
 
 
 def app_of(service: SbfService) -> FastAPI:
-    """Create a service's application with the router of the first one, for servers and clients without a lifespan."""
+    """Create a service's application with the shared router, for servers and clients without a lifespan."""
     app = create_app(service)
     if not ROUTERS:
         ROUTERS.append(app.router)
@@ -33,7 +35,7 @@ def app_of(service: SbfService) -> FastAPI:
 
 
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
-    """Return a client: the operator's, unless a token (over TCP) or a local user is given."""
+    """Return a client of the operator, or of the caller with this token (over TCP), or of this local user."""
     app = app_of(service)
     reached = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
@@ -42,7 +44,7 @@ def client(service: SbfService, token: str | None = None, local: LocalPeer | Non
 
 
 def from_peer(app: ASGIApp, who: LocalPeer) -> ASGIApp:
-    """Return an application whose calls come from a local user, as over the service's socket."""
+    """Return an application that treats all calls as calls of a local user over the service's socket."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, authentication.PEER_KEY: who}, receive, send)
@@ -50,17 +52,17 @@ def from_peer(app: ASGIApp, who: LocalPeer) -> ASGIApp:
     return call
 
 
-def ask(  # noqa: PLR0913 - a call, and its caller
+def ask(  # noqa: PLR0913 - a call and its caller
     world: World,
     method: str,
     path: str,
-    body: Any = None,  # noqa: ANN401 - any JSON
+    body: Any = None,  # noqa: ANN401 - any JSON value
     *,
     token: str | None = None,
     local: LocalPeer | None = None,
     headers: dict[str, str] | None = None,
 ) -> httpx.Response:
-    """Make one call; no worker runs."""
+    """Make one call; workers do not run."""
 
     async def call() -> httpx.Response:
         async with client(world.service, token, local) as made:
@@ -70,7 +72,7 @@ def ask(  # noqa: PLR0913 - a call, and its caller
 
 
 def problem(answer: httpx.Response) -> tuple[int, str, str]:
-    """Return status, type and detail of an answer, which must be a problem document."""
+    """Return the status, type and detail of an answer, which must be a problem document."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     found = Problem.model_validate_json(answer.content)
     assert found.status == answer.status_code
@@ -78,5 +80,5 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
 
 
 def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:
-    """Return the request for a cluster with one guest on each host."""
+    """Return the body of a request for a cluster with one guest on each host."""
     return {"spec": spec(*hosts).model_dump(mode="json"), "attempt": attempt}

@@ -1,4 +1,4 @@
-"""A Linux provider edge at the other end of a command line: interfaces, and VLANs of its bridge."""
+"""A fake Linux provider edge with a command line: its interfaces, and the VLANs of its bridge."""
 
 import json
 import shlex
@@ -12,7 +12,7 @@ KINDS = {"vxlan": ("id", "local", "dstport"), "vlan": ("proto", "id"), "dummy": 
 
 @dataclass
 class Interface:
-    """One interface."""
+    """A network interface of the edge."""
 
     kind: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Interface:
     learning: bool = True
 
     def show(self, name: str) -> dict[str, Any]:
-        """Return the interface as ``ip -details -json link show`` of iproute2 6.1 prints it, without unread fields."""
+        """Return the fields of ``ip -details -json link show`` of iproute2 6.1 that the driver reads."""
         shown: dict[str, Any] = {
             "ifname": name,
             "flags": ["BROADCAST", "UP"] if self.up else ["BROADCAST"],
@@ -37,7 +37,7 @@ class Interface:
 
 @dataclass
 class LinuxPe:
-    """The machine: a bridge ``br0`` with the ports ac1, ac2 and other, and a port ``core`` beside it."""
+    """The edge: a bridge ``br0`` with the ports ac1, ac2 and other, and a port ``core`` outside the bridge."""
 
     cut_off: bool = False
     says: str | None = None
@@ -52,7 +52,7 @@ class LinuxPe:
         self.instants: list[dict[int, set[str]]] = []
 
     def joined(self) -> dict[int, set[str]]:
-        """Return the ports of the bridge that are up, by the VLAN that joins them."""
+        """Return the ports of the bridge that are up, by VLAN ID."""
         found: dict[int, set[str]] = {}
         for port, numbers in self.vlans.items():
             for number in numbers if self.links[port].up else ():
@@ -69,16 +69,16 @@ class LinuxPe:
             return 0, json.dumps(
                 [{"ifname": port, "vlans": _entries(found)} for port, found in self.vlans.items() if found]
             )
-        told, _, program = command.partition(" | ")
+        lines, _, program = command.partition(" | ")
         faults = []
-        for number, line in enumerate(shlex.split(told)[2:], 1):
+        for number, line in enumerate(shlex.split(lines)[2:], 1):
             fault = self.refuses or self.do(program.split()[0], line)
             faults += [f"{fault}\nCommand failed -:{number}\n"] if fault else []
             self.instants.append(self.joined())
         return (1 if faults else 0), "".join(faults)
 
     def do(self, program: str, line: str) -> str | None:
-        """Perform one line of a batch; return its error message."""
+        """Run one line of a batch; return its error message."""
         words = line.split()
         if program == "bridge":
             return self._vlan(words[1], words[3], int(words[5]), words[6:])
@@ -105,12 +105,12 @@ class LinuxPe:
         name, kind, rest = words[0], words[2], words[3:]
         if name in self.links:
             return "RTNETLINK answers: File exists"
-        said = dict(zip(rest[::2], rest[1::2], strict=False))
+        options = dict(zip(rest[::2], rest[1::2], strict=False))
         if kind == "vxlan":
-            data = {"id": int(said["id"]), "local": said["local"], "port": int(said["dstport"])}
+            data = {"id": int(options["id"]), "local": options["local"], "port": int(options["dstport"])}
             self.links[name] = Interface(kind, data | {"learning": "nolearning" not in rest})
         elif kind == "vlan":
-            tag = {"protocol": said.get("proto", "802.1Q"), "id": int(said["id"])}
+            tag = {"protocol": options.get("proto", "802.1Q"), "id": int(options["id"])}
             self.links[name] = Interface(kind, tag, link=link)
         else:
             self.links[name] = Interface(kind)
@@ -129,19 +129,19 @@ class LinuxPe:
 
 @dataclass
 class PeLine:
-    """A command line on such an edge, with what a terminal adds to an answer."""
+    """The command line of the edge. Answers contain the additional output of a terminal."""
 
     machine: LinuxPe
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a line."""
+        """Run a command line and return the output."""
         if self.machine.cut_off:
             raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; it is tried again")
         assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
         inner = command.split("; ", 2)[2].rpartition("; echo")[0].removesuffix(" 2>&1")
-        code, said = self.machine.run(inner)
-        return f"{command[30:]}\nbegin-of-answer\n{said}\nend-of-answer:{code}"
+        code, output = self.machine.run(inner)
+        return f"{command[30:]}\nbegin-of-answer\n{output}\nend-of-answer:{code}"
 
     def close(self) -> None:
         """End the session."""

@@ -1,4 +1,4 @@
-"""A Linux switch at the other end of a command line, which stores its VLANs and runs the lines it receives."""
+"""A fake Linux switch with a command line, which stores its VLANs and runs the commands it receives."""
 
 import json
 import shlex
@@ -9,7 +9,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LinuxSwitch:
-    """The machine: the VLANs of each port of its bridge, by VLAN ID, with their flags."""
+    """The switch: the VLANs of each port of its bridge, by VLAN ID, with their flags."""
 
     ports: dict[str, dict[int, list[str]]]
     cut_off: bool = False
@@ -18,7 +18,7 @@ class LinuxSwitch:
     down: set[str] = field(default_factory=set)
 
     def show(self) -> str:
-        """Return the output of ``bridge -compressvlans -json vlan show`` of iproute2 6.1: ranges, flags by name."""
+        """Return the output of ``bridge -compressvlans -json vlan show`` of iproute2 6.1: ranges, and flags by name."""
         return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
 
     def links(self) -> str:
@@ -28,7 +28,7 @@ class LinuxSwitch:
         )
 
     def batch(self, lines: list[str]) -> tuple[int, str]:
-        """Perform ``bridge -force -batch -``; return its exit code and its output."""
+        """Run the lines of ``bridge -force -batch -``; return the exit code and the output."""
         faults = [f"{fault}\nCommand failed -:{n}\n" for n, line in enumerate(lines, 1) if (fault := self._do(line))]
         return (1 if faults else 0), "".join(faults)
 
@@ -50,18 +50,18 @@ class LinuxSwitch:
 
 @dataclass
 class LinuxLine:
-    """A command line on such a switch, with what a terminal adds to an answer."""
+    """The command line of the switch. Answers contain the additional output of a terminal."""
 
     switch: LinuxSwitch
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a line."""
+        """Run a command line and return the output."""
         if self.switch.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
         assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
-        code, said = self._run(command)
-        return f"{command[30:]}\nbegin-of-answer\n{said}end-of-answer:{code}"
+        code, output = self._run(command)
+        return f"{command[30:]}\nbegin-of-answer\n{output}end-of-answer:{code}"
 
     def close(self) -> None:
         """End the session."""

@@ -1,6 +1,7 @@
-"""Command lines that are shells of this machine, for tests with real programs.
+"""Command lines that run in shells of the test host, for tests with real programs.
 
-One runs single commands; the other is an interactive terminal with echo, prompts, and lines of 4096 characters.
+``LocalShell`` runs single commands. ``TerminalShell`` is an interactive terminal with echo, prompts, and a line limit
+of 4096 characters.
 """
 
 import os
@@ -16,7 +17,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LocalShell:
-    """Runs what it receives, after ``before``, which may replace a program."""
+    """Runs each command in a new shell. ``before`` is run first in that shell and may replace a program."""
 
     environment: Mapping[str, str]
     cut_off: bool = False
@@ -24,7 +25,7 @@ class LocalShell:
     prompt: str = r"^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Run a line."""
+        """Run a command and return its output."""
         if self.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
         assert max(map(len, command.splitlines())) < 4096, "a terminal in canonical mode takes no longer line"
@@ -47,21 +48,21 @@ QUIET_S = 10
 
 @dataclass
 class TerminalShell:
-    """An interactive shell as sshd would start it; starts on first use and ends with :meth:`close`."""
+    """An interactive shell as sshd would start it. It starts on first use and ends with :meth:`close`."""
 
     environment: Mapping[str, str]
     prompt: str = r"^# "
     _terminal: list[int] = field(default_factory=list)
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Type lines and read until the pattern."""
+        """Type lines, and read until the output matches the pattern."""
         descriptor = self._begun()
         os.write(descriptor, f"{command}\n".encode())
-        said = ""
-        while len(re.findall(until, said, re.MULTILINE)) < times:
-            assert select.select([descriptor], [], [], QUIET_S)[0], f"the shell is silent after {said[-200:]!r}"
-            said += os.read(descriptor, 65536).decode().replace("\r\n", "\n")
-        return said
+        output = ""
+        while len(re.findall(until, output, re.MULTILINE)) < times:
+            assert select.select([descriptor], [], [], QUIET_S)[0], f"the shell is silent after {output[-200:]!r}"
+            output += os.read(descriptor, 65536).decode().replace("\r\n", "\n")
+        return output
 
     def close(self) -> None:
         """End the shell."""

@@ -1,4 +1,4 @@
-"""Switches in memory, with state; they can be disconnected, refuse, ignore changes, restart and hang."""
+"""Switches in memory. They can be disconnected, refuse or ignore changes, restart, and not answer."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -17,7 +17,8 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 class FakeSwitch:
     """A switch: the VLANs of each port, its planned faults, and the calls it received.
 
-    ``table`` is its table of VLANs with their names, which a reboot does not change; None where it has no table.
+    ``table`` has the names of the switch's VLANs and does not change in a restart. It is None for a switch without
+    names.
     """
 
     name: str
@@ -40,7 +41,7 @@ class FakeSwitch:
     before_save: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
-        """The VLANs of each port that carries any, as ranges."""
+        """The VLANs of each port that carries any VLAN, as ranges."""
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
 
     @property
@@ -49,17 +50,17 @@ class FakeSwitch:
         return self.calls.count("save")
 
     def reboot(self) -> None:
-        """Restore the configuration of the last save, and end the session."""
+        """Load the configuration of the last save, and end the session."""
         self.ports, self.access = deepcopy(self.startup)
         self.ended_session = True
 
     def restart(self) -> None:
-        """Lose all configuration, as a switch that was never saved, and end the session."""
+        """Lose all configuration, like a switch that was never saved, and end the session."""
         self.ports = {}
         self.ended_session = True
 
     def answer(self, call: str) -> None:
-        """Accept a call, or fail as planned."""
+        """Record a call, and fail if a fault is planned for it."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()
@@ -129,7 +130,7 @@ class FakeDriver:
 
 @dataclass
 class FakeSwitches:
-    """All fake switches, created on first use, and a platform for each of them."""
+    """All fake switches, which are created on first use, and a platform for each."""
 
     found: dict[str, FakeSwitch] = field(default_factory=dict)
     facts: SwitchCapabilities = field(default_factory=SwitchCapabilities)

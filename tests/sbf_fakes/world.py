@@ -1,4 +1,4 @@
-"""A whole service on a database, with fake switches and agents, whose time a test moves."""
+"""A complete service on a database, with fake devices and agents, and with a clock that the test advances."""
 
 import secrets
 import sqlite3
@@ -38,11 +38,11 @@ SITES = ("brno", "praha", "plzen")
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 COMPILED: dict[str, Engine] = {}
-"""The first engine for each kind of database: others use its compiled statements."""
+"""The first engine for each kind of database; later engines use its compiled statements."""
 
 
 def share_compiled(engine: Engine) -> None:
-    """Use the statements that an earlier engine of this process compiled: each engine has its own otherwise."""
+    """Use the compiled statements of an earlier engine of this process; otherwise each engine compiles its own."""
     first = COMPILED.get(engine.dialect.name)
     if first is not None:
         engine.dialect = engine.pool._dialect = first.dialect
@@ -50,13 +50,13 @@ def share_compiled(engine: Engine) -> None:
 
 
 def forget_power_losses(connection: DBAPIConnection, _entry: object) -> None:
-    """Write to SQLite's file without waiting for the disk: a test may kill a process, but not the machine."""
+    """Let SQLite write without waiting for the disk: a test may kill a process, but causes no power loss."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
 
 def site(name: str, hosts: int = 2) -> dict[str, object]:
-    """Describe a site with one switch, hosts on its ports p1…, and an uplink to the core."""
+    """Return a site with one switch, hosts on its ports p1…, and an uplink to the core."""
     ports = [f"p{number}" for number in range(1, hosts + 1)]
     return {
         "name": name,
@@ -67,7 +67,7 @@ def site(name: str, hosts: int = 2) -> dict[str, object]:
 
 
 def three_sites(**changes: object) -> Topology:
-    """Describe the paper's installation: Brno, Praha, Plzeň, two hosts each."""
+    """Return the paper's topology: the sites Brno, Praha and Plzeň with two hosts each."""
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in (1, 2)]
     made = {
         "name": "paper",
@@ -79,7 +79,7 @@ def three_sites(**changes: object) -> Topology:
 
 
 def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
-    """Describe a site whose one switch is linked to a provider edge, by which it is on these transports."""
+    """Return a site whose switch is linked to a provider edge; the edge attaches the site to these transports."""
     made = site(name, hosts)
     at = f"{name}-pe1:ac"
     return made | {
@@ -100,7 +100,7 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000}
 
 
 def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
-    """Describe three sites with a few hosts each, joined at provider edges by EVPN unless told otherwise."""
+    """Return three sites with a few hosts each, joined at provider edges by these transports (default: EVPN)."""
     chosen = transports or (EVPN,)
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in range(1, hosts + 1)]
     links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES]
@@ -110,14 +110,14 @@ def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
 
 
 def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
-    """Ask for one guest on each host."""
+    """Return a cluster spec with one guest on each host."""
     guests = [{"name": f"g{n}", "host": host, "image": "debian"} for n, host in enumerate(hosts, start=1)]
     return ClusterSpec.model_validate({"owner": owner, "guests": guests} | changes)
 
 
 @dataclass
 class FakeClock:
-    """A clock that stands, or goes as the database's does."""
+    """A clock that a test advances (``stands``), or otherwise the database's clock."""
 
     now: datetime = STARTED
     stands: bool = True
@@ -131,7 +131,7 @@ class FakeClock:
 
 @dataclass
 class World:
-    """The service and everything around it. Nothing happens by itself: a test says who acts."""
+    """The service with its fake devices and hosts. Workers and agents act only when the test calls them."""
 
     database: str
     timing: dict[str, float] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class World:
     edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
     made: list[SbfService] = field(default_factory=list, repr=False)
-    """Every service on this database; tests put another into ``service``, or use it beside that."""
+    """Every service created on this database; tests may replace ``service`` or use several services together."""
 
     def __post_init__(self) -> None:
         create_sqlite(self.database)
@@ -149,7 +149,7 @@ class World:
         COMPILED.setdefault(self.store.engine.dialect.name, self.store.engine)
 
     def restarted(self) -> SbfService:
-        """Make the service anew on the same database, as after a crash."""
+        """Create the service again on the same database, as after a crash."""
         settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
         made = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
         share_compiled(made.store.engine)
@@ -162,7 +162,7 @@ class World:
         return self.service.store
 
     def close(self) -> None:
-        """Wait until the service is idle, then close the connections of every service that was made."""
+        """Wait until the service is idle, then close the connections of every service created."""
         converger = self.service.scheduler
         if converger._thread is not None and converger._stopping:
             converger._thread.join(10)
@@ -172,7 +172,7 @@ class World:
             one.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
-        """Put the topology, and give each site this pool."""
+        """Put the topology, and put this pool for each site."""
         chosen = topology or three_sites()
         with self.store.change() as unit:
             put_topology(unit, chosen)
@@ -248,7 +248,7 @@ class World:
             return elements.make_element_view(unit, name)
 
     def token(self, role: Role, name: str, *sites: str, expires_in_s: float | None = None) -> str:
-        """Make a token and give it."""
+        """Create a token and return its secret."""
         wanted = {"name": name, "role": role, "sites": sites, "expires_in_s": expires_in_s}
         with self.store.change() as unit:
             return create_token(unit, TokenRequest.model_validate(wanted), secrets.token_bytes).token
@@ -266,5 +266,5 @@ class World:
 
 
 def make_world(folder: Path, **timing: float) -> World:
-    """Make a world on a file in ``folder``."""
+    """Return a new world on a database file in ``folder``."""
     return World(f"sqlite:///{folder / 'sbf.db'}", timing=timing)

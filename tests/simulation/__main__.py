@@ -1,4 +1,4 @@
-"""Print the story of one seed: ``PYTHONPATH=tests .venv/bin/python -m simulation SEED``."""
+"""Print the steps of one seed's schedule: ``PYTHONPATH=tests .venv/bin/python -m simulation SEED``."""
 
 import logging
 import sys
@@ -8,12 +8,12 @@ from simulation.schedule import Schedule
 
 
 def main(seed: int) -> int:
-    """Run it, print every step, and what was broken."""
+    """Run the schedule; print every step and the broken invariant. Return 1 if an invariant is broken."""
     logging.disable(logging.CRITICAL)
     schedule = Schedule(seed)
     try:
         schedule.run()
-        broken = "all that must hold holds"
+        broken = "all invariants hold"
     except BrokenError as error:
         broken = f"BROKEN: {error}"
     sys.stdout.write("\n".join([*schedule.told, broken, ""]))

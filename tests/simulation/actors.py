@@ -21,7 +21,7 @@ SETTINGS = ServiceSettings()
 
 @dataclass
 class Replica:
-    """One replica of the service. When it was killed it starts anew: only the database remembers."""
+    """One replica of the service. After it was killed, a new scheduler starts, which knows only the database."""
 
     holder: str
     database: Database
@@ -33,7 +33,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """Begin a life, as ``Converger.start`` does."""
+        """Start the replica, as ``WorkerScheduler.start`` does."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
         sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)
@@ -73,7 +73,10 @@ class Replica:
 
 @dataclass(frozen=True)
 class Agent:
-    """What an agent does: ask, carry, confirm; after a restart it says first that it forgot."""
+    """An agent: it sends a heartbeat, fetches and applies the wanted state, and confirms the revision.
+
+    After a restart of its host, the agent first resets the host's confirmed revision.
+    """
 
     database: Database
     host: Host

@@ -1,7 +1,7 @@
-"""Switches, edges and hosts in memory, with everything that they do wrong; sessions are what the real workers drive.
+"""Switches, edges and hosts in memory with all their faults, and the sessions that the real workers use as drivers.
 
-A switch and an edge have a running configuration and a startup configuration. A restart brings the startup one back, or
-none at all. Some of what they carry is not managed by SBF.
+A switch and an edge have a running configuration and a startup configuration. A restart loads the startup
+configuration, or an empty one if the device was erased. A part of both configurations is not managed by SBF.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,23 @@ NONE = VlanSet()
 FAULTS = ("unreachable", "refuses", "lies", "unsafe", "cannot save")
 OTHERS_PORT = PortName("others")
 OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
-"""Of somebody else, outside the site's pool and the transport's services."""
+"""In other use, and outside the site's pool and the transport's service IDs."""
 OTHERS_IN_POOL = 102
-"""Of somebody else too, on one switch, although the site gives it: it was found when the pool was set."""
+"""In other use on one switch, although it is in the site's pool; this was found when the pool was set."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchConfig:
-    """The VLANs that exist, and each port's list of them; None is a port without a list, which carries all of them."""
+    """The existing VLANs, and the list of allowed VLANs of each port.
+
+    A port with None has no list and carries all VLANs.
+    """
 
     vlans: frozenset[int] = frozenset()
     ports: dict[PortName, frozenset[int] | None] = field(default_factory=dict)
 
     def carried(self, port: PortName) -> frozenset[int]:
-        """Return the VLANs that a port is in."""
+        """Return the VLANs that a port carries."""
         allowed = self.ports.get(port)
         return self.vlans if allowed is None else self.vlans & allowed
 
@@ -44,7 +47,7 @@ class SwitchConfig:
 
 @dataclass(frozen=True, slots=True)
 class EdgeConfig:
-    """Circuits, and what is left of broken ones."""
+    """Circuits, and the remaining parts of incomplete circuits."""
 
     circuits: frozenset[Circuit] = frozenset()
     parts: frozenset[CircuitRemnant] = frozenset()
@@ -52,12 +55,14 @@ class EdgeConfig:
 
 @dataclass
 class Device:
-    """What SBF configures; ``fault`` is what it does wrong, ``row`` what the store has of it.
+    """A device that SBF configures. ``fault`` is its present fault, ``row`` its row in the store.
 
-    ``unread`` is one that restarted, or was changed by a late worker, until whoever holds it has read it and recorded
-    that: until then SBF cannot know what it carries. ``doubtful`` is one that a late worker changed, until it was read
-    to be right: a device does not know about fencing tokens. By replica, ``fences`` has the token under which it
-    works, ``announced`` the one under which its change was recorded, ``seen`` what had happened when it last read.
+    ``unread`` is true after the device restarted or a late worker changed it, until a holder of the lease has read the
+    device and recorded the reading. Until then, SBF cannot know what the device carries. ``doubtful`` is true after a
+    late worker changed the device, until a reading shows the wanted state: a device does not check fencing tokens.
+
+    The following are by replica: ``fences`` is its fencing token, ``announced`` the token under which its change was
+    recorded, ``seen`` the value of ``surprises`` at its last reading. ``surprises`` counts unexpected changes.
     """
 
     name: Name
@@ -74,17 +79,20 @@ class Device:
     seen: dict[str, int] = field(default_factory=dict)
 
     def is_current(self, holder: str) -> bool:
-        """Return whether nobody took the element over from ``holder``."""
+        """Return whether no other holder has acquired the element's lease since ``holder``."""
         return self.fences.get(holder) == self.row.fence
 
     def is_known(self, holder: str) -> bool:
-        """Return whether what ``holder`` read is what is there: nobody took over, and nothing happened since."""
+        """Return whether the last reading of ``holder`` is still correct.
+
+        It is correct while no other holder has acquired the lease and no unexpected change has happened.
+        """
         return self.is_current(holder) and self.seen.get(holder) == self.surprises
 
 
 @dataclass
 class Switch(Device):
-    """A switch; ``managed`` are its managed ports."""
+    """A switch. ``managed`` are its managed ports, ``theirs`` the VLANs in other use."""
 
     managed: tuple[PortName, ...] = ()
     theirs: frozenset[int] = frozenset({OTHERS_VLAN})
@@ -92,7 +100,10 @@ class Switch(Device):
     startup: SwitchConfig = field(default_factory=SwitchConfig)
 
     def furnish(self, *, factory: bool) -> None:
-        """Begin with somebody else's VLAN on somebody else's port, and managed ports without VLANs or as delivered."""
+        """Set the first configuration: a VLAN in other use on an unmanaged port, and managed ports without VLANs.
+
+        With ``factory``, the managed ports have no list and carry all VLANs.
+        """
         ours = dict.fromkeys(self.managed, None if factory else frozenset())
         self.running = self.startup = SwitchConfig(self.theirs, ours | {OTHERS_PORT: self.theirs})
 
@@ -102,19 +113,19 @@ class Switch(Device):
         _restart(self)
 
     def others(self) -> object:
-        """Return what is not SBF's: an erased switch has nothing of it."""
+        """Return the part of the configuration that is not SBF's; an erased switch has no such part."""
         return self.running.vlans & self.theirs, self.running.ports.get(OTHERS_PORT)
 
 
 @dataclass
 class Edge(Device):
-    """A provider edge: each circuit takes two lines, and is a part between them."""
+    """A provider edge. A circuit is created by two commands, and is incomplete between them."""
 
     running: EdgeConfig = field(default_factory=EdgeConfig)
     startup: EdgeConfig = field(default_factory=EdgeConfig)
 
     def furnish(self, *, factory: bool) -> None:
-        """Begin with a circuit of somebody else's, unless it is as delivered."""
+        """Set the first configuration: a circuit in other use, or with ``factory`` no circuit."""
         theirs = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
         self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({theirs}))
 
@@ -124,12 +135,12 @@ class Edge(Device):
         _restart(self)
 
     def others(self) -> object:
-        """Return what is not SBF's."""
+        """Return the circuits that are not SBF's."""
         return {one for one in self.running.circuits if one.service == OTHERS_SERVICE}
 
 
 def _restart(device: Switch | Edge) -> None:
-    """Bring the startup configuration back, and end all sessions."""
+    """Load the startup configuration, and end all sessions."""
     device.boots += 1
     if device.running != device.startup:
         device.unread = True
@@ -139,7 +150,10 @@ def _restart(device: Switch | Edge) -> None:
 
 @dataclass
 class Session:
-    """A session of one replica with a device, as drivers have: a reading connects, anything else needs its session."""
+    """A session of one replica with a device.
+
+    A reading connects if necessary; a command fails if the session has ended.
+    """
 
     device: Device
     holder: str
@@ -152,7 +166,7 @@ class Session:
         self.boot = None
 
     def _ask(self) -> None:
-        """Ask a question: whatever happens until the answer has happened to what is read."""
+        """Wait for the reading's turn: the reading includes everything that happens until then."""
         self.device.stage.gate(f"{self.device.name} is read")
         self._reach()
         self.boot = self.device.boots
@@ -161,7 +175,7 @@ class Session:
             raise Unsafe(f"{self.device.name}: expected what it carries, got rubbish")
 
     def save(self) -> bool:
-        """Save what is running, perhaps in a session that began after a restart."""
+        """Save the running configuration, sometimes in a new session, which may have begun after a restart."""
         if self.device.coin():
             self.boot = None
         self._say("save")
@@ -176,7 +190,7 @@ class Session:
             raise Unreachable(f"{self.device.name} does not answer")
 
     def _say(self, line: str) -> None:
-        """Send a command."""
+        """Send a command to the device."""
         self.device.stage.gate(f"{self.device.name}: {line}")
         self._reach()
         if self.boot is None:
@@ -185,7 +199,10 @@ class Session:
             raise Unreachable(f"{self.device.name} ended the session")
 
     def _change(self, line: str, refused: list[str]) -> bool:
-        """Send a command of a change; return whether it was accepted. A refused command does not stop the others."""
+        """Send a command of a change.
+
+        Return whether the command takes effect; after a refused command, the next ones follow.
+        """
         self._say(line)
         device = self.device
         if device.announced.get(self.holder) != device.fences[self.holder]:
@@ -216,9 +233,10 @@ class SwitchSession(Session):
         return SwitchObserved(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Send one command after another; anything may happen in between.
+        """Send one command after another; other actors may act in between.
 
-        Lists are emptied first and read back: nothing more is done while a port is without one.
+        The lists of open ports are emptied first and read back. No other command is sent while one of these ports is
+        open.
         """
         refused: list[str] = []
         for port in difference.close:
@@ -235,7 +253,7 @@ class SwitchSession(Session):
             raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
 
     def _lines(self, wanted: SwitchDifference) -> list[tuple[str, Callable[[SwitchConfig], SwitchConfig]]]:
-        """Return the other lines of a change in the order in which drivers say them."""
+        """Return the other commands of a change in the order in which drivers send them."""
         return [
             *(
                 (f"{port} remove {vlans}", lambda now, port=port, vlans=vlans: _allow(now, port, none=vlans))
@@ -257,7 +275,7 @@ class SwitchSession(Session):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Change a port's list; a port that has none still carries everything."""
+    """Change a port's list. A port without a list still carries all VLANs."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 
@@ -274,7 +292,7 @@ class EdgeSession(Session):
         return EdgeObserved(circuits=sort_circuits(ours), parts=tuple(self.device.running.parts))
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Send one command after another; anything may happen in between."""
+        """Send one command after another; other actors may act in between."""
         refused: list[str] = []
         for part in difference.clear:
             if self._change("clear", refused):
@@ -300,7 +318,7 @@ class EdgeSession(Session):
 
 @dataclass
 class Host:
-    """A host: its segments by cluster; it forgets them when it restarts."""
+    """A host with its segments by cluster ID; a restart deletes them."""
 
     name: Name
     segments: dict[str, int] = field(default_factory=dict)
@@ -309,11 +327,11 @@ class Host:
 
     @property
     def unread(self) -> bool:
-        """An agent that finds its host changed says so, and then mends it, before anything else."""
+        """Whether the host restarted; the agent then resets its confirmed revision before it restores the segments."""
         return self.doubtful
 
     def restart(self, *, erased: bool) -> None:
-        """Forget everything, always."""
+        """Delete all segments, whether erased or not."""
         self.doubtful = self.doubtful or bool(self.segments)
         self.segments = {}
 

@@ -1,4 +1,4 @@
-"""What must hold after each step of a schedule, and in the end: DESIGN.md §7."""
+"""The invariants of DESIGN.md §7, checked after each step of a schedule and at its end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,18 +15,21 @@ from virtcloud.model.wanted import HostWanted, SwitchWanted
 
 
 class BrokenError(AssertionError):
-    """What must always hold does not."""
+    """An invariant does not hold."""
 
 
 def must(holds: bool, what: str | Callable[[], str]) -> None:
-    """Raise BrokenError unless it holds; what is checked after each step says only then what is wrong."""
+    """Raise BrokenError with the text ``what`` unless ``holds``. A callable is called only then, to save time."""
     if not holds:
         raise BrokenError(what if isinstance(what, str) else what())
 
 
 @dataclass
 class Invariants:
-    """Compares what the store believes with what devices and hosts carry. ``others`` is what is not SBF's on them."""
+    """Compares the store with the state of devices and hosts.
+
+    ``others`` is the configuration on them that is not SBF's.
+    """
 
     store: MemoryStore
     stage: Stage
@@ -40,20 +43,20 @@ class Invariants:
         self.others = {name: device.others() for name, device in self.devices.items()}
 
     def hold(self) -> None:
-        """Check DESIGN.md §7.1, 2, 4 and 5, and what the code under test did meanwhile."""
+        """Check DESIGN.md §7.1, 2, 4 and 5, and the faults that the stage recorded."""
         must(not self.stage.broken, lambda: "; ".join(self.stage.broken))
         held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
-        must(len(held) == len(set(held)), lambda: f"7.1: a number is held twice: {held}")
+        must(len(held) == len(set(held)), lambda: f"7.1: a VLAN ID is claimed twice: {held}")
         services = [one.service for one in self.store.clusters if one.service is not None]
-        must(len(services) == len(set(services)), lambda: f"7.1: a service is held twice: {services}")
+        must(len(services) == len(set(services)), lambda: f"7.1: a service ID is claimed twice: {services}")
         stray = self.sure_services() - set(services)
-        must(not stray, f"7.2: service {stray} is carried and claimed by nobody")
+        must(not stray, f"7.2: service IDs {stray} are carried, but no cluster has claimed them")
         for row in self.store.clusters:
             holds = row.joined is None and not row.settled
             if bool(row.claims) != holds:
                 raise BrokenError(f"{row.id} is {row.state} and holds {row.claims}")
             if row.joined is not None and not row.settled and not row.joined.claims:
-                raise BrokenError(f"7.2: {row.id} is {row.state}, and its network's numbers were given back")
+                raise BrokenError(f"7.2: {row.id} is {row.state}, and its network's VLAN IDs were released")
             if row.state is ClusterState.ACTIVE:
                 missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
                 if missing:
@@ -64,19 +67,19 @@ class Invariants:
                 raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.others()}")
 
     def everybody_is_alone(self) -> None:
-        """Check §7.2: no element is in a VLAN that is not its cluster's, nor would be after a restart."""
+        """Check §7.2: no element carries a VLAN that is not its cluster's, and none would after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
                 if stray := self.carried(device, config) - allowed[name]:
                     when = "" if config is device.running else " after a restart"
-                    raise BrokenError(f"7.2: {name}{when} carries {stray}, which is another's or nobody's there")
+                    raise BrokenError(f"7.2: {name}{when} carries {stray}, which no cluster has claimed there")
         for name, host in self.hosts.items():
             if not host.doubtful and (stray := set(host.segments.items()) - self.segments(name)):
-                raise BrokenError(f"7.2: {name} carries {stray}, which is another's or nobody's there")
+                raise BrokenError(f"7.2: {name} carries {stray}, which no cluster has claimed there")
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
-        """Return what :func:`carried` returns; a configuration that is still the one of last time is not read again."""
+        """Return the result of :func:`carried`; the result for an unchanged configuration is cached."""
         theirs = device.theirs if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)
@@ -85,7 +88,7 @@ class Invariants:
         return before[2]
 
     def allowed(self) -> dict[Name, set[tuple[PortName, int]]]:
-        """Return the VLANs that each device may carry, by port: those of clusters that it did not let go for sure."""
+        """Return the VLANs that each device may carry, by port: those of clusters without a confirmed removal."""
         found: dict[Name, set[tuple[PortName, int]]] = {name: set() for name in self.devices}
         for row in self.store.clusters:
             claims = row.network.claims
@@ -97,13 +100,13 @@ class Invariants:
         return found
 
     def way(self, row: Cluster) -> list[tuple[Name, PortName]]:
-        """Return the ports that must carry a cluster, which never change."""
+        """Return the ports that must carry a cluster; they never change."""
         if row.id not in self.ways:
             self.ways[row.id] = [(end.element, end.port) for end in find_cluster_ports(self.store.topology, row.live())]
         return self.ways[row.id]
 
     def is_gone(self, row: Cluster, name: Name) -> bool:
-        """Return whether an element confirmed that it lost a cluster."""
+        """Return whether an element has confirmed the removal of a cluster."""
         part = row.parts[name]
         return part.removed is not None and self.store.elements[name].confirmed >= part.removed
 
@@ -112,7 +115,7 @@ class Invariants:
         return {(one.id, int(one.claims[at])) for one in self.store.clusters if at in one.claims}
 
     def sure(self, at: Name) -> set[int]:
-        """Return the numbers at a site that elements carry whose state somebody can know."""
+        """Return the VLAN IDs carried at a site; devices and hosts whose state nobody can know are omitted."""
         devices = [one for name, one in self.devices.items() if name.startswith(at) and not one.doubtful]
         hosts = [one for name, one in self.hosts.items() if name.startswith(at) and not one.doubtful]
         return {
@@ -120,7 +123,7 @@ class Invariants:
         } | {vlan for one in hosts for vlan in one.segments.values()}
 
     def sure_services(self) -> set[int]:
-        """Likewise the services of edges."""
+        """Return the service IDs of SBF carried by edges; edges whose state nobody can know are omitted."""
         edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
         found = {
             one.service
@@ -134,7 +137,10 @@ class Invariants:
         return self.hosts[name] if name in self.hosts else self.devices[name]
 
     def has(self, row: Cluster, name: Name) -> bool:
-        """Return whether an element carries a cluster, on every port of its way, and would after a restart."""
+        """Return whether an element carries a cluster on all necessary ports, and would do so after a restart.
+
+        An unread element counts as carrying the cluster, because SBF cannot know its state yet.
+        """
         thing, vlan = self.thing(name), row.network.claims[self.store.elements[name].site]
         if thing.unread:
             return True
@@ -144,7 +150,7 @@ class Invariants:
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def rests(self) -> None:
-        """Check §7.3, once everybody was well and left alone."""
+        """Check §7.3 after all faults have been removed and the actors have run for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
             revision, confirmed, wanted = self.store.target(name)
             must(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")
@@ -167,7 +173,7 @@ class Invariants:
 
 
 def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:
-    """Return the pool's VLANs that a device carries with this configuration, by port, but for others' own."""
+    """Return the VLANs of the pool that a device carries in this configuration, by port, except VLANs in other use."""
     if isinstance(config, SwitchConfig):
         ours = frozenset(pool) - device.theirs
         return {(port, vlan) for port in device.managed for vlan in config.carried(port) & ours}
@@ -175,7 +181,7 @@ def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[P
 
 
 def right(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
-    """Return what an element must carry, in the form in which it is looked at."""
+    """Return the VLANs that an element must carry, in the form of :func:`carried` or of a host's segments."""
     if isinstance(wanted, HostWanted):
         return {(one.id, int(one.vlan)) for one in wanted.segments}
     if isinstance(wanted, EdgeWanted):

@@ -1,4 +1,4 @@
-"""Bugs planted in the real code: one function is replaced by a copy of it in which some text is another."""
+"""Planted bugs: one function of the real code is replaced by a copy with a changed text."""
 
 import ast
 import inspect
@@ -8,20 +8,20 @@ import pytest
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
-    """Replace the function or method of ``module`` that contains ``old``, which must be there exactly once."""
+    """Replace ``old`` by ``new`` in a function or method of ``module``, where ``old`` must occur exactly once."""
     source = inspect.getsource(module)
     assert source.count(old) == 1, f"{module.__name__} has this {source.count(old)} times: {old!r}"
     owner, name = _function_at(ast.parse(source), source[: source.index(old)].count("\n") + 1)
     copy: dict[str, object] = {"__name__": module.__name__}
-    exec(compile(source.replace(old, new), str(module.__file__), "exec"), copy)  # noqa: S102 - our own code
+    exec(compile(source.replace(old, new), str(module.__file__), "exec"), copy)  # noqa: S102 - the code of this project
     found = vars(copy[owner]) if owner else copy
     function = found[name]
-    copy.update(vars(module))  # all that the copy of the function calls is the real one
+    copy.update(vars(module))  # the copied function calls the real functions
     monkeypatch.setattr(getattr(module, owner) if owner else module, name, function)
 
 
 def _function_at(tree: ast.Module, line: int) -> tuple[str | None, str]:
-    """Find the class, if any, and the function in which a line is."""
+    """Return the class (None outside of classes) and the function that contain a line."""
     for node in tree.body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for one in inner:

@@ -1,4 +1,4 @@
-"""One schedule: what a seed makes happen, what must hold after each step, and that all is well in the end."""
+"""One schedule: the events that follow from a seed, the checks after each step, and the final check."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -44,9 +44,9 @@ WITH_EDGES = Topology.model_validate(
     }
 )
 ONE_IN = 5
-"""One schedule of so many goes over provider edges."""
+"""One of this many schedules uses a topology with provider edges."""
 STRIDES = (1, 1, 2, 4, 8)
-"""How many calls somebody makes before somebody else may go on."""
+"""The possible numbers of calls that an actor makes before another actor may run."""
 POOL = VlanSet.parse("100-102")
 OWNERS = ("alice", "bob")
 REQUESTS = [
@@ -61,12 +61,12 @@ REQUESTS = [
     for key in "ab"
     for attempt in (None, 2)
 ]
-"""Nearly half of them join another's network; a third is another owner's; some end soon by themselves."""
+"""8 of 18 requests join another cluster's network, 4 have the owner bob, and 4 have short leases."""
 
 
 @dataclass
 class Schedule:
-    """Everything that happens for one seed; ``told`` is the story so far."""
+    """All events of one seed. ``told`` are the lines about the events until now."""
 
     seed: int
     told: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Schedule:
         return self.random.random() < 0.5
 
     def run(self, steps: int = 120) -> None:
-        """Run the schedule, then heal everything. Raise BrokenError."""
+        """Run the schedule, then remove all faults and check the final state. Raise BrokenError."""
         try:
             if self.coin():
                 self.begin_with_clusters()
@@ -131,19 +131,19 @@ class Schedule:
                 one.kill()
 
     def begin_with_clusters(self) -> None:
-        """Create two clusters before anything fails."""
+        """Request two clusters before anything fails."""
         self.stage.each_time = self.hold_at
         for _ in range(2):
             self.tell(self.somebody_asks())
         self.everybody_acts()
         self.everybody_acts()
-        self.tell("now things begin to go wrong")
+        self.tell("faults begin")
 
     def everybody_acts(self) -> None:
-        """Run one round of each replica and of each agent."""
+        """Run two rounds of each replica and one of each agent."""
         for replica in (*self.replicas, *self.replicas):
             replica.scheduler.run_once()
-        must(not self.store.is_overdue(), "7.3: a deadline has passed, and no cluster moved")
+        must(not self.store.is_overdue(), "7.3: a deadline has passed, and its cluster's state has not changed")
         for host in self.hosts.values():
             Agent(self.database, host).run()
         self.invariants.hold()
@@ -151,7 +151,7 @@ class Schedule:
     def tell(self, what: str) -> None:
         self.told.append(f"{self.store.now:%H:%M:%S} {what}")
 
-    # what may happen
+    # events
 
     def a_step(self) -> str:
         awake = [one for one in self.stage.actors if not one.paused]
@@ -162,38 +162,38 @@ class Schedule:
             if not one.ended:
                 self.tell(self.advance(one))
                 self.invariants.hold()
-        return self.advance(one) if not one.ended else "nobody else is in the way"
+        return self.advance(one) if not one.ended else "no step: the actor has ended"
 
     def advance(self, one: Actor) -> str:
         at = one.at
         self.stage.advance(one)
-        return f"{one.holder} ({one.element}): {at}{', and is done' if one.ended else ''}"
+        return f"{one.holder} ({one.element}): {at}{', and has ended' if one.ended else ''}"
 
     def a_replica_looks_around(self) -> str:
         up = [one for one in self.replicas if one not in self.down]
         if not up:
-            return "no replica is there"
+            return "no replica runs"
         one = self.random.choice(up)
         if any((actor.holder, actor.element) == (one.holder, "") for actor in self.stage.actors):
-            return f"{one.holder} is looking around"
+            return f"{one.holder} already runs a round"
         self.stage.enter(one.scheduler.run_once, one.holder, "")
         if self.coin():
-            return f"{one.holder} begins to look around"
+            return f"{one.holder} starts a round"
         actor = self.stage.actors[-1]
         while not actor.ended:
             self.stage.advance(actor)
-        return f"{one.holder} looks around"
+        return f"{one.holder} runs a round"
 
     def an_agent_starts(self) -> str:
         host = self.random.choice(list(self.hosts.values()))
         if any(one.element == host.name for one in self.stage.actors):
-            return f"the agent of {host.name} is under way"
+            return f"the agent of {host.name} already runs"
         self.stage.enter(Agent(self.database, host).run, "its agent", host.name)
         return f"the agent of {host.name} starts"
 
     def somebody_asks(self) -> str:
         key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
-        what = f"{key} is asked for (attempt {request.attempt}, {', '.join(request.spec.all_hosts)})"
+        what = f"{key} is requested (attempt {request.attempt}, {', '.join(request.spec.all_hosts)})"
         known = len(self.store.clusters)
         before = {(one.id, at) for one in self.store.clusters for at in one.claims}
         try:
@@ -202,27 +202,32 @@ class Schedule:
             return f"{what}: {type(error).__name__}"
         if len(self.store.clusters) > known:
             changes = self.store.changes
-            must(self.store.put(key, request) is row and self.store.changes == changes, "7.7: asked again")
+            must(
+                self.store.put(key, request) is row and self.store.changes == changes,
+                "7.7: a repeated request changed something",
+            )
             own = row.network
             for at, vlan in own.claims.items():
                 used = (own.id, at) not in before and vlan in self.invariants.sure(at)
-                must(not used, f"7.2: {vlan} at {at} was handed out while something carries it")
+                must(not used, f"7.2: VLAN {vlan} at {at} was allocated while an element carries it")
             used = row is own and own.service in self.invariants.sure_services()
-            must(not used, f"7.2: service {own.service} was handed out, and is carried")
+            must(not used, f"7.2: service {own.service} was allocated while an edge carries it")
         return f"{what}: {row.state}, {dict(row.network.claims)}"
 
     def somebody_ends(self) -> str:
-        """End the newest cluster under a key, or one that was the newest once: then it is too late."""
+        """End the newest cluster with a key, or make a late call about an earlier cluster."""
         newest = [one for one in self.store.clusters if one is self.store.latest(one.key)]
         if not newest:
-            return "nothing to end"
+            return "no cluster to end"
         meant = self.random.choice(self.random.choice((newest, newest, newest, self.store.clusters)))
         changes = self.store.changes
         try:
             self.store.end(meant.key, meant.attempt, meant.spec.owner)
         except Gone:
-            must(meant not in newest and changes == self.store.changes, f"a call about {meant.id} came too late")
-            return f"{meant.id} is ended, too late"
+            must(
+                meant not in newest and changes == self.store.changes, f"a late call about {meant.id} changed something"
+            )
+            return f"{meant.id} is not ended: the call is late"
         must(meant in newest, f"a call about {meant.id} ended another cluster")
         return f"{meant.id} is ended"
 
@@ -230,32 +235,32 @@ class Schedule:
         for one in self.stage.actors:
             if not one.paused and one.holder in REPLICAS:
                 one.paused = True
-                return f"{one.holder} is stopped in the middle of {one.element}, before: {one.at}"
-        return "nobody to stop"
+                return f"{one.holder} is paused during its work on {one.element}, before: {one.at}"
+        return "no actor to pause"
 
     def one_is_woken(self) -> str:
         for one in self.stage.actors:
             if one.paused:
                 one.paused = False
-                return f"{one.holder} wakes in the middle of {one.element}"
-        return "nobody to wake"
+                return f"{one.holder} continues its work on {one.element}"
+        return "no actor to continue"
 
     def a_replica_is_killed_or_starts(self) -> str:
         one = self.random.choice(self.replicas)
         if one in self.down:
             self.down.remove(one)
             one.start()
-            return f"{one.holder} starts anew"
+            return f"{one.holder} starts again"
         self.down.append(one)
-        return f"{one.holder} is killed, in the middle of {self.stage.kill(one.holder)} things"
+        return f"{one.holder} is killed, with {self.stage.kill(one.holder)} tasks in progress"
 
     def an_agent_is_killed(self) -> str:
-        return f"all agents are killed, {self.stage.kill('its agent')} in the middle of something"
+        return f"all agents are killed, {self.stage.kill('its agent')} during their work"
 
     def a_fault_comes_or_goes(self) -> str:
         device = self.random.choice(list(self.devices.values()))
         device.fault = None if device.fault else self.random.choice(FAULTS)
-        return f"{device.name}: {device.fault or 'well'}"
+        return f"{device.name}: {device.fault or 'no fault'}"
 
     def the_database_fails_or_works(self) -> str:
         self.database.fault = None if self.database.fault else self.random.choice((AWAY, ANSWERS_ARE_LOST))
@@ -275,13 +280,16 @@ class Schedule:
         return f"{seconds} s pass"
 
     def leave_alone(self) -> None:
-        """§7.3: heal and wake everybody; every element comes to carry exactly what is wanted, clusters to rest."""
+        """Remove all faults, continue all actors, and check §7.3.
+
+        Every element must carry exactly the wanted state, and every cluster must be active or have ended.
+        """
         self.database.fault = None
         for device in self.devices.values():
             device.fault = None
         for replica in self.down:
             replica.start()
-        self.tell("everybody is well and left alone")
+        self.tell("all faults are removed")
         while self.stage.actors:
             self.tell(self.advance(self.stage.actors[0]))
             self.invariants.hold()

@@ -1,7 +1,7 @@
-"""Actors: real code that stops at every call of the store and of a device, until a schedule lets it go on.
+"""Actors: real code that stops before every call of the store or of a device, until a schedule continues it.
 
-Each actor has a thread, and exactly one thread runs at a time: whoever drives the schedule hands the turn over and gets
-it back at the actor's next stop. Nothing else switches threads, so a seed always has the same story.
+Each actor has a thread, and exactly one thread runs at a time. The schedule lets an actor run and continues itself at
+the actor's next stop. Nothing else switches threads, so that a seed always leads to the same steps.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,14 @@ from virtcloud.model.values import Name
 
 
 class KilledError(BaseException):
-    """The actor's process was killed: its code is unwound, and every call that it still makes raises this too."""
+    """The actor's process was killed.
+
+    The error unwinds its code, and every further call of the actor raises it again.
+    """
 
 
 class _Puppet:
-    """A thread that does work after work, and stops where the work says so."""
+    """A thread that runs one piece of work after another, and stops where the work calls ``stop``."""
 
     def __init__(self) -> None:
         self._go, self._stopped = Lock(), Lock()
@@ -26,12 +29,12 @@ class _Puppet:
         Thread(target=self._run, daemon=True).start()
 
     def go(self) -> None:
-        """Run the work up to its next stop, or to its end."""
+        """Run the work until its next stop or its end."""
         self._go.release()
         self._stopped.acquire()
 
     def stop(self) -> None:
-        """Return to the caller of ``go``; called by the work."""
+        """Stop the work and continue the caller of ``go``; the work calls this method."""
         self._stopped.release()
         self._go.acquire()
 
@@ -47,7 +50,7 @@ _IDLE: list[_Puppet] = []
 
 @dataclass
 class Actor:
-    """Work under way on an element; ``paused`` is one that others do not wait for, and that may go on long after."""
+    """Work in progress on an element. A ``paused`` actor is not run until it is woken, possibly much later."""
 
     stage: "Stage"
     work: Callable[[], None]
@@ -61,7 +64,7 @@ class Actor:
     _puppet: _Puppet | None = None
 
     def go(self) -> None:
-        """Run it up to its next call. Raise its error."""
+        """Run the work until its next stop. Raise its error."""
         if self._puppet is None:
             self._puppet = _IDLE.pop() if _IDLE else _Puppet()
             self._puppet.work = self._run
@@ -74,7 +77,7 @@ class Actor:
             raise self._error
 
     def kill(self) -> None:
-        """End it where it stands."""
+        """End the work at its present stop."""
         self._killed = True
         if self._puppet is None:
             self.ended = True
@@ -82,7 +85,7 @@ class Actor:
             self.go()
 
     def stop(self, at: str) -> None:
-        """Wait for the turn; called by the work, before it calls the store or a device."""
+        """Wait for the turn. The work calls this method before it calls the store or a device."""
         if not self._killed and self._puppet is not None:
             self.at = at
             self._puppet.stop()
@@ -94,16 +97,16 @@ class Actor:
             self.work()
         except KilledError:
             pass
-        except BaseException as error:  # noqa: BLE001 - raised where the schedule is
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the schedule
             self._error = error
         self.ended = True
 
 
 @dataclass
 class Stage:
-    """Everybody who is under way, and what they broke.
+    """All actors in progress, and the faults that they caused (``broken``).
 
-    ``each_time`` is called at the stops of what is run without an actor.
+    ``each_time`` is called at the stops of code that runs without an actor.
     """
 
     actors: list[Actor] = field(default_factory=list)
@@ -112,18 +115,18 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Stop here until it is this actor's turn again."""
+        """Stop here until the actor has its turn again."""
         if self.acting is None:
             self.each_time(at)
         else:
             self.acting.stop(at)
 
     def enter(self, work: Callable[[], None], holder: str, element: Name | str) -> None:
-        """Add an actor, which has done nothing yet."""
+        """Add an actor that has not started yet."""
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Run an actor up to its next stop; remove it when it has ended."""
+        """Run an actor until its next stop; remove it when it has ended."""
         try:
             one.go()
         finally:
@@ -131,7 +134,7 @@ class Stage:
                 self.actors.remove(one)
 
     def kill(self, holder: str) -> int:
-        """Kill everybody who acts for ``holder``; return how many were under way."""
+        """Kill all actors of ``holder``; return their number."""
         found = [one for one in self.actors if one.holder == holder]
         for one in found:
             one.kill()

@@ -1,4 +1,4 @@
-"""The store in memory: what each method does is one transaction, as in ``sbf_service.store``."""
+"""The store in memory. Each method has the effect of one transaction in ``sbf_service.store``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Placement:
-    """A cluster on an element."""
+    """A cluster on an element, from the revision that added it to the revision that removed it."""
 
     added: int
     removed: int | None = None
@@ -79,7 +79,7 @@ class Cluster:
 
     @property
     def network(self) -> "Cluster":
-        """The cluster that holds its numbers."""
+        """The cluster that holds the IDs of this cluster's network."""
         return self.joined or self
 
     @property
@@ -87,7 +87,7 @@ class Cluster:
         return self.state in ENDED_STATES and not self.quarantined
 
     def live(self) -> LiveCluster:
-        """Return it as elements have to carry it."""
+        """Return the cluster in the form in which elements have to carry it."""
         own = self.network
         joined = None if self.joined is None else ClusterNetwork(own.id, ClusterKey(own.key), own.spec)
         return LiveCluster(self.id, ClusterKey(self.key), self.spec, own.claims, own.transport, own.service, joined)
@@ -118,7 +118,7 @@ class Element:
 
 @dataclass
 class MemoryStore:
-    """Tables, and the units of work on them; what is decided is decided by the real code."""
+    """The tables, and the units of work on them. The real code of ``sbf_service.domain`` makes the decisions."""
 
     topology: Topology
     pool: VlanSet
@@ -138,7 +138,10 @@ class MemoryStore:
     # clusters
 
     def put(self, key: str, request: ClusterRequest) -> Cluster:
-        """Ask for a cluster; raises what the real one raises. A blocked attempt drains the former one."""
+        """Request a cluster, and raise the errors of the real store.
+
+        A blocked attempt drains the former attempt's cluster.
+        """
         row = self.latest(key)
         former = None if row is None else LatestAttempt(row.attempt, row.state, row.spec)
         decision = resolve_request(key, request, former, self.highest(key, request.spec.owner))
@@ -158,7 +161,10 @@ class MemoryStore:
         return max((one.attempt for one in self.clusters if (one.key, one.spec.owner) == (key, owner)), default=None)
 
     def end(self, key: str, attempt: int | None, owner: str | None) -> None:
-        """End a cluster; a call about another owner's, or an earlier attempt, is Gone."""
+        """Drain a cluster.
+
+        Raise Gone for an earlier attempt or another owner's cluster, NotFound for an unknown key.
+        """
         row = self.latest(key)
         if row is None:
             raise NotFound(key)
@@ -171,13 +177,13 @@ class MemoryStore:
             self._make(row, ClusterTransition(ClusterState.DRAINING))
 
     def sweep(self) -> None:
-        """Make the moves that time has made due."""
+        """Apply the transitions that are due now."""
         self._settle(self.clusters)
 
     # elements
 
     def target(self, name: Name) -> tuple[int, int, WantedState]:
-        """Read revision, confirmed revision and what is wanted, of one moment."""
+        """Return an element's wanted revision, confirmed revision and wanted state."""
         row = self.elements[name]
         return row.wanted, row.confirmed, compute_wanted(name, self.topology, self.live(name))
 
@@ -189,7 +195,7 @@ class MemoryStore:
         ]
 
     def kept(self, name: Name) -> WantedState:
-        """Read what an element was confirmed to carry and is to carry on."""
+        """Return the part of an element's wanted state that the element has confirmed."""
         confirmed = self.elements[name].confirmed
         ids = {one.id for one in self.clusters if name in one.parts and one.parts[name].added <= confirmed}
         return compute_wanted(name, self.topology, [one for one in self.live(name) if one.id in ids])
@@ -229,18 +235,18 @@ class MemoryStore:
         row.save_after = self.now + compute_save_pause(row.failed_saves)
 
     def heard(self, name: Name) -> None:
-        """Record that an agent asks; one that was silent stays unreachable until it confirms."""
+        """Record a heartbeat of an agent. An agent that was stale stays unreachable until it confirms."""
         row = self.elements[name]
         if row.seen is None or self.now - row.seen >= SEEN_STEP:
             row.seen = self.now
 
     def silent(self, silence: timedelta) -> list[Name]:
-        """Find the agents that are taken for well and did not ask for so long."""
+        """Return the reachable agents that sent no heartbeat for ``silence``."""
         agents = [row for row in self.elements.values() if row.kind not in DEVICE_KINDS and row.reachable]
         return sorted(row.name for row in agents if row.seen is None or row.seen < self.now - silence)
 
     def is_overdue(self) -> bool:
-        """Return whether a cluster's move is due."""
+        """Return whether a transition of a cluster is due."""
         return any(find_transition(self._standing(row), self.now, DRAIN) for row in self.clusters if not row.settled)
 
     # leases
@@ -283,7 +289,7 @@ class MemoryStore:
             if row.kind in DEVICE_KINDS
         ]
 
-    # within a transaction
+    # parts of transactions
 
     def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
         joined = None if spec.joins is None else self._network(spec.joins)

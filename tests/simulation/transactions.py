@@ -1,6 +1,7 @@
-"""The transactions of workers, schedulers and sweeps on the store in memory; an actor stops before each of them.
+"""The transactions of workers, schedulers and sweeps on the store in memory. An actor stops before each transaction.
 
-A database that is away changes nothing; one whose answer is lost has committed, and nobody knows.
+While the database is away, a transaction changes nothing. While its answers are lost, a transaction is committed but
+the caller does not receive the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,14 +32,14 @@ Devices = Mapping[Name, Switch | Edge]
 
 @dataclass
 class Database:
-    """The store as a replica reaches it."""
+    """The store as a replica uses it, with faults of the connection."""
 
     store: MemoryStore
     stage: Stage
     fault: str | None = None
 
     def do(self, what: str, work: Callable[[], T]) -> T:
-        """Do one transaction when it is the actor's turn."""
+        """Run one transaction when the actor has its turn. Raise DatabaseUnavailable."""
         self.stage.gate(what)
         if self.fault == AWAY:
             raise DatabaseUnavailable(f"{what}: the database does not answer")
@@ -50,7 +51,10 @@ class Database:
 
 @dataclass(frozen=True)
 class MemoryTransactions:
-    """What ``StoreTransactions`` does on the database; ``devices`` are told who may change them."""
+    """``StoreWorkerTransactions`` on the store in memory.
+
+    The ``devices`` record the fencing tokens, so that they detect changes by late workers.
+    """
 
     database: Database
     devices: Devices
@@ -166,7 +170,7 @@ class MemoryTransactions:
 
 @dataclass(frozen=True)
 class MemoryCandidates:
-    """What ``StoreCandidates`` does on the database."""
+    """``StoreDeviceStatuses`` on the store in memory."""
 
     database: Database
 
@@ -180,7 +184,7 @@ class MemoryCandidates:
 
 @dataclass(frozen=True)
 class MemoryDeadlines:
-    """What ``StoreDeadlines`` does on the database."""
+    """``StoreDeadlineTransactions`` on the store in memory."""
 
     database: Database
 

@@ -1,4 +1,4 @@
-"""Ten thousand fault schedules on a virtual clock, and that they would find what they look for."""
+"""Tests with ten thousand fault schedules on a virtual clock, and tests that the schedules find planted bugs."""
 
 import pytest
 from simulation.invariants import BrokenError
@@ -14,7 +14,7 @@ FOUND_WITHIN = 3_000
 
 
 def fault_of(seed: int) -> str | None:
-    """Run a schedule; return what was broken, if anything, with the command that shows it again."""
+    """Run a schedule. Return the broken invariant, with the command that shows the schedule, or None."""
     try:
         Schedule(seed).run()
     except BrokenError as error:
@@ -24,7 +24,7 @@ def fault_of(seed: int) -> str | None:
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE))
 def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
-    """§7.1 to 5, 7 and 8 after every step of each; in the end, left alone, all carry exactly what is wanted."""
+    """§7.1 to 5, 7 and 8 hold after every step. At the end, without faults, all elements carry the wanted state."""
     found = [fault for seed in range(first, first + AT_ONCE) if (fault := fault_of(seed)) is not None]
     assert found == []
 
@@ -87,7 +87,7 @@ BUGS = {
     "never tries again after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
     "forgets deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
-"""Faults, by what is wrong: the invariant that does not hold, and the changes to the code."""
+"""Bugs by description: the invariant that they break, and the changes to the code."""
 
 
 @pytest.mark.parametrize("bug", BUGS)

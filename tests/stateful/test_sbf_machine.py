@@ -1,6 +1,6 @@
-"""The store and its workers under any sequence of calls, faults, restarts and passing time (DESIGN.md §7).
+"""Tests of the store and its workers under any sequence of calls, faults, restarts and times (DESIGN.md §7).
 
-Switches, edges and hosts are fakes whose true state the machine sees: what the service believes is held against it.
+Switches, edges and hosts are fakes whose real state the test knows and compares with the service's records.
 """
 
 import shutil
@@ -40,12 +40,12 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno has two numbers in common with the others: what goes beyond them is translated."""
+"""Brno's pool shares two VLAN IDs with the other pools; further clusters need translated VLAN IDs."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
-    """Everybody who acts on the service, in any order."""
+    """Callers, workers, agents and faults, in any order."""
 
     def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Machine(RuleBasedStateMachine):
             self.world.close()
         shutil.rmtree(self.folder)
 
-    # What callers do.
+    # Calls.
 
     @rule(key=KEYS, wanted=SPECS, attempt=st.none() | st.integers(0, 3))
     def ask(self, key: str, wanted: ClusterSpec, attempt: int | None) -> None:
@@ -84,7 +84,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, joins=KEYS, wanted=SPECS)
     def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
-        """Ask for a member, whose guests are called after it."""
+        """Request a member. The names of its guests contain its key, so that they are unique in the network."""
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         before = self.views()
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, attempt=st.integers(0, 3), owner=OWNERS)
     def an_end_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
-        """Whoever has the key now: a call about an earlier attempt, or another owner's cluster, changes nothing."""
+        """A call about an earlier attempt, or another owner's cluster, changes nothing, whoever uses the key now."""
         before = self.views()
         try:
             meant = self.world.delete(key, attempt, owner)
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert (meant.spec.owner, meant.attempt <= attempt) == (owner, True)
 
-    # What workers and agents do.
+    # Workers and agents.
 
     @rule(name=st.sampled_from(DEVICES))
     def converge(self, name: str) -> None:
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         if host not in self.forgot and element.confirmed_revision - back > 0:
             self.world.confirm(host, element.confirmed_revision - back)
 
-    # What goes wrong.
+    # Faults.
 
     @rule(name=st.sampled_from(DEVICES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
     def a_device_falls_ill_or_recovers(self, name: str, fault: str) -> None:
@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(SWITCHES), vlan=st.integers(100, 105))
     def somebody_creates_a_vlan(self, name: str, vlan: int) -> None:
-        """One that is not there yet, of the pool's numbers."""
+        """Somebody creates a VLAN with a VLAN ID of the pools that the switch does not have yet."""
         table = self.world.switches[name].table
         if vlan not in table and not any(vlan in vlans for vlans in self.world.switches[name].ports.values()):
             table[vlan] = "offices"
@@ -207,11 +207,11 @@ class Machine(RuleBasedStateMachine):
         self.world.clock.advance(seconds)
         self.world.sweep()
 
-    # What must hold after every step.
+    # Invariants after every step.
 
     @invariant()
     def nothing_of_others_is_touched(self) -> None:
-        """§7.4: their VLANs are there under their names, and no port of SBF's is in one."""
+        """§7.4: the VLANs in other use have their names, and no managed port carries them."""
         for name, vlans in self.offices.items():
             if hasattr(self, "world"):
                 switch = self.world.switches[name]
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def no_number_is_held_twice_at_a_site(self) -> None:
-        """§7.1."""
+        """§7.1: no two networks have claimed the same VLAN ID at a site."""
         held = [(site, vlan) for view in self.views() if view.network is None for site, vlan in view.vlans.items()]
         assert len(held) == len(set(held))
         assert all(vlan in VlanSet.parse(POOLS[site]) for site, vlan in held)
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def no_service_is_held_twice(self) -> None:
-        """§7.1, of service numbers."""
+        """§7.1: no two networks have claimed the same service ID."""
         own = [view for view in self.views() if view.network is None]
         held = [view.joined.service for view in own if view.joined is not None and view.joined.service]
         assert len(held) == len(set(held))
@@ -243,13 +243,13 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def a_cluster_of_several_sites_that_holds_numbers_holds_a_service(self) -> None:
-        """They come and go together."""
+        """VLAN IDs and the service ID are claimed and released together."""
         for view in self.views():
             assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
     @invariant()
     def what_is_carried_belongs_to_somebody(self) -> None:
-        """§7.2: a number on any element is claimed there by a cluster, also by one that has ended."""
+        """§7.2: every VLAN ID on an element is claimed at its site by a cluster, which may have ended."""
         for site in SITES:
             held = {vlan for view in self.views() for at, vlan in view.vlans.items() if at == site}
             assert self.carried_at(site) <= held
@@ -258,7 +258,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def active_is_true(self) -> None:
-        """§7.5: what is said to be active is really there, on everything that did not lose it unseen."""
+        """§7.5: an active cluster is present on all its elements except those that restarted unnoticed."""
         for view in self.views():
             if view.state is ClusterState.ACTIVE:
                 for part in view.placements:
@@ -271,13 +271,13 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def a_member_has_the_numbers_of_its_network(self) -> None:
-        """They are there as long as it is: the network lets go of them after it."""
+        """A member has the VLAN IDs of its network until it ends, because the network releases them later."""
         views = self.views()
         for view in views:
             if view.network is not None and view.vlans:
                 assert [one.vlans for one in views if one.key == view.network and one.vlans] == [view.vlans]
 
-    # How it is looked at.
+    # Queries.
 
     def views(self) -> list[ClusterView]:
         if not hasattr(self, "world"):
@@ -314,21 +314,21 @@ class Machine(RuleBasedStateMachine):
         return any(vlan in vlans for port, vlans in ports if port != OTHERS)
 
     def number_is_carried_by_nobody(self, view: ClusterView) -> None:
-        """§7.2, at the moment of handing out: at no site of the cluster is the number on anything."""
+        """§7.2: when VLAN IDs are allocated to a cluster, no element of its sites carries them."""
         for site, vlan in view.vlans.items():
             assert vlan not in self.carried_at(site)
         if view.joined is not None:
             assert view.joined.service not in self.services_carried()
 
     def asking_again_changes_nothing(self, key: str, view: ClusterView) -> None:
-        """§7.7."""
+        """§7.7: a repeated request returns the same view and changes nothing."""
         rows = len(self.world.audit())
         again = self.world.put(key, view.spec, view.attempt)
         assert (again.created, again.view) == (False, view)
         assert len(self.world.audit()) == rows
 
     def everybody_is_well_and_left_alone(self) -> None:
-        """§7.3: then every element comes to carry exactly what is wanted, and every cluster to rest."""
+        """§7.3: without faults, every element carries the wanted state in the end; no cluster stays in a transition."""
         for name in DEVICES:
             device = self.device(name)
             device.cut_off = device.refuses = device.lies = device.unsafe = False

@@ -1,4 +1,4 @@
-"""The store of the fault schedules is a double: whatever is done to both, it does what the real one does."""
+"""Tests that the store in memory of the fault schedules behaves like the real store."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -48,7 +48,7 @@ Outcome = object
 
 
 class Both:
-    """The two stores, and everything that can be done to them; each act is chosen by ``random`` alone."""
+    """The two stores, and the actions on both; ``random`` alone chooses the actions."""
 
     def __init__(self, folder: Path, seed: int, topology: Topology) -> None:
         self.random = Random(seed)
@@ -57,7 +57,9 @@ class Both:
         self.real.clock.now = self.double.now
         self.real.furnish(POOL, topology)
         self.devices = sorted(set(topology.elements) - set(HOSTS))
-        self.double.grow(Name(name) for name in self.devices)  # the pool was put after the topology
+        self.double.grow(
+            Name(name) for name in self.devices
+        )  # the pool was put after the topology, which incremented the revisions
         self.fences: dict[str, list[int]] = {}
         database, timing = Database(self.double, Stage()), self.real.service.settings.timing
         made = {Name(name): self.device(Name(name)) for name in self.devices}
@@ -95,7 +97,7 @@ class Both:
         self.real.sweep()
         return act.__name__
 
-    # what is done
+    # actions
 
     def ask(self) -> tuple[Outcome, Outcome]:
         key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
@@ -197,7 +199,7 @@ class Both:
         )
 
     def both(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make a worker's call about a device, under a fencing token that may be an old one, in both stores."""
+        """Make the same call of a worker about a device in both stores, with a fencing token that may be an old one."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
         double, real = self.transactions[self.random.choice(REPLICAS)]
@@ -211,7 +213,7 @@ class Both:
     def element(self) -> Name:
         return self.random.choice(sorted(self.double.elements))
 
-    # what there is then
+    # rows of both stores
 
     def double_rows(self) -> dict[str, object]:
         double = self.double
@@ -299,7 +301,7 @@ class Both:
 
 
 def _name(one: Cluster | ClusterRow) -> tuple[str, int, int]:
-    """Return what identifies a cluster among all others."""
+    """Return the key, turn and attempt, which identify a cluster."""
     return one.key, one.turn, one.attempt
 
 
@@ -312,12 +314,12 @@ def outcome(call: Callable[[], object]) -> Outcome:
 
 
 def known(task: ReconcileTask) -> Outcome:
-    """Return what a task tells a worker, but for who uses the VLANs."""
+    """Return the fields of a task except ``users``, which the store in memory does not have."""
     return {one.name: getattr(task, one.name) for one in fields(task) if one.name != "users"}
 
 
 def wanted_of(task: ReconcileTask) -> DeviceObserved:
-    """Return what a device shows that carries exactly what its task wants."""
+    """Return the observed state of a device that carries exactly the wanted state of its task."""
     if isinstance(task.wanted, EdgeWanted):
         return EdgeObserved(circuits=task.wanted.circuits)
     names = {vlan: make_vlan_name(vlan) for vlan in task.wanted.vlans}
@@ -325,7 +327,7 @@ def wanted_of(task: ReconcileTask) -> DeviceObserved:
 
 
 def missing(task: ReconcileTask) -> DeviceReading:
-    """Return the reading of a device that carries nothing yet."""
+    """Return a reading of a device without any VLANs or circuits."""
     empty = (
         EdgeObserved() if isinstance(task.wanted, EdgeWanted) else SwitchObserved(vlans=VlanSet(), ports={}, names={})
     )
@@ -333,7 +335,7 @@ def missing(task: ReconcileTask) -> DeviceReading:
 
 
 def act_and_compare(both: Both, acts: int) -> None:
-    """Do something in both stores, again and again; all rows must be the same each time."""
+    """Do random actions in both stores. After each action, all rows must be equal."""
     story: list[str] = []
     for _ in range(acts):
         story.append(both.step())
@@ -344,7 +346,7 @@ def act_and_compare(both: Both, acts: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_after_every_act_both_stores_hold_the_same(tmp_path: Path, seed: int) -> None:
-    """Half of the seeds are of sites that are joined at provider edges; half of what is asked joins another."""
+    """Half of the seeds use sites that are joined at provider edges."""
     both = Both(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
     act_and_compare(both, 100)
     both.real.close()
@@ -379,7 +381,7 @@ BUGS = {
     ),
     "a failed save is not recorded": (transactions, "record_failed_save(unit, row.name)", "pass"),
 }
-"""Faults of the real store: where each is, and what is changed."""
+"""Bugs of the real store: the module, the present text and the changed text."""
 
 
 @pytest.mark.parametrize("bug", BUGS)
