@@ -53,9 +53,8 @@ class Daemons:
     def start_switch(self) -> None:
         options = "--enable-dummy", "--disable-system", f"--unixctl={self.folder}/v"
         self._start("ovs-vswitchd", f"unix:{self.folder}/db.sock", *options)
-        self.alter(
-            "br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}"
-        )  # returns after ovs-vswitchd has applied the change
+        # Return after ovs-vswitchd has applied this change.
+        self.alter("br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}")
 
     def kill_switch(self) -> None:
         """Stop ovs-vswitchd only, so that the database remains without a switch."""

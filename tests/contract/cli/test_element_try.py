@@ -1,4 +1,7 @@
-"""``virtcloud element try`` on emulated switches: output, records and replays; no switch is changed."""
+"""Tests of ``virtcloud element try`` on emulated switches: output, recordings and replays.
+
+The command changes no switch.
+"""
 
 import re
 import subprocess

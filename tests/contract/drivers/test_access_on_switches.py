@@ -1,4 +1,7 @@
-"""Access ports on an emulated switch of each platform: one untagged VLAN or none, and never another in between."""
+"""Tests of access ports on an emulated switch of each platform.
+
+An access port is in one untagged VLAN or in none. Between two VLANs, the port is in no third one.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +20,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
-"""Platforms on which a trunk may carry every VLAN."""
+"""Platforms whose trunks may carry every VLAN."""
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 
 def converge(bench: SwitchBench, b: str = "", a: str = "") -> SwitchDifference:
-    """Make ``b``, an access port, and ``a``, a trunk, carry these VLANs; return the difference."""
+    """Configure these VLANs on access port ``b`` and trunk ``a``. Return the difference that was applied."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet.parse(b)}, access=(bench.b,))
     managed = SwitchScope((bench.a, bench.b), POOL, wanted.access)
     difference = compare_switch(wanted, bench.driver.read(managed))
@@ -54,7 +57,7 @@ def untagged(bench: SwitchBench) -> int | None:
 
 
 def passed(bench: SwitchBench) -> list[int | None]:
-    """Return the VLANs that the access port has been in, in order, and clear the record."""
+    """Return the successive VLANs of the access port since the last call."""
     states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
     bench.switch.untagged_timeline.clear()
     return [one for index, one in enumerate(states) if index == 0 or states[index - 1] != one]
@@ -93,7 +96,7 @@ def test_a_managed_trunk_becomes_an_access_port(bench: SwitchBench) -> None:
 def test_an_access_port_without_a_cluster_becomes_a_managed_trunk(bench: SwitchBench) -> None:
     converge(bench, "112")
     converge(bench)
-    bench.switch.running.ports[bench.names[1]].down = False  # SBF shut the port down; an administrator enables it
+    bench.switch.running.ports[bench.names[1]].down = False  # SBF shut the port down, and an administrator enables it
     assert not bench.converge("112", "112,120")
     assert bench.carries(bench.names[1]) == {112, 120}
 
@@ -131,7 +134,10 @@ def test_a_port_shut_by_others_is_reported_and_stays_shut(make_bench: MakeBench)
 
 
 def test_a_port_that_sbf_shut_down_is_enabled(make_bench: MakeBench) -> None:
-    """SBF was killed between ``shutdown`` and ``no shutdown``; its record says that it may have shut the port."""
+    """SBF was killed between ``shutdown`` and ``no shutdown``.
+
+    SBF's record shows that SBF may have shut the port down.
+    """
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True

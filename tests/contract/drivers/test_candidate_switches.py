@@ -1,4 +1,4 @@
-"""Switches with a candidate configuration and a confirm timer: an unconfirmed commit leaves no trace."""
+"""Tests of switches with a candidate configuration and a confirm timer. An unconfirmed commit leaves no trace."""
 
 import re
 import time
@@ -48,7 +48,7 @@ def committing(bench: SwitchBench) -> ConfirmTimerSwitch:
 
 
 def seen_in_time(claim: Callable[[], bool]) -> bool:
-    """Wait for an asynchronous event, for half a minute at most."""
+    """Wait for an asynchronous event for at most 30 s."""
     until = time.monotonic() + 30
     while not claim() and time.monotonic() < until:
         time.sleep(0.01)
@@ -56,7 +56,7 @@ def seen_in_time(claim: Callable[[], bool]) -> bool:
 
 
 def carries_nothing(driver: SwitchDriver, managed: SwitchScope) -> bool:
-    """Read until the switch has detected the end of the other session."""
+    """Return whether a read succeeds and shows no VLAN."""
     try:
         return driver.read(managed).vlans == VlanSet()
     except Unreachable:
@@ -94,7 +94,7 @@ def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
 def test_a_service_killed_before_confirming_leaves_the_former_configuration(
     bench: SwitchBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection breaks, and another process reads after the confirm timer has expired."""
+    """The connection is lost. Another process reads the switch after the confirm timer has expired."""
     switch = committing(bench)
     before = switch.running_config()
 
@@ -124,9 +124,9 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
-    """The worker reads after the change; an unconfirmed commit does not count as applied.
+    """The worker reads the switch after the change, and an unconfirmed commit does not count as applied.
 
-    IOS-XR does not show its own session that a commit waits for its confirmation.
+    IOS-XR does not show in the committing session that a commit awaits its confirmation.
     """
     bench = make_bench(platform)
     committing(bench).fail("ignore", CONFIRM[bench.switch.platform])

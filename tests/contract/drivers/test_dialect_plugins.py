@@ -1,4 +1,4 @@
-"""Dialects of other distributions: a small distribution that pip installs, with one plug-in of each kind."""
+"""Tests of dialects from other distributions. Pip installs a small distribution with one plug-in of each kind."""
 
 import json
 import os
@@ -55,13 +55,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             archive.writestr(name, text)
         archive.writestr(f"{INFO}/RECORD", "".join(f"{name},,\n" for name in [*FILES, f"{INFO}/RECORD"]))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(folder / "site")]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)  # noqa: S603 - ours
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)  # noqa: S603 - command of this test
     return folder / "site"
 
 
 @pytest.fixture(scope="module")
 def entries(site: Path) -> Iterator[EntryPoints]:
-    """The entry points of the installed distribution, whose module can be imported meanwhile."""
+    """The entry points of the installed distribution. Its module can be imported during the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         (found,) = distributions(path=[str(site)])
@@ -71,7 +71,7 @@ def entries(site: Path) -> Iterator[EntryPoints]:
 def run(site: Path, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", *argv]
-    return subprocess.run(  # noqa: S603 - ours
+    return subprocess.run(  # noqa: S603 - command of this test
         command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
 
@@ -133,7 +133,7 @@ def test_an_unknown_platform_is_answered_with_the_plugins_faults(site: Path) -> 
 def test_sbf_serves_beside_broken_plugins_and_logs_each(site: Path, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(settings(tmp_path))]
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - command of this test
         assert process.stderr is not None
         lines = []
         for line in process.stderr:

@@ -1,6 +1,6 @@
-"""Drivers on switches that print log lines, are slow or forbid filters (emulated from documentation).
+"""Tests of drivers on switches that print log lines, are slow or forbid filters (emulated from documentation).
 
-A message about a slow switch names the switch, the expectation, the last output and the remedy.
+A message about a slow switch contains the switch, the expectation, the last output and the remedy.
 """
 
 import re
@@ -73,7 +73,7 @@ def test_a_log_line_between_two_commands_is_skipped(platform: str, make_bench: M
 
 
 def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
-    """IOS-XE prints such a line after ``[OK]`` in sessions that receive the log."""
+    """IOS-XE prints a log line after ``[OK]`` in sessions that receive the log."""
     bench = make_bench("cisco_ios")
     bench.switch.variant = (
         "Building configuration...\n[OK]\n"

@@ -1,6 +1,6 @@
-"""The driver contract (DESIGN.md §8): one suite for every driver.
+"""The driver contract (DESIGN.md §8): one test suite for every driver.
 
-A new driver adds a ``Device`` to ``DEVICES``: an object with the state of the device, which can be disconnected.
+For a new driver, add a ``Device`` to ``DEVICES``: an object with the state of the device, which can be disconnected.
 """
 
 from dataclasses import dataclass, field, replace
@@ -241,7 +241,7 @@ def test_closing_is_idempotent_and_a_session_can_be_reopened(device: Device) -> 
 
 
 def converge(device: Device, **wanted: str) -> SwitchDifference:
-    """Make the device carry these VLANs, p2 being an access port; return the difference."""
+    """Configure these VLANs on the device, whose port p2 is an access port. Return the difference that was applied."""
     target = SwitchWanted(
         ports={PortName("p1"): VlanSet(), PortName("p2"): VlanSet()} | ports(**wanted), access=("p2",)
     )

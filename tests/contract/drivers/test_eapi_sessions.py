@@ -1,4 +1,4 @@
-"""Arista's configuration sessions: those left behind, those of others, and the certificate of the switch."""
+"""Tests of Arista's configuration sessions, left by SBF or used by others, and of the switch's certificate."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -26,7 +26,7 @@ def arista(bench: SwitchBench) -> AristaEapi:
 
 
 def test_only_sessions_left_by_sbf_are_deleted(bench: SwitchBench) -> None:
-    """EOS keeps five sessions for a day, and NAPALM takes any of them for a lock."""
+    """EOS stores five sessions for a day. NAPALM treats any of them as a lock."""
     switch = arista(bench)
     names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-standing"]
     switch.config_sessions = {name: ConfigSession(deepcopy(switch.running)) for name in names}
@@ -45,7 +45,7 @@ def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_be
 def test_a_revert_restores_the_running_not_the_startup_configuration(
     bench: SwitchBench, fault: str, command: str
 ) -> None:
-    """NAPALM's own rollback would restore the startup configuration (SWITCHES: what bites, 9)."""
+    """NAPALM's rollback would restore the startup configuration (SWITCHES: what bites, 9)."""
     arista(bench).configure("vlan 77")
     arista(bench).fail(fault, command, times=9)
     with pytest.raises(Refused, match=r"which was taken back|Invalid input"):

@@ -1,4 +1,4 @@
-"""The requirements of every driver of a provider edge, on an emulated edge of each platform (DESIGN.md §7, §8)."""
+"""Tests of every provider-edge driver on an emulated edge of each platform (DESIGN.md §7, §8)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -88,7 +88,7 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def plain(platform: str, make_bench: MakeBench) -> EdgeBench:
-    """A bench of each platform, with its first kind of transport."""
+    """A bench of each platform with the first kind of transport that the platform supports."""
     return make_bench(platform, next(kind for name, kind in PAIRS if name == platform))
 
 
@@ -108,7 +108,7 @@ def test_a_new_edge_has_no_circuits(direct: EdgeBench) -> None:
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeBench) -> None:
-    """The configuration of others stays equal, byte by byte (DESIGN.md §7.4)."""
+    """The remaining configuration stays identical, byte by byte (DESIGN.md §7.4)."""
     bench.device.configure(*FOREIGN[bench.device.platform])
     before = bench.device.running_config()
     assert not bench.converge(112, 120)
@@ -120,7 +120,7 @@ def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeB
 
 
 def test_clusters_with_separate_services_are_never_joined(direct: EdgeBench) -> None:
-    """A domain never contains more than one cluster's VLAN (DESIGN.md §7.4)."""
+    """A bridge domain never contains VLANs of more than one cluster (DESIGN.md §7.4)."""
     assert not direct.converge(112, 120)
     assert not direct.converge(120, 130)
     assert not direct.converge()
@@ -158,7 +158,7 @@ def test_a_cut_session_is_unreachable_and_the_next_one_continues(plain: EdgeBenc
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_cut_at_any_line_is_detected_and_repaired(direct: EdgeBench, done: bool) -> None:
-    """Every line in turn, of creating a circuit and of removing it (DESIGN.md §7.3)."""
+    """The connection is lost at each line in turn while a circuit is created or removed (DESIGN.md §7.3)."""
     before = direct.device.running_config()
     for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("cut", line, done=done), suppress(Unreachable):
@@ -205,7 +205,7 @@ def test_a_refused_line_delays_other_clusters_only_on_atomic_devices(direct: Edg
 
 @pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
 def test_a_vlan_stuck_in_a_service_joins_no_other(platform: str) -> None:
-    """In both services, the VLAN would join two clusters."""
+    """A VLAN in both services would connect two clusters."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     bench.converge(112)
     old = bench.circuit(112)
@@ -236,7 +236,7 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(plain: EdgeBench) ->
     ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
 )
 def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
-    """The driver raises Unsafe; where a VLAN is the same on all ports, it leaves out only that VLAN."""
+    """The driver raises Unsafe. On platforms where a VLAN is the same on all ports, it omits only this VLAN."""
     stopped = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)
@@ -272,7 +272,7 @@ def test_a_reboot_restores_the_saved_configuration_visibly(plain: EdgeBench) -> 
     plain.device.save = lambda: None  # type: ignore[method-assign]
     plain.converge(120)
     plain.device.reboot()
-    with suppress(Unreachable):  # whether the end of the session is detected before the next command is a race
+    with suppress(Unreachable):  # the device may detect the end of the session before or after the next command
         plain.read()
     assert [one.vlan for one in plain.read().circuits] == ([112] if saves else [120])
     assert not plain.converge(120)
@@ -475,7 +475,7 @@ def test_deactivated_configuration_on_junos_is_unsafe() -> None:
 def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
     kind: str,
 ) -> None:
-    """Without the filter, a frame of one VLAN would leave through the subinterfaces of all."""
+    """Without the filter, a frame of one VLAN would leave through the subinterfaces of all VLANs."""
     bench = open_direct_bench("cisco_iosxr", kind)
     bench.converge(112, 120)
     shown = bench.device.running_config()
@@ -484,7 +484,7 @@ def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
 
 
 def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
-    """Many devices hold a lost session for a minute (SWITCHES: what bites, 6)."""
+    """Many devices count a lost session as open for a minute (SWITCHES: what bites, 6)."""
     bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
     bench.device.fail("cut", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):

@@ -1,4 +1,4 @@
-"""No VLAN is created and no port made a trunk before its empty list was read back (DESIGN.md §7.4)."""
+"""Tests that a driver creates a VLAN or a trunk only after it read back the port's empty VLAN list (DESIGN.md §7.4)."""
 
 import re
 from contextlib import suppress
@@ -14,13 +14,13 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan all$"
-"""The lines by which each platform empties a list."""
+"""The lines that empty a port's VLAN list, by platform."""
 Fault = Literal["ignore", "refuse"]
 LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
-"""Platforms whose trunks allow every VLAN without a list."""
+"""Platforms whose trunks carry every VLAN if they have no VLAN list."""
 LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
-"""The number of commands in one reading."""
+"""The number of commands of one read."""
 
 
 def opened(bench: SwitchBench) -> None:
@@ -67,7 +67,9 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "theirs"
     bench.switch.fail(fault, EMPTY_LIST)
-    with suppress(Refused):  # by default, a trunk of Comware carries only VLAN 1; it is closed all the same
+    with suppress(
+        Refused
+    ):  # by default, a trunk of Comware carries only VLAN 1; the driver empties its list nevertheless
         bench.converge("112", "120")
     assert not bench.converge("112", "120")
     names = bench.names
@@ -102,7 +104,7 @@ def test_a_dry_run_shows_the_commands_of_both_steps(platform: str, make_bench: M
 
 
 def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench) -> None:
-    """A separate commit of empty lists would stay in effect when the second commit fails."""
+    """A separate commit of empty lists would remain in effect if the second commit failed."""
     bench = make_bench("arista_eapi")
     assert not bench.converge("112", "120")
     asked = [line for line in bench.switch.commands if "virtcloud-" in line]
@@ -125,7 +127,7 @@ def test_a_candidate_that_shows_no_ports_is_not_committed(text: str, make_bench:
 
 
 def test_a_port_with_a_stuck_list_delays_no_other(make_bench: MakeBench) -> None:
-    """A port of EOS that is no trunk carries no VLAN, so the other port's cluster need not wait."""
+    """On EOS, a port that is no trunk carries no VLAN. The cluster on the other port therefore need not wait."""
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)
     with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):

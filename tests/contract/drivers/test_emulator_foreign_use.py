@@ -1,4 +1,4 @@
-"""The emulated switches' foreign VLANs and ports, the recorder of their changes, and injected faults of sessions."""
+"""Tests of the emulated switches: foreign VLANs and ports, the record of changes, and injected session failures."""
 
 import threading
 import time
@@ -143,9 +143,9 @@ def test_a_forbidden_filter_is_refused_with_the_platforms_message(platform: str,
 def test_ios_filters_its_output(ios: EmulatedSwitch, kind: str, shown: str) -> None:
     ios.occupy(vlans={20: "printers"})
     with AdministratorClient(ios) as client:
-        said = client.ask(f"show running-config | {kind}")
-    assert said.lstrip("\n").startswith(shown)
-    assert "Building configuration" not in said
+        output = client.ask(f"show running-config | {kind}")
+    assert output.lstrip("\n").startswith(shown)
+    assert "Building configuration" not in output
 
 
 def test_a_lying_switch_ignores_every_line_of_a_kind(ios: EmulatedSwitch) -> None:
@@ -176,8 +176,8 @@ def test_a_log_line_reaches_an_idle_session_without_a_prompt(ios: EmulatedSwitch
 def test_a_log_line_comes_before_an_answer(ios: EmulatedSwitch) -> None:
     ios.fail("log", "^show vlan brief", text="%LINK-3-UPDOWN: Interface Gi1/0/3, changed state to up")
     with AdministratorClient(ios) as client:
-        said = client.ask("show vlan brief")
-    assert said.index("%LINK-3-UPDOWN") < said.index("VLAN Name")
+        output = client.ask("show vlan brief")
+    assert output.index("%LINK-3-UPDOWN") < output.index("VLAN Name")
 
 
 def test_a_renamed_switch_has_another_prompt(ios: EmulatedSwitch) -> None:
@@ -189,8 +189,8 @@ def test_a_renamed_switch_has_another_prompt(ios: EmulatedSwitch) -> None:
 def test_a_dripping_answer_never_ends(ios: EmulatedSwitch) -> None:
     ios.fail("drip", "^show vlan brief", seconds=0.01)
     with AdministratorClient(ios) as client:
-        said = client.overhear("show vlan brief", 0.4)
-    assert said.startswith("show vlan brief\n...")
+        output = client.overhear("show vlan brief", 0.4)
+    assert output.startswith("show vlan brief\n...")
     assert "#" not in said
 
 

@@ -1,4 +1,4 @@
-"""The emulated switches' startup configuration: saves as the platforms' documentation describes them, and reboots."""
+"""Tests of the emulated switches' startup configuration: saves as documented for the platforms, and reboots."""
 
 import socket
 import time

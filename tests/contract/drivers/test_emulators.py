@@ -1,4 +1,4 @@
-"""The emulated switches as Netmiko sees them, which the tests of drivers rely on."""
+"""Tests of the emulated switches with Netmiko. The tests of drivers rely on this behaviour."""
 
 import time
 
@@ -57,10 +57,10 @@ def test_an_invalid_line_is_answered_with_the_platforms_message(platform: str) -
     words = {"sonic": "command not found", "arista_eos": "% Invalid input", "hp_comware": "% Unrecognized command"}
     with emulate(platform) as switch:
         connection = enabled(switch)
-        said = connection.send_command("bogus")
+        output = connection.send_command("bogus")
         connection.remote_conn_pre.close()
     usual = ("% Invalid", "Invalid input", "% Error")
-    assert words[platform] in said if platform in words else any(word in said for word in usual)
+    assert words[platform] in output if platform in words else any(word in output for word in usual)
 
 
 def test_a_wrong_password_is_rejected() -> None:

@@ -1,4 +1,4 @@
-"""Foreign VLANs on every kind of switch: found, with the evidence, and left unchanged."""
+"""Tests that drivers find foreign VLANs on every kind of switch, with the evidence, and leave them unchanged."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,9 +15,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
-"""Platforms whose VLANs have no name that SBF reads; only SBF's record shows which are its own."""
+"""Platforms whose VLANs have no name that SBF reads. Only SBF's record shows which VLANs are SBF's."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
-"""On a router, the same VLAN ID on another port is another VLAN."""
+"""All platforms except the router, on which the same VLAN ID on another port is another VLAN."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def judged(bench: SwitchBench, created: str = "") -> SwitchObserved:
 
 
 def converge(bench: SwitchBench, a: str, created: str = "") -> None:
-    """Make port a carry those of these VLANs that are free, as a worker with this record does."""
+    """Configure those of these VLANs that are free on port a, as a worker with this record does."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet()})
     difference = compare_switch(wanted, judged(bench, created))
     if difference:
@@ -53,7 +53,7 @@ def foreign(bench: SwitchBench, created: str = "") -> list[tuple[int, tuple[str,
 
 
 def other(bench: SwitchBench) -> str:
-    """Return the unmanaged port as the driver names it."""
+    """Return the driver's name of the unmanaged port."""
     return bench.other.replace(" ", "")
 
 

@@ -1,4 +1,4 @@
-"""SBF logs in only to a device with the SSH host key that administrators know."""
+"""Tests that SBF logs in only to a device whose SSH host key is in the administrators' file."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""The IOS dialect on IOS-like switches without a dialect, and sessions that are cut at every line.
+"""Tests of the IOS dialect on similar switches without their own dialect, and of sessions that are lost at every line.
 
-The driver works or stops. It never changes what is not SBF's, and no other port ever carries a VLAN of SBF's.
+The driver either works or stops. It never changes foreign configuration, and no other port ever carries a VLAN of SBF.
 """
 
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ CUT_AT_EVERY_LINE = ("cisco_ios", "cisco_nxos", "arista_eos", "dell_force10", "d
 
 
 def furnished(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Configure foreign VLANs and ports on a switch."""
+    """Configure foreign VLANs and ports on a switch. Return the switch."""
     access, trunk, every = switch.port_names[3:6]
     switch.occupy(vlans={20: "printers", 150: "lab"}, access={access: 150}, trunks={trunk: {20, 150}, every: {20}})
     switch.timeline.clear()
@@ -43,7 +43,7 @@ def left_to_do(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
 
 
 def reached_others(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
-    """Return the lines after which another port than the first carried a managed VLAN, or the first a wrong one."""
+    """Return the lines after which a port other than the first carried a managed VLAN, with the port and the VLANs."""
     first = switch.port_names[0]
     return [
         (line, port, vlans & OURS)
@@ -84,14 +84,17 @@ def test_an_unknown_answer_to_a_save_is_no_success(clone: str) -> None:
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("platform", CUT_AT_EVERY_LINE)
 def test_a_session_can_be_cut_at_every_line(platform: str, done: bool) -> None:
-    whole = _lines_after_a_cut(platform, skip=10_000, done=done)
-    assert len(whole) > 8
-    for skip in range(len(whole)):
+    lines = _lines_after_a_cut(platform, skip=10_000, done=done)
+    assert len(lines) > 8
+    for skip in range(len(lines)):
         assert _lines_after_a_cut(platform, skip=skip, done=done)
 
 
 def _lines_after_a_cut(platform: str, skip: int, *, done: bool) -> list[str]:
-    """Reconcile and save on a switch whose session is cut at one line; return the lines that the switch received."""
+    """Reconcile and save on a switch whose connection is lost at one line.
+
+    Return the lines that the switch received.
+    """
     switch = furnished(EMULATED_PLATFORMS[platform]())
     a, b = (PortName(name.replace(" ", "")) for name in switch.port_names[:2])
     bench = SwitchBench(switch, None, a, b, switch.port_names[2])  # type: ignore[arg-type]
@@ -105,7 +108,7 @@ def _lines_after_a_cut(platform: str, skip: int, *, done: bool) -> list[str]:
             break
         except Unreachable:
             continue
-    told = list(switch.commands)
+    commands = list(switch.commands)
     assert not left_to_do(driver, bench)
     assert (watch.changes, reached_others(switch), switch.unsaved) == ([], [], False)
-    return told
+    return commands

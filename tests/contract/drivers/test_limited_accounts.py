@@ -1,4 +1,4 @@
-"""Accounts and releases without a right or a filter: SBF uses the commands they answer, or reports the refusal."""
+"""Tests of accounts without a right and releases without a filter: SBF uses other commands or reports the refusal."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The driver of Linux edges on a machine in memory, which can be disconnected and inspected after every line."""
+"""Tests of the Linux edge driver on a machine in memory, which can be disconnected and inspected after every line."""
 
 from dataclasses import dataclass, field
 
@@ -44,7 +44,7 @@ def bench() -> InMemory:
 
 
 class TestInMemory(EdgeClaims):
-    """Every claim, in memory."""
+    """All tests of the driver, on a machine in memory."""
 
 
 def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:

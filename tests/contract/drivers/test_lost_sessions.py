@@ -1,4 +1,4 @@
-"""A driver detects, over real SSH and without sending anything, that its switch ended the session."""
+"""Tests that a driver detects, over real SSH and without sending anything, that its switch ended the session."""
 
 import time
 
@@ -63,7 +63,7 @@ class LostLine:
 
 
 class LostSession:
-    """A NAPALM session whose device has ended it."""
+    """A NAPALM session that the device has ended."""
 
     def is_alive(self) -> dict[str, bool]:
         return {"is_alive": False}

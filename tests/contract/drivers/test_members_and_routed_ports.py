@@ -1,4 +1,4 @@
-"""Managed ports that are members of an aggregate or routed are in other use, even without any VLAN configuration."""
+"""Tests of managed ports that are routed or members of an aggregate. They are in other use even without any VLAN."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -51,7 +51,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def refused(world: World, platform: str, line: str) -> str:
-    """Request a cluster on a port with this line, check that the port is unchanged, and return the error report."""
+    """Request a cluster on a port with this line. Check that the port is unchanged, and return the error report."""
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
         switch.running.ports[switch.port_names[0]].lines.append(line)

@@ -1,4 +1,4 @@
-"""A cluster over edges of three vendors on one transport: through the store and the workers to the devices."""
+"""Tests of a cluster over edges of three vendors on one transport, from the store to the emulated devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ VPLS = {"name": "vpls", "kind": "vpls", "vpn_ids": "10100-10199", "asn": 65000}
 
 @dataclass
 class EmulatedEdges(FakeEdges):
-    """Every edge as an emulated device of its platform, without SSH."""
+    """Runs every edge as an emulated device of its platform, without SSH."""
 
     devices: dict[str, Emulated] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ def test_edges_of_three_vendors_join_one_service_without_remains(world: World) -
 
 
 def test_every_edge_has_all_others_as_neighbours(world: World) -> None:
-    """RFC 4762: a full mesh, in which each edge is known by its loopback."""
+    """RFC 4762 requires a full mesh, in which the loopback identifies each edge."""
     world.put("demo", ALL)
     world.settle()
     shown = {name: device.running_config() for name, device in devices(world).items()}
@@ -110,7 +110,7 @@ def test_a_circuit_removed_by_an_administrator_is_restored(world: World) -> None
 
 
 def test_a_restarted_edge_with_half_a_circuit_is_repaired(world: World) -> None:
-    """A cut between the VFI and the service instance leaves a part, which the next session removes."""
+    """The connection is lost between the VFI and the service instance. The next session removes the remnant."""
     device = devices(world)["brno-pe1"]
     device.fail("cut", "^service instance 100 ")
     world.put("demo", ALL)

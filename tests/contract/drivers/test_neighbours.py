@@ -1,4 +1,4 @@
-"""The neighbours that every driver reads, on an emulated switch of each platform."""
+"""Tests that each driver reads LLDP neighbours, on an emulated switch of each platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,20 +22,20 @@ from virtcloud.model.values import Name, PortName
 HOST = LldpPeer("brno-h1.example.org", "02:00:00:00:00:01", "eth0")
 OTHER = LldpPeer("brno-sw2", "Gi1/0/7")
 SHORT = ("juniper_junos",)
-"""Platforms whose list of neighbours has no addresses."""
+"""Platforms whose list of neighbours contains no addresses."""
 NAMELESS = LldpPeer("", "eth3")
 
 
 @dataclass
 class Bench:
-    """An emulated switch and a driver with one session, for all claims about a platform."""
+    """An emulated switch and a driver with one session. All tests of a platform share them."""
 
     switch: EmulatedSwitch
     ports: tuple[PortName, ...]
     driver: ReadsNeighbours
 
     def heard(self) -> dict[str, Neighbour]:
-        """Return the neighbours by the emulator's names of the ports."""
+        """Return the neighbours by the emulator's port names."""
         form = SWITCH_PLATFORMS[self.switch.platform].port
         names = {form(port): name for port, name in zip(self.ports, self.switch.port_names, strict=False)}
         return {names[form(one.local)]: one for one in self.driver.read_neighbours(self.ports)}
@@ -63,7 +63,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 @pytest.fixture
 def bench(shared: Bench) -> Bench:
-    """The platform's switch without a cable."""
+    """The switch of the platform, without any cable."""
     shared.switch.peers = {}
     return shared
 

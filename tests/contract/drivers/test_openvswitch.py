@@ -1,4 +1,4 @@
-"""The frames of a real Open vSwitch while its driver works, as reported by the switch itself."""
+"""Tests of the frames that a real Open vSwitch forwards while its driver works, as reported by ``ofproto/trace``."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ class Bench:
     driver: OpenVSwitch
 
     def converge(self, access: tuple[str, ...] = (), **wanted: str) -> SwitchDifference:
-        """Make the switch carry these VLANs on p1, p2 and p3; return the difference."""
+        """Configure these VLANs on p1, p2 and p3. Return the difference."""
         ports = {port: VlanSet.parse(wanted.get(port, "")) for port in PORTS}
         target = SwitchWanted(ports=ports, access=access)
         managed = SwitchScope(PORTS, VlanSet.parse("100-199"), target.access)
@@ -76,7 +76,7 @@ def test_access_ports_without_a_cluster_do_not_reach_each_other(bench: Bench) ->
 
 
 def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) -> None:
-    """The command spans several lines, because a terminal's line has at most 4096 characters."""
+    """The command is sent in several lines, because a terminal accepts at most 4096 characters per line."""
     odd, even = VlanSet(range(101, 3000, 2)), VlanSet(range(100, 3000, 2))
     line = TerminalShell(bench.switch.environment)
     driver = OpenVSwitch(Name("sw1"), line)
@@ -88,7 +88,7 @@ def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) ->
 
 @contextmanager
 def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
-    """Yield a list that has, at the end, every state of the managed ports, as reported by the database."""
+    """Yield a list. After the context, it contains each state of the managed ports that the database reported."""
     command = "ovsdb-client", "--format=json", "monitor", f"unix:{switch.folder}/db.sock", "Port", "name,trunks"
     seen: list[list[int]] = []
     with subprocess.Popen(command, env=switch.environment, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603
@@ -96,7 +96,7 @@ def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
             assert monitor.stdout
             assert '"initial"' in monitor.stdout.readline()
             yield seen
-            switch.alter("br0", "trunks=4000")  # the last state; a monitor that reports it has reported all others
+            switch.alter("br0", "trunks=4000")  # when the monitor reports the last state, it has reported all others
             for line in monitor.stdout:
                 rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
                 seen += [_members(trunks) for port, trunks in rows if port in PORTS]
@@ -175,7 +175,10 @@ def test_an_unconfigured_port_is_in_no_other_use(bench: Bench) -> None:
     ids=["an access port", "an open trunk", "a list", "a native VLAN", "unconfigured"],
 )
 def test_a_returned_port_is_exactly_as_before(bench: Bench, values: tuple[str, ...]) -> None:
-    """Adopted, used by a cluster, and restored: the same columns (ovs-vswitchd.conf.db(5))."""
+    """The port is adopted, used by a cluster and restored.
+
+    Its columns are the same as before (ovs-vswitchd.conf.db(5)).
+    """
     port, pool = PortName("p1"), VlanSet.parse("100-199")
     if values:
         bench.switch.alter("p1", *values)
@@ -203,7 +206,7 @@ def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
 
 
 def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database accepts a change that no switch applies; neither the change nor a reading may succeed."""
+    """The database accepts a change that no switch applies. Neither the change nor a read may succeed."""
     monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:

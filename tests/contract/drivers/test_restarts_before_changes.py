@@ -1,6 +1,6 @@
-"""A device that restarted between a reading and its change receives no line of the change, over any session.
+"""Tests that a device which restarted after a read receives no line of the change, over any session.
 
-The device may have another configuration now, which the change does not know: open ports, or foreign uses.
+After the restart, the device may have another configuration than the one read: open ports, or foreign uses.
 """
 
 import time
@@ -22,7 +22,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 STATELESS = frozenset({"arista_eapi"})
-"""Platforms whose requests are separate connections: their loss shows only in the next request."""
+"""Platforms whose requests are separate connections. A lost connection is detected only by the next request."""
 CHANGE = SwitchDifference(create=VlanSet.parse("101"))
 
 
@@ -33,7 +33,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def wait_until_lost(driver: object) -> None:
-    """Wait until the end of the session has arrived."""
+    """Wait until the driver's side has received the end of the session."""
     assert isinstance(driver, DetectsSessionLoss)
     ends = time.monotonic() + 10
     while not driver.is_lost():
@@ -42,7 +42,7 @@ def wait_until_lost(driver: object) -> None:
 
 
 def restarted(bench: SwitchBench) -> SwitchBench:
-    """Read a switch, and restart it from an erased configuration."""
+    """Read a switch, and restart it with an erased configuration."""
     bench.read()
     bench.switch.reboot(boot="empty")
     if bench.switch.platform not in STATELESS:
@@ -88,7 +88,7 @@ def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
 
 
 def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
-    """The switch would save the configuration without the change, and print success."""
+    """Otherwise the switch would save the configuration without the change and report success."""
     bench = make_bench_in(stack)("cisco_ios")
     bench.read()
     bench.driver.apply(CHANGE)
@@ -115,7 +115,7 @@ def test_an_edge_restarted_since_the_reading_is_not_changed(platform: str, stack
 
 
 def test_nothing_more_is_sent_once_an_edges_mode_is_unknown(stack: ExitStack) -> None:
-    """A session that does not leave the configuration mode is closed, and no other replaces it."""
+    """A session that does not leave the configuration mode is closed and not replaced."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
     bench.device.fail("refuse", ATTACH["cisco_nxos"])

@@ -1,4 +1,4 @@
-"""The output of each platform about a save, and its meaning to the driver (DESIGN.md §8)."""
+"""Tests of the output of each platform about a save, and of its interpretation by the driver (DESIGN.md §8)."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ QUESTIONS = [(name, cause) for name in SAVING_APART for cause in EMULATED[name].
 
 
 def changed(make_bench: MakeBench, platform: str, **options: object) -> SwitchBench:
-    """Return a switch whose running configuration has VLAN 112, and whose startup configuration does not."""
+    """Return a switch with VLAN 112 in its running configuration but not in its startup configuration."""
     bench = make_bench(platform, **options)
     bench.read()
     bench.driver.apply(SwitchDifference(create=VlanSet([112]), add={bench.a: VlanSet([112])}))
@@ -103,7 +103,7 @@ def test_a_persistent_commit_needs_no_save(platform: str, make_bench: MakeBench)
 
 
 def test_a_save_during_an_administrators_save_is_refused_and_repeated(make_bench: MakeBench) -> None:
-    """The platform serializes saves: the second session gets the answer that the switch is busy."""
+    """The platform serializes saves. The second session receives an error that the switch is busy."""
     bench = changed(make_bench, "cisco_ios")
     bench.switch.fail_save("slow", seconds=1)
     with AdministratorClient(bench.switch) as administrator, ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""The requirements of every driver of a switch, on an emulated switch of each platform (DESIGN.md §7, §8)."""
+"""Tests of every switch driver on an emulated switch of each platform (DESIGN.md §7, §8)."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -61,14 +61,17 @@ OTHER_FORMS = {
 }
 ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
 HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
-"""Platforms over HTTP, which hold no session."""
+"""Platforms with drivers over HTTP, which hold no session."""
 ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].capabilities.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
 ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
 
 
 def allow(platform: str) -> str:
-    """Return a pattern of the line that allows VLANs on a port; for a new platform it comes from its dialect."""
+    """Return a pattern of the line that allows VLANs on a port.
+
+    For a new platform, the pattern comes from its dialect.
+    """
     return ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow)
 
 
@@ -91,7 +94,7 @@ def test_a_new_switch_carries_no_managed_vlan(bench: SwitchBench) -> None:
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: SwitchBench) -> None:
-    """Unmanaged ports and VLANs stay equal, byte by byte (DESIGN.md §7.4)."""
+    """Unmanaged ports and VLANs stay identical, byte by byte (DESIGN.md §7.4)."""
     bench.switch.running.vlans |= {50: "theirs"}
     other = bench.switch.running.ports[bench.other]
     other.mode, other.allowed = "trunk", {50}
@@ -144,7 +147,7 @@ def test_a_pool_of_one_vlan_also_closes_an_open_trunk(platform: str, make_bench:
 
 
 def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
-    """Each VLAN gets a name; port lists use ranges where the platform supports them."""
+    """Each VLAN receives a name. Port lists use ranges where the platform supports them."""
     bench.read()
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")
@@ -173,9 +176,11 @@ def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: Make
 
 @pytest.mark.parametrize("platform", ENTERED)
 def test_a_port_that_cannot_be_entered_stops_no_other(platform: str, make_bench: MakeBench) -> None:
-    """Its lines take effect nowhere else, and the session does not end by leaving twice."""
+    """The lines of this port take effect on no other port, and the driver leaves the configuration mode only once."""
     bench = make_bench(platform)
-    if platform == "cisco_ios":  # a port without a mode may become a trunk: nothing is created while it is open
+    if (
+        platform == "cisco_ios"
+    ):  # a port without a mode may become a trunk, so nothing is created while its VLAN list is not empty
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
     bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)
     with pytest.raises(Refused, match="switch sw1: told 'interface "):
@@ -252,7 +257,7 @@ def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> No
 
 
 def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
-    """Many devices hold a lost session for a minute (SWITCHES: what bites, 6)."""
+    """Many devices count a lost session as open for a minute (SWITCHES: what bites, 6)."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
     bench.switch.fail("cut", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):
@@ -278,7 +283,7 @@ def test_a_reboot_restores_the_saved_configuration_visibly(bench: SwitchBench) -
     bench.switch.running.vlans[140] = "unsaved"
     bench.converge("150")
     bench.switch.reboot()
-    with suppress(Unreachable):  # whether the end of the session is detected before the next command is a race
+    with suppress(Unreachable):  # the device may detect the end of the session before or after the next command
         bench.read()
     assert bench.read().ports[bench.a] == VlanSet([150])
     assert not bench.converge("112")
@@ -367,7 +372,10 @@ def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
 
 
 def test_a_procurve_keeps_a_vlan_with_foreign_ports(make_bench: MakeBench) -> None:
-    """The switch asks whether to move them to the default VLAN (SWITCHES: what bites, 3); the reply is no."""
+    """The switch asks whether to move the ports to the default VLAN (SWITCHES: what bites, 3).
+
+    The driver answers no.
+    """
     bench = make_bench("hp_procurve")
     bench.converge("112")
     bench.switch.running.ports[bench.other].allowed = {112}

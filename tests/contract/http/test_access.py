@@ -1,4 +1,4 @@
-"""Access over HTTP: tokens in every state, and the rights of each role."""
+"""Tests of access over HTTP: tokens in every state, and the rights of each role."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ UNKNOWN = (404, "not-found", "cluster demo is not known")
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite; these claims do not depend on the database."""
+    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -193,8 +193,8 @@ def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
     ],
 )
 def test_a_denial_of_an_action_names_its_target(world: World, method: str, path: str, words: str) -> None:
-    told = problem(ask(world, method, path, token=world.token(Role.SCHEDULER, "pbs")))
-    assert (told[0], told[2].startswith(f"pbs (scheduler) {words}")) == (403, True)
+    refusal = problem(ask(world, method, path, token=world.token(Role.SCHEDULER, "pbs")))
+    assert (refusal[0], refusal[2].startswith(f"pbs (scheduler) {words}")) == (403, True)
 
 
 def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
@@ -334,7 +334,7 @@ def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureF
 OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN}
-"""What an agent may learn of clusters without a part on its element: nothing."""
+"""The answers about clusters without a part on the agent's element, which must contain nothing."""
 SENT: dict[str, object] = {
     "put_cluster": body("brno-h1"),
     "extend_lease": {"seconds": 60},
@@ -359,10 +359,13 @@ PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "us
 
 
 def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
-    """The caller is an agent of another host. A new operation needs a right in the table and an entry above."""
+    """The caller is an agent of another host.
+
+    A new operation needs a right in the table of rights and an entry above.
+    """
     token = world.token(Role.AGENT, "plzen-h2")
     world.put("demo", spec("brno-h1"))
-    found, heard = {}, {}
+    found, answers = {}, {}
     for path, calls in create_app(world.service).openapi()["paths"].items():
         for method, call in calls.items():
             name = call["operationId"]
@@ -371,9 +374,9 @@ def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
             )
             found[name] = (answer.status_code, "security" in call)
             if name in ABOUT_CLUSTERS:
-                heard[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
+                answers[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
     assert {name for name, (_, secured) in found.items() if not secured} == OPEN_CALLS
-    assert heard == ABOUT_CLUSTERS
+    assert answers == ABOUT_CLUSTERS
     allowed = OPEN_CALLS | FOR_EVERYBODY | set(ABOUT_CLUSTERS)
     assert {name: status for name, (status, _) in found.items() if name not in allowed and status != 403} == {}
 

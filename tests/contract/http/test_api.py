@@ -1,4 +1,4 @@
-"""The HTTP API, called as clients call it."""
+"""Tests of the HTTP API through the application's public interface."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ Talk = Callable[[httpx.AsyncClient], Awaitable[None]]
 
 
 def talk(world: World, conversation: Talk) -> None:
-    """Run a coroutine with the application; no worker runs."""
+    """Run a coroutine with a client of the application. No worker runs."""
 
     async def run() -> None:
         async with client(world.service) as made:
@@ -173,7 +173,7 @@ def test_lists_filter_by_owner_and_ended(world: World) -> None:
 def test_ended_clusters_are_listed_in_pages(world: World) -> None:
     for number in range(1, 6):
         world.put(f"c{number}", spec("brno-h1"))
-        world.clock.advance(number % 2)  # some have the same time
+        world.clock.advance(number % 2)  # some of these rows have the same time
     world.delete("c1")
     world.settle()
 
@@ -238,7 +238,10 @@ def test_a_long_poll_ends_with_the_current_version(world: World) -> None:
 
 
 def test_two_hundred_long_polls_take_no_thread(world: World) -> None:
-    """All long polls wait at the same time; another call is answered meanwhile, and all get the change."""
+    """All long polls wait simultaneously.
+
+    Another call is answered meanwhile, and every long poll receives the change.
+    """
     before = world.put("demo", spec("brno-h1")).view.version
 
     async def wait_and_act(client: httpx.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""The audit log: every change has its row (DESIGN.md §7.8), rows are found, and no row has a secret."""
+"""Tests of the audit log: each change has a row (DESIGN.md §7.8), and no row contains a secret."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ SECRET = "hunter2"  # noqa: S105 - the test searches for it
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite; these claims do not depend on the database."""
+    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -85,7 +85,7 @@ def test_a_long_poll_gets_a_new_row_at_once(world: World) -> None:
 
 
 def test_every_change_has_a_row_with_its_caller(world: World) -> None:
-    """Users have their names, agents the names of their elements."""
+    """The caller of a user's change is the user's name. The caller of an agent's change is the name of its element."""
     alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
     begun = rows(world)[-1]["id"]
     topology = world.topology().model_dump(mode="json")
@@ -96,8 +96,8 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
     ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")}, token=alice)
     ask(world, "DELETE", "/v1/clusters/demo", token=alice)
     ask(world, "POST", "/v1/elements/praha-h1/trouble", {"revision": 1, "message": "eth0 is down"}, token=agent)
-    told = [(one["what"], one["who"], one["why"], one["element"]) for one in rows(world, f"?after={begun}")]
-    assert told == [
+    recorded = [(one["what"], one["who"], one["why"], one["element"]) for one in rows(world, f"?after={begun}")]
+    assert recorded == [
         ("topology_put", "root", "version 2", None),
         ("pool_put", "root", "brno: 100-139 became 100-139,200", None),
         ("cluster_created", "alice", "asked for by alice: VLAN 100", None),
@@ -109,7 +109,7 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
 def test_no_secret_reaches_audit_rows_or_the_log(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver fails with an error that contains all of its login; the password is removed from it."""
+    """A driver fails with an error that contains all of its login data. SBF removes the password from the error."""
     (tmp_path / "password").write_text(SECRET)
     account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
     monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)
@@ -192,7 +192,7 @@ def test_a_removal_confirmed_after_drift_is_in_the_log(world: World) -> None:
 
 
 def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
-    """An index finds the removals since a revision, at no cost for the rest of the host's history."""
+    """An index finds the removals after a revision, so the cost does not grow with the history of the host."""
     with world.store.read() as unit:
         plan = unit.connection.execute(
             text("EXPLAIN QUERY PLAN SELECT cluster_id FROM placements WHERE element = 'h' AND removed_revision > 7")
@@ -201,7 +201,7 @@ def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
 
 
 def changed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
-    """Return the clusters that a host added (key, VLAN ID, port, guests), and those that it removed."""
+    """Return the clusters that a host added (key, VLAN ID, port, guests) and the clusters that it removed."""
     difference = HostDifference.model_validate(row["difference"])
     added = [(one.key, one.vlan, one.port, [guest.name for guest in one.guests]) for one in difference.add]
     return added, list(difference.remove)

@@ -1,4 +1,4 @@
-"""Errors for a topology with devices that SBF cannot configure."""
+"""Tests of the errors for a topology with devices that SBF cannot configure."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dry runs and differences predict changes and make none."""
+"""Tests that dry runs and differences predict changes without making them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite; these claims do not depend on the database."""
+    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -57,11 +57,11 @@ def test_a_dry_run_predicts_the_later_change(world: World) -> None:
     world.put("other", spec("brno-h2"))
     world.settle()
     answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1"))
-    said = {one["element"]: one["switch"] for one in answer.json()["elements"] if one["switch"]}
+    predicted = {one["element"]: one["switch"] for one in answer.json()["elements"] if one["switch"]}
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
-    done = {name: world.switches[name].applied[-1].model_dump(mode="json") for name in said}
-    assert said == done
+    done = {name: world.switches[name].applied[-1].model_dump(mode="json") for name in predicted}
+    assert predicted == done
 
 
 def test_a_dry_run_of_an_existing_cluster_has_missing_changes(world: World) -> None:
@@ -140,13 +140,16 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
 
 
 def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
-    """The cost doubles; it would be four times as high if every cluster were loaded again for each element."""
+    """Twice the sites cost twice the steps.
+
+    The cost would be four times as high if each element loaded all clusters again.
+    """
     few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
     assert few < many < 3 * few
 
 
 def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
-    """Count SQLite's steps, in hundreds, of one dry run across all sites with ten clusters."""
+    """Return the number of SQLite steps, in hundreds, of one dry run across all sites with ten clusters."""
     folder.mkdir()
     names, steps = [f"s{number}" for number in range(sites)], []
     topology = {

@@ -1,4 +1,4 @@
-"""What root on one host can and cannot do with the tokens of its agent and its job starter."""
+"""Tests of what root on one host can and cannot do with the tokens of the host's agent and job starter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from virtcloud.model.values import Name
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, whose root is the attacker; bob has one on brno-h2."""
+    """Alice has a cluster on brno-h1, whose root is the attacker. Bob has a cluster on brno-h2."""
     made = make_world(tmp_path)
     made.furnish()
     made.put("hers", spec("brno-h1"))
@@ -44,21 +44,24 @@ def test_an_agent_reads_only_clusters_on_its_host(world: World) -> None:
 def test_an_agents_refusal_ends_only_clusters_on_its_host(world: World) -> None:
     near = world.put("near", spec("brno-h1", owner="bob")).view
     far = world.put("far", spec("brno-h2", owner="bob")).view
-    told = {"revision": 1, "message": "x", "refused": {near.id: "no", far.id: "no"}}
-    assert ask(world, "POST", "/v1/elements/brno-h1/trouble", told, token=agent(world)).status_code == 204
+    document = {"revision": 1, "message": "x", "refused": {near.id: "no", far.id: "no"}}
+    assert ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=agent(world)).status_code == 204
     assert (world.view("near").state, world.view("far").state) == ("failing", "configuring")
 
 
 def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
     ids = {key: world.put(key, spec(host)).view.id for key, host in (("near", "brno-h1"), ("far", "brno-h2"))}
-    told = {"revision": 1, "message": "x", "clusters": dict.fromkeys(ids.values(), "pay here")}
-    ask(world, "POST", "/v1/elements/brno-h1/trouble", told, token=agent(world))
+    document = {"revision": 1, "message": "x", "clusters": dict.fromkeys(ids.values(), "pay here")}
+    ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=agent(world))
     shown = {key: ask(world, "GET", f"/v1/clusters/{key}").text.count("pay here") for key in ids}
     assert shown == {"near": 1, "far": 0}
 
 
 def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
-    """The host stays in the VLAN but confirms its removal: the VLAN ID is not allocated until its port has left."""
+    """The host confirms the removal of a VLAN that it still uses.
+
+    SBF allocates the VLAN ID only after the switch confirmed too.
+    """
     vlan = world.view("hers").vlans[Name("brno")]
     world.delete("hers")
     revision = ask(world, "GET", "/v1/elements/brno-h1/wanted", token=agent(world)).json()["revision"]
@@ -76,7 +79,7 @@ def test_an_agent_confirms_no_revision_that_was_never_wanted(world: World) -> No
 
 
 def test_a_token_named_as_a_switch_speaks_for_no_switch(world: World) -> None:
-    """An operator may create such a token by mistake; switches have no agents."""
+    """An operator may create such a token by mistake. Switches have no agents."""
     token = world.token(Role.AGENT, "brno-sw1")
     assert problem(ask(world, "GET", "/v1/elements/brno-sw1/wanted", token=token))[:2] == (409, "conflict")
     revision = ask(world, "GET", "/v1/elements/brno-sw1").json()["wanted_revision"]
@@ -88,7 +91,7 @@ def test_a_token_named_as_a_switch_speaks_for_no_switch(world: World) -> None:
 
 
 def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
-    """A limit: the batch server confirms owner, hosts and network of a job, but not the rest of its request."""
+    """A known limit: the batch server confirms a job's owner, hosts and network, but not the rest of its request."""
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}
     ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)
@@ -98,7 +101,7 @@ def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
 
 
 def test_a_rule_of_a_host_that_changes_ends_no_cluster(world: World) -> None:
-    """A limit: admission rules of hosts are checked only at the creation of a cluster."""
+    """A known limit: admission rules of hosts are checked only when a cluster is created."""
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["hosts"][0] |= {"admits": {"users": []}}
     world.put_topology(Topology.model_validate(document))
@@ -107,7 +110,7 @@ def test_a_rule_of_a_host_that_changes_ends_no_cluster(world: World) -> None:
 
 
 def test_without_rules_every_user_may_use_every_host(world: World) -> None:
-    """A limit of the default settings."""
+    """A known limit of the default settings."""
     assert three_sites().sites[0].admits is None
     token = world.token(Role.USER, "mallory")
     wanted = {"spec": spec("brno-h1", owner="mallory").model_dump(mode="json")}

@@ -1,4 +1,4 @@
-"""What root on one host can do with a job starter's token: nothing without the batch server's confirmation."""
+"""Tests that a job starter's token has no effect without a confirmation of the batch server."""
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ CLUSTER = f"/v1/clusters/{KEY}"
 
 
 def starts(world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object) -> httpx.Response:
-    """Request the job's cluster as a host."""
+    """Request the cluster of a job with the token of a host's job starter."""
     token = world.token(Role.JOB_STARTER, host)
     wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
     return ask(world, "PUT", CLUSTER, wanted, token=token)
@@ -25,14 +25,14 @@ def asked(world: World, server: str = "torque") -> list[str]:
 
 
 def answer(world: World, *hosts: str, owner: str = "alice", **word: object) -> None:
-    """Answer for the job as the batch system's server."""
-    told = {"runs": True, "owner": owner, "hosts": hosts} | word
-    answered = ask(world, "PUT", f"/v1/jobs/{KEY}", told, token=world.token(Role.SCHEDULER, "pbs"))
+    """Confirm or deny the job with the token of the batch server."""
+    document = {"runs": True, "owner": owner, "hosts": hosts} | word
+    answered = ask(world, "PUT", f"/v1/jobs/{KEY}", document, token=world.token(Role.SCHEDULER, "pbs"))
     assert answered.status_code == 204
 
 
 def proven(world: World, *hosts: str, word: dict[str, object] | None = None, **changes: object) -> httpx.Response:
-    """Request as a host, confirm as the server, and request again."""
+    """Request the cluster as the host, confirm the job as the batch server, and request the cluster again."""
     assert starts(world, *hosts, **changes).status_code == 503
     answer(world, *hosts, **(word or {}))
     return starts(world, *hosts, **changes)
@@ -99,7 +99,7 @@ JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
 
 
 def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
-    """It is Alice's own network and her job on this host, but the job did not request the network."""
+    """The network belongs to Alice and her job runs on this host, but the job did not request the network."""
     world.put("private", spec("praha-h1"))
     starts(world, **JOINS)
     answer(world, "brno-h1")
@@ -121,7 +121,7 @@ def test_a_network_the_owner_may_not_join_is_refused(world: World) -> None:
 
 
 def test_a_confirmation_covers_one_request_only(world: World) -> None:
-    """A requeued job runs on other hosts; the first confirmation has no effect there."""
+    """A requeued job runs on other hosts. The first confirmation has no effect on these hosts."""
     starts(world, "brno-h1", "praha-h1")
     answer(world, "brno-h1", "praha-h1")
     assert starts(world, "brno-h1", "brno-h2").status_code == 503
@@ -189,9 +189,9 @@ def test_a_host_has_at_most_200_open_requests(world: World) -> None:
 
 
 def test_only_schedulers_and_operators_confirm_jobs(world: World) -> None:
-    told = {"runs": True, "owner": "alice", "hosts": ["brno-h1"]}
+    document = {"runs": True, "owner": "alice", "hosts": ["brno-h1"]}
     token = world.token(Role.JOB_STARTER, "brno-h1")
-    assert ask(world, "PUT", f"/v1/jobs/{KEY}", told, token=token).status_code == 403
+    assert ask(world, "PUT", f"/v1/jobs/{KEY}", document, token=token).status_code == 403
     assert ask(world, "GET", "/v1/jobs?server=torque", token=token).status_code == 403
 
 

@@ -1,4 +1,4 @@
-"""Limits of one call; a larger call is refused with the limit's name."""
+"""Tests of the limits of one call. A larger call is refused with the name of the limit."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

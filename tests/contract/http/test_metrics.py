@@ -1,4 +1,4 @@
-"""Metrics, liveness and readiness for a monitoring system."""
+"""Tests of metrics, liveness and readiness, which a monitoring system reads."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from sbf_service.reconcile.transactions import read_device_statuses
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite; these claims do not depend on the database."""
+    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made

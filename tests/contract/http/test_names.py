@@ -1,4 +1,4 @@
-"""Names, requested VLAN IDs, owners and attempt numbers of clusters."""
+"""Tests of names, requested VLAN IDs, owners and attempt numbers of clusters."""
 
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
@@ -81,9 +81,9 @@ def test_only_entitled_callers_read_who_has_a_vlan_id(world: World) -> None:
         path = f"/v1/clusters/{name}{query}"
         return problem(ask(world, "PUT", path, request, token=world.token(role, name)))
 
-    told = "VLAN 117 is not free at site brno: cluster hers of eva has it"
-    assert refused(Role.USER, "eva") == refused(Role.SCHEDULER, "pbs") == (409, "no-vlan-free", told)
-    assert refused(Role.USER, "eva", "?dry_run=true")[2] == told
+    message = "VLAN 117 is not free at site brno: cluster hers of eva has it"
+    assert refused(Role.USER, "eva") == refused(Role.SCHEDULER, "pbs") == (409, "no-vlan-free", message)
+    assert refused(Role.USER, "eva", "?dry_run=true")[2] == message
     assert refused(Role.USER, "bob")[2] == "VLAN 117 is not free at site brno: another cluster has it"
 
 

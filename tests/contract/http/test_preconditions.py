@@ -1,4 +1,4 @@
-"""Two administrators change one topology concurrently, and no change is lost."""
+"""Tests that no change is lost when two administrators change one topology concurrently."""
 
 from collections.abc import Iterator
 from pathlib import Path

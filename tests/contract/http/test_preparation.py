@@ -1,4 +1,4 @@
-"""``GET /v1/sites/{name}/preparation``: sheets from the current topology, and refusals with their reasons."""
+"""Tests of ``GET /v1/sites/{name}/preparation``: sheets from the current topology, and refusals with their reasons."""
 
 from collections.abc import Iterator
 from pathlib import Path

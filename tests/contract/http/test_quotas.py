@@ -1,4 +1,7 @@
-"""Quotas, checked when a cluster is created, on both kinds of database, and set over HTTP."""
+"""Tests of quotas.
+
+SBF checks them when a cluster is created, on both kinds of database; operators set them over HTTP.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,8 +28,8 @@ def test_concurrent_calls_cannot_exceed_a_quota(world: World) -> None:
         return "made"
 
     with ThreadPoolExecutor(8) as pool:
-        told = sorted(pool.map(create, range(16)))
-    assert told == ["alice already has 2 clusters (limit 2)"] * 14 + ["made"] * 2
+        results = sorted(pool.map(create, range(16)))
+    assert results == ["alice already has 2 clusters (limit 2)"] * 14 + ["made"] * 2
     assert len(ask(world, "GET", "/v1/clusters").json()) == 2
 
 

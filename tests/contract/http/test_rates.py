@@ -1,4 +1,4 @@
-"""Rate limits. The windows are an hour, so that no test depends on the clock."""
+"""Tests of rate limits. The windows last one hour, so that no test depends on the clock."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ WRONG = "vc_aaaaaaaa_" + "A" * 43
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation with three calls of each kind in an hour."""
+    """The paper's installation with a limit of three calls of each kind per hour."""
     made = make_world(tmp_path)
     made.furnish()
     few = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})

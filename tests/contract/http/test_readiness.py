@@ -1,4 +1,4 @@
-"""``/readyz`` costs little for frequent callers, and fails when the database cannot be written."""
+"""Tests that ``/readyz`` is cheap for frequent callers and fails when the database cannot be written."""
 
 import asyncio
 import subprocess
@@ -95,7 +95,7 @@ def test_a_service_on_a_full_disk_is_not_ready(tmp_path: Path) -> None:
 
 
 def fill(path: Path) -> None:
-    """Write until the disk is full."""
+    """Write a file until the disk is full."""
     with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         file.writelines(repeat(bytes(4096)))
 

@@ -1,6 +1,7 @@
-"""Calls generated from the OpenAPI document, valid and invalid: no answer is 500, all conform to the document.
+"""Tests with valid and invalid calls that are generated from the OpenAPI document.
 
-No worker runs; switches are fakes. The seed is fixed, so that a failure can be repeated.
+No answer has status 500, and all answers conform to the document. No worker runs, and the switches are fakes. The seed
+is fixed, so that a failure can be repeated.
 """
 
 from collections.abc import Iterator
@@ -46,12 +47,12 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
-    """The document, and the application, which is called as an operator."""
+    """Return the OpenAPI document with the application, which is called as an operator."""
     return schemathesis.openapi.from_asgi("/openapi.json", idle(from_peer(create_app(world.service), ROOT)))
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
-    """Remove generated tokens, with which no call would pass authentication, and shorten long polls."""
+    """Remove generated tokens, which would be refused, so that the call is an operator's. Shorten long polls."""
     if case.headers:
         case.headers.pop("Authorization", None)
     query = case.query or {}
@@ -69,7 +70,7 @@ def there(path: str, name: str) -> str:
 
 
 def idle(app: ASGIApp) -> ASGIApp:
-    """Answer the application's start and stop: schemathesis would start its workers."""
+    """Answer the start and stop events of the application. Otherwise, schemathesis would start the workers."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -83,7 +84,7 @@ def idle(app: ASGIApp) -> ASGIApp:
 
 
 def calls() -> Iterator[tuple[str, GenerationMode]]:
-    """Yield every operation with valid arguments, and with invalid ones if it has arguments."""
+    """Yield every operation with valid arguments and, if it has arguments, with invalid ones."""
     for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items():
         for method, call in methods.items():
             yield f"{method.upper()} {path}", GenerationMode.POSITIVE

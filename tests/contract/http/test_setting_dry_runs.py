@@ -1,4 +1,4 @@
-"""Dry runs of a pool and of a topology: devices are read, differences shown, and nothing is changed."""
+"""Tests of dry runs of a new pool and a new topology: SBF reads devices, shows differences and changes nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ TOPOLOGY = "/v1/topology/dry-run"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite, read once."""
+    """The paper's installation on SQLite. All devices were read once."""
     made = make_world(tmp_path)
     made.furnish()
     made.settle()

@@ -1,4 +1,4 @@
-"""A site's administrator changes only its own site's part of the topology."""
+"""Tests that a site administrator changes only the part of the topology that describes the own site."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""What a stolen token of each role can do: every operation, on the role's own resources and on those of others.
+"""Tests of every operation with a stolen token of each role, on the role's own resources and on those of others.
 
-The operations come from the OpenAPI document, so that a new operation fails until every role's table contains it.
+The operations come from the OpenAPI document. A test fails for a new operation until the table of each role contains
+it.
 """
 
 import asyncio
@@ -69,10 +70,10 @@ EVERY_CALL = frozenset(
     }
 )
 OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
-"""Answered without a token; ``get_metrics`` because these calls come from the loopback."""
+"""Operations that need no token. ``get_metrics`` is one of them because these calls come from the loopback."""
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
-"""Answered with visible entries only; tests of access check which."""
+"""Operations that answer with visible entries only. test_access.py checks which entries are visible."""
 LOOK_AT_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 LOOK_AT_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -102,8 +103,9 @@ OWN: dict[Role, frozenset[str]] = {
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster"},
 }
-"""On alice's cluster on brno-h1, site brno and its elements. SBF requires a confirmation for a job starter's
-``put_cluster``.
+"""The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
+
+SBF requires a confirmation for a job starter's ``put_cluster``.
 """
 
 OTHERS: dict[Role, frozenset[str]] = {
@@ -114,7 +116,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     Role.SCHEDULER: OWN[Role.SCHEDULER],
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster"},
 }
-"""On bob's cluster on praha-h1, site praha and its elements."""
+"""The operations permitted on bob's cluster on praha-h1, on site praha and on its elements, by role."""
 
 HOLDERS = {
     Role.USER: ("alice",),
@@ -130,7 +132,7 @@ OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "ad
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, and bob one on praha-h1."""
+    """Alice has a cluster on brno-h1, and bob has a cluster on praha-h1."""
     made = make_world(tmp_path)
     made.furnish()
     made.put("hers", spec("brno-h1"))
@@ -141,7 +143,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
-    """Return the path and the body of a call on alice's and brno's resources, or on bob's and praha's."""
+    """Return the path and the body of a call, either on alice's and brno's resources or on bob's and praha's."""
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-h1"
     part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}
@@ -174,7 +176,7 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
 
 @cache
 def calls() -> tuple[tuple[str, str, str], ...]:
-    """Return every operation's name, method and path; those that delete what others need come last."""
+    """Return the name, method and path of every operation. Operations that delete what others need are last."""
     found = [
         (call["operationId"], method.upper(), path)
         for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items()
@@ -184,7 +186,7 @@ def calls() -> tuple[tuple[str, str, str], ...]:
 
 
 def is_denied(answer: httpx.Response) -> bool:
-    """Return whether SBF refused a call because of its caller, or for lack of a confirmation."""
+    """Return whether SBF refused a call because of its caller or because a confirmation is missing."""
     if answer.is_success:
         return False
     status, kind, detail = problem(answer)
@@ -195,7 +197,7 @@ KEYS = ("hers", "his", "new-hers", "new-his")
 
 
 def done(world: World, token: str, *, own: bool) -> set[str]:
-    """Make every call; return those that were not denied."""
+    """Call every operation. Return the operations that were not denied."""
 
     async def whole() -> set[str]:
         found = set()
@@ -210,7 +212,7 @@ def done(world: World, token: str, *, own: bool) -> set[str]:
 
 
 def held(world: World) -> list[object]:
-    """Return all resources as an operator sees them."""
+    """Return all resources as an operator reads them."""
     paths = ("clusters", "sites", "elements", "topology", "tokens", "quotas", "audit?limit=1000")
 
     async def whole() -> list[object]:
@@ -237,7 +239,7 @@ def test_a_stolen_token_cannot_act_on_others_resources(world: World, role: Role)
 @pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
 def test_denied_calls_on_others_resources_change_nothing(world: World, role: Role) -> None:
     token = world.token(role, *HOLDERS[role])
-    ask(world, "GET", "/v1/whoami", token=token)  # then the next use is recorded again
+    ask(world, "GET", "/v1/whoami", token=token)  # afterwards, SBF records the next use again
     before = held(world)
     done(world, token, own=False)
     assert held(world) == before

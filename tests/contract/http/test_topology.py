@@ -1,4 +1,4 @@
-"""Changes of the topology while clusters are active."""
+"""Tests of topology changes while clusters are active."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def changed(world: World, change: Any) -> Topology:  # noqa: ANN401 - a function
 
 
 def second_switch(document: dict[str, Any]) -> None:
-    """Move brno-h1 behind a second switch, which is connected to port p1 of the first."""
+    """Connect brno-h1 to a second switch, which is connected to port p1 of the first switch."""
     brno = document["sites"][0]
     brno["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["h", "up"]})
     document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
@@ -43,7 +43,7 @@ def without_brno(document: dict[str, Any]) -> None:
 
 
 def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
-    """The new switch gets the cluster, the old one keeps ports on the path, and the cluster becomes active again."""
+    """The path contains the new switch and ports of the first switch. The cluster becomes active again."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     world.put_topology(changed(world, second_switch))

@@ -1,4 +1,7 @@
-"""``site verify``: the switches of a site are read between reconciliations, and a failure hides no other answer."""
+"""Tests of ``site verify``: SBF reads a site's switches between reconciliations.
+
+A failure does not hide other answers.
+"""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Callers of version 0.1 get no unknown key and no unknown type of problem; other callers get answers unchanged."""
+"""Tests that callers of version 0.1 receive only keys and problem types that 0.1 knows. Other answers are unchanged."""
 
 from typing import Any
 
@@ -109,8 +109,8 @@ def test_an_operation_unknown_to_0_1_is_unchanged() -> None:
     ],
 )
 def test_a_problem_becomes_its_nearest_base(slug: str, known: str) -> None:
-    said = {"type": f"urn:virtcloud:problem:{slug}", "detail": "words"}
-    assert rewrite_problem(said) == {"type": f"urn:virtcloud:problem:{known}", "detail": "words"}
+    problem = {"type": f"urn:virtcloud:problem:{slug}", "detail": "words"}
+    assert rewrite_problem(problem) == {"type": f"urn:virtcloud:problem:{known}", "detail": "words"}
 
 
 def test_an_old_user_gets_the_base_of_a_problem(world: World) -> None:

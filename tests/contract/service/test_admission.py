@@ -1,4 +1,4 @@
-"""Hosts restrict their users and images, and an access port carries one cluster until its removal is confirmed."""
+"""Tests of admission: hosts restrict users and images, and an access port carries one cluster at a time."""
 
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
@@ -12,7 +12,7 @@ from virtcloud.model.topology import Topology
 
 
 def ruled(world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None) -> None:
-    """Set the rules of brno or of brno-h1."""
+    """Set the admission rules of brno or of brno-h1."""
     document = three_sites().model_dump(mode="json")
     document["sites"][0] |= site or {}
     document["sites"][0]["hosts"][0] |= host or {}
@@ -58,7 +58,7 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
 
 
 def test_the_refusal_is_problem_not_admitted(world: World) -> None:
-    """A batch system's hook must not confuse this refusal with a network that is not shared."""
+    """A batch system's hook must distinguish this refusal from that of a network that is not shared."""
     ruled(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
@@ -104,7 +104,7 @@ MESSAGE = "cluster second needs access port brno-sw1:p2, which carries one clust
 
 @pytest.fixture
 def access(world: World) -> World:
-    """The three sites with brno-h2 on an access link."""
+    """The three sites, with brno-h2 connected by an access link."""
     world.put_topology(described(brno_h2=True))
     return world
 
@@ -123,7 +123,7 @@ def test_a_second_cluster_on_an_access_port_is_a_conflict(access: World) -> None
 
 
 def test_an_access_port_is_taken_until_removal_is_confirmed(access: World) -> None:
-    """A late host's untagged frames would otherwise enter the second cluster's VLAN."""
+    """Otherwise untagged frames of the first cluster could enter the second cluster's VLAN."""
     access.put("first", spec("brno-h2"))
     access.settle()
     access.dead_hosts.add("brno-h2")

@@ -1,4 +1,4 @@
-"""The life of a cluster in the store, with fake switches and agents."""
+"""Tests of the life of a cluster in the store, with fake switches and agents."""
 
 from sbf_fakes.world import World, spec
 
@@ -7,7 +7,7 @@ from virtcloud.model.cluster import ClusterState
 
 
 def test_a_cluster_becomes_active_when_every_element_confirmed(world: World) -> None:
-    """The VLAN IDs are on exactly the ports of the path."""
+    """Exactly the ports of the path carry the VLAN IDs."""
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h2"))
     assert world.view("demo").state is ClusterState.CONFIGURING

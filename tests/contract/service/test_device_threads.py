@@ -1,4 +1,4 @@
-"""Device readings for callers occupy no thread of other calls, also if all of them hang."""
+"""Tests that device reads on demand use no thread of other calls, even if all reads hang."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SIXTEEN = "too many readings of devices at once: 16 run; try again in 5 s"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Forty sites whose switches hang when they are read, until the test has ended."""
+    """Forty sites. A read of any switch hangs until the end of the test."""
     names = [f"s{number}" for number in range(SWITCHES)]
     made, release = make_world(tmp_path), Event()
     made.furnish(
@@ -43,10 +43,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 async def hanging(
     made: httpx.AsyncClient, world: World, call: str = "difference?read=true"
 ) -> list[asyncio.Task[httpx.Response]]:
-    """Request readings of all forty switches, and wait until the permitted number is in progress."""
+    """Request a read of each of the forty switches. Wait until the permitted number of reads is in progress."""
     paths = [f"/v1/elements/s{number}-sw1/{call}" for number in range(SWITCHES)]
     found = [asyncio.create_task(made.get(path)) for path in paths]
-    while sum(bool(world.switches[f"s{number}-sw1"].calls) for number in range(SWITCHES)) < 16:  # noqa: ASYNC110 - other threads call
+    while sum(bool(world.switches[f"s{number}-sw1"].calls) for number in range(SWITCHES)) < 16:  # noqa: ASYNC110 - the state changes in other threads
         await asyncio.sleep(0.01)
     return found
 

@@ -1,4 +1,4 @@
-"""The real command ``sbf token create`` on the service's own machine."""
+"""Tests of the real command ``sbf token create`` on the machine of the service."""
 
 import os
 import sqlite3
@@ -20,7 +20,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to anothe
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can enter, unlike pytest's own."""
+    """A folder that every user can enter. The temporary folders of pytest are private."""
     with tempfile.TemporaryDirectory(prefix="virtcloud-token-") as made:
         Path(made).chmod(0o755)
         yield Path(made)

@@ -1,6 +1,6 @@
-"""Keys that change owners, and late calls of the former owner, which change nothing.
+"""Tests of keys that get another owner, and of late calls of the former owner, which must change nothing.
 
-This happens when a batch system is reinstalled and assigns former job ids again.
+A key gets another owner when a batch system is reinstalled and assigns former job ids again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OF_BOB, OF_ALICE = spec("brno-h1", owner="bob"), spec("brno-h1", "praha-h1")
 
 @pytest.fixture
 def world(world: World) -> World:
-    """Bob's job 12 has ended in its third attempt."""
+    """Bob's job 12 ended in its third attempt."""
     world.put(JOB, OF_BOB, attempt=3)
     end(world)
     return world
@@ -133,7 +133,7 @@ CLUSTER = "/v1/clusters/demo"
 
 
 def again(world: World, owner: str = "alice") -> tuple[str, str]:
-    """End a cluster and create another one with its key; return the ids of both."""
+    """End a cluster and create another cluster with the same key. Return the ids of both clusters."""
     former = world.put("demo", spec("brno-h1")).view.id
     world.settle()
     world.delete("demo")
@@ -176,7 +176,7 @@ def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
 
 
 def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SBF finds Alice to be the owner; before it writes, the key becomes bob's."""
+    """SBF reads that Alice is the owner. Before it writes the extension, bob becomes the owner of the key."""
     check_of_an_owner_that_changes(
         world,
         monkeypatch,

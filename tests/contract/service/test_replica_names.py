@@ -1,4 +1,4 @@
-"""A second service with the same name, or on the same file, does not start."""
+"""Tests that a second service with the same name or on the same SQLite file does not start."""
 
 import pytest
 from sqlalchemy import Engine

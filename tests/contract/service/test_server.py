@@ -1,4 +1,4 @@
-"""The service as a process: starting, listening, stopping, and refusing with a reason."""
+"""Tests of the service as a process: start, listen, stop, and refusals to start with a reason."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ def settings(folder: Path, **changes: str) -> Path:
 
 @contextmanager
 def serving(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the service and wait for the log event that it listens."""
+    """Run the service and wait for the log event that reports that it listens."""
     with subprocess.Popen(  # noqa: S603 - our own
         [*SBF, "serve", "--config", str(path)], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -74,7 +74,7 @@ def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
 
 
 def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
-    """A switch accepts the connection and does not answer; clients in long polls get their answers."""
+    """A switch accepts the connection but does not answer. Clients in long polls still receive answers."""
     hung = socket.create_server(("127.0.0.1", 0))
     document = three_sites().model_dump(mode="json")
     for one in document["sites"]:
@@ -169,7 +169,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
 
 
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may wait for TCP and then use the AF_UNIX socket."""
+    """A client may wait for the TCP port and then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
     asked: list[str] = []
 

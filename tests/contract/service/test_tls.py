@@ -1,4 +1,4 @@
-"""TLS over real sockets, with a certificate authority of the test, and the AF_UNIX socket beside it."""
+"""Tests of TLS over real sockets, with a test certificate authority, and of the AF_UNIX socket of the same service."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def serving(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterato
 
 
 def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
-    """Return keys and tables as TOML, the tables last."""
+    """Return keys and tables as TOML. Tables come last."""
     if isinstance(value, str):
         return f"{name} = {json.dumps(value)}\n"
     tables = ((f"[{name}.{one}]\n", table) for one, table in value.items())
@@ -117,7 +117,7 @@ def test_plain_http_gets_an_error_that_names_tls(installation: Installation) -> 
 
 
 def handshake(port: int, version: ssl.TLSVersion) -> str | None:
-    """Connect with one version of TLS only; return the negotiated version."""
+    """Connect with only one version of TLS. Return the negotiated version."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -151,7 +151,7 @@ def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> 
 
 
 def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) -> None:
-    """The service still answers: devices of other credentials work."""
+    """The service continues, since devices with other credentials work."""
     credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
     with serving(tmp_path, credentials={"site": credential}) as made:
         log = tmp_path / "log"
