@@ -191,7 +191,7 @@ def test_a_dripping_answer_never_ends(ios: EmulatedSwitch) -> None:
     with AdministratorClient(ios) as client:
         output = client.overhear("show vlan brief", 0.4)
     assert output.startswith("show vlan brief\n...")
-    assert "#" not in said
+    assert "#" not in output
 
 
 def test_output_in_small_pieces_is_slow() -> None:
