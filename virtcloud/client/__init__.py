@@ -1,6 +1,6 @@
-"""SBF from Python: clusters as objects (``Client``, ``Cluster``), and every call of the HTTP API (``SbfClient``).
+"""The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-Names are imported when they are first used: the command line and the agent need only a part of them.
+Names are imported when they are first used, because the command line and the agent need only some of them.
 """
 
 from importlib import import_module
@@ -17,7 +17,7 @@ _MODULES = {"ANY_VERSION": "calls", "Client": "api", "Cluster": "api", "DEFAULT_
 
 
 def __getattr__(name: str) -> object:
-    """Import a name from its module (PEP 562)."""
+    """Import a name of this package from its module when it is first used (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

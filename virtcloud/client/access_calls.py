@@ -11,14 +11,14 @@ from virtcloud.model.values import UserName
 
 
 class AccessCalls(SbfCalls):
-    """Calls about who may use SBF, and how much."""
+    """Calls about callers: their identity, tokens and quotas, and SBF's clock."""
 
     def whoami(self) -> Identity:
         """Return the user and role that SBF sees for the caller; raise Unauthenticated."""
         return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
 
     def clock(self) -> datetime:
-        """Return SBF's time, to the second. Raise ServiceUnreachable if the answer has no Date header."""
+        """Return SBF's time, to the second. Raise ServiceUnreachable if the response has no Date header."""
         date = self._connection.send("GET", "/healthz").date
         if date is None:
             raise ServiceUnreachable("SBF's answer has no Date; does a proxy remove it?")
@@ -27,7 +27,7 @@ class AccessCalls(SbfCalls):
     def create_token(
         self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None
     ) -> NewToken:
-        """Create a token; each call creates another one. Raise BadInput, Forbidden."""
+        """Create a token. Not idempotent: each call creates a new token. Raise BadInput, Forbidden."""
         request = validated(TokenRequest, name=name, role=role, sites=sites, expires_in_s=expires_in_s)
         return self._document(NewToken, self._connection.send("POST", "/v1/tokens", request))
 
@@ -40,14 +40,14 @@ class AccessCalls(SbfCalls):
         return self._document(TokenView, self._connection.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
 
     def quotas(self) -> list[QuotaView]:
-        """Return the quotas of all users with a quota of their own; raise Forbidden."""
+        """Return the quotas of all users for whom limits were set. Raise Forbidden."""
         return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
 
     def quota(self, user: str) -> QuotaView:
         """Return a user's quota; raise Forbidden."""
         return self._document(QuotaView, self._connection.send("GET", f"/v1/quotas/{UserName(user)}"))
 
-    def put_quota(  # noqa: PLR0913 - each limit by its name
+    def put_quota(  # noqa: PLR0913 - callers pass each limit by its name
         self,
         user: str,
         clusters: int | None = None,
@@ -59,7 +59,7 @@ class AccessCalls(SbfCalls):
         cpus: int | None = None,
         memory_mb: int | None = None,
     ) -> QuotaView:
-        """Set a user's limits; the service's settings apply to limits that are None. Idempotent.
+        """Set a user's limits. For limits that are None, the service's settings apply. Idempotent.
 
         Raise BadInput, Forbidden.
         """

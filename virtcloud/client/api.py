@@ -1,4 +1,4 @@
-"""The Python API: virtual clusters as objects that are created, watched and deleted.
+"""The Python API: virtual clusters as objects, with methods to create, observe and delete them.
 
 ::
 
@@ -41,7 +41,7 @@ class Client:
     ``url`` is an address of :class:`SbfClient`; the default is the value of ``VIRTCLOUD_URL``, or SBF's local socket.
     """
 
-    def __init__(  # noqa: PLR0913 - each is given by its name
+    def __init__(  # noqa: PLR0913 - callers pass each argument by its name
         self,
         url: str | None = None,
         timeout: float = 10.0,
@@ -51,11 +51,12 @@ class Client:
         ca_file: str | Path | None = None,
         certificate: str | Path | None = None,
     ) -> None:
-        """Prepare the connection; nothing is sent yet. ``timeout`` is that of one call, in seconds.
+        """Prepare the connection. Nothing is sent yet. ``timeout`` is the timeout of one call, in seconds.
 
         Without ``token`` and ``token_file``, :mod:`virtcloud.client.credentials` finds the token. ``ca_file``
-        (``VIRTCLOUD_CA_FILE``) has the trusted certificate authorities; the default are those of this machine.
-        ``certificate`` (``VIRTCLOUD_CERTIFICATE``) has the client's certificate and key, if SBF requires one.
+        (``VIRTCLOUD_CA_FILE``) contains the trusted certificate authorities; the default is the operating system's
+        list. ``certificate`` (``VIRTCLOUD_CERTIFICATE``) contains the client's certificate and key, if SBF requires a
+        certificate.
         """
         where = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         trust = TlsTrust(
@@ -64,7 +65,7 @@ class Client:
         self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), trust=trust)
 
     def __repr__(self) -> str:
-        """Show the address, never the token."""
+        """Return the client's address as text, never the token."""
         return f"<virtcloud.Client of {self.sbf.url}>"
 
     def __enter__(self) -> Self:
@@ -87,7 +88,7 @@ class Client:
         attempt: int | None = None,
         **keys: Any,  # noqa: ANN401
     ) -> "Cluster":
-        """Create a cluster; SBF sets it up after this returns. Idempotent for the same key and spec.
+        """Create a cluster. SBF sets up the cluster after this call returns. Idempotent for the same key and spec.
 
         Instead of ``spec``, its keys can be given: ``create("demo", hosts=["brno-h1"])``. The default owner is the user
         that SBF sees for the caller's token. Raise BadInput, Conflict (its subclasses name the subject: NameTaken,
@@ -105,7 +106,10 @@ class Client:
         return spec
 
     def preview(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> ClusterDryRun:
-        """Return what :meth:`create` would do now: the VLAN IDs, and the change of each element. Raise the same."""
+        """Return the effect that :meth:`create` would have now: the VLAN IDs, and the change of each element.
+
+        Raise the same errors as :meth:`create`.
+        """
         return self.sbf.dry_run_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
 
     def get(self, key: str) -> "Cluster":
@@ -130,9 +134,9 @@ class Client:
         return [Cluster(self.sbf, view) for view in found]
 
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
-        """Delete the cluster that has the key now; with ``wait``, return when it is gone.
+        """Delete the cluster that has the key now. With ``wait``, return when the cluster is removed everywhere.
 
-        A cluster that never existed, or is gone, is no error. Raise Gone if a later ``attempt`` has the key.
+        Idempotent: no error if no cluster has the key. Raise Gone if a later ``attempt`` has the key.
         """
         try:
             going = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
@@ -143,30 +147,30 @@ class Client:
 
 
 class Cluster:
-    """A cluster as last seen. As a context manager, it is deleted at the end, and the context waits until it is gone.
+    """A cluster, as of its last view. The end of a context deletes the cluster and waits for its removal.
 
     Waiting uses long polls, and tolerates an unreachable SBF for half a minute.
     """
 
     def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
-        """Wrap a view; ``clock`` returns seconds."""
+        """Create an object for the cluster of ``view``. ``clock`` returns seconds."""
         self._sbf = sbf
         self._clock = clock
         self.view = view
 
     def __repr__(self) -> str:
-        """Show the cluster as last seen."""
+        """Return the key, state and VLAN IDs of the last view as text."""
         return f"<virtcloud.Cluster {self.key} of {self.view.spec.owner}: {self.state}, {self._format_vlans()}>"
 
     def _format_vlans(self) -> str:
         return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(self.vlans.items())) or "no VLAN"
 
     def __enter__(self) -> Self:
-        """Return this cluster; the context deletes it."""
+        """Return this cluster. The end of the context deletes it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Delete the cluster and wait until it is gone."""
+        """Delete the cluster and wait until it is removed everywhere."""
         self.delete(wait=True)
 
     @property
@@ -207,7 +211,7 @@ class Cluster:
         return self
 
     def extend(self, seconds: float) -> Self:
-        """Extend the lease to at least ``seconds`` from now; never shortens it.
+        """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
 
         Raise Conflict if the cluster is ending, and Gone if it has ended and another cluster has its key.
         """
@@ -219,7 +223,7 @@ class Cluster:
         return self._share(users, shared=True)
 
     def unshare(self, *users: str) -> Self:
-        """Forbid new clusters of these users to join; those that joined stay until they end. Idempotent."""
+        """Forbid new clusters of these users to join. Existing members remain until they end. Idempotent."""
         return self._share(users, shared=False)
 
     def _share(self, users: Sequence[str], *, shared: bool) -> Self:
@@ -230,9 +234,9 @@ class Cluster:
     def delete(
         self, *, wait: bool = False, progress: ProgressCallback | None = None, timeout: float | None = None
     ) -> Self:
-        """Delete the cluster. Idempotent. With ``wait``, return when it is removed everywhere.
+        """Delete the cluster. Idempotent. With ``wait``, return when the cluster is removed everywhere.
 
-        A later cluster with the same key is never deleted: it exists only because this one is gone.
+        A later cluster with the same key is never deleted: if one exists, this cluster has ended.
         """
         try:
             self.view = self._sbf.delete_cluster(self.key, *self._fence)
@@ -242,7 +246,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The arguments that identify this cluster; an older SBF compares only attempt and owner."""
+        """The arguments that identify this cluster. An SBF of an earlier version compares only attempt and owner."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -260,7 +264,7 @@ class Cluster:
             answered = self._poll(answered)
 
     def _poll(self, answered: float) -> float:
-        """Wait a moment for a newer view. Return when SBF last answered."""
+        """Wait briefly for a newer view. Return the time of SBF's last answer, in seconds of the clock."""
         try:
             view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
         except ServiceUnreachable:
@@ -272,7 +276,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return a view of this cluster. Raise ClusterFailed if an older SBF sent that of a later cluster."""
+        """Return ``view``. Raise ClusterFailed if it is a view of a later cluster, which an older SBF may send."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and another one has its key now (attempt {view.attempt})"

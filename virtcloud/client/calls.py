@@ -1,4 +1,4 @@
-"""The base of all calls to SBF: how a call is sent, and how its answer becomes documents."""
+"""The base class of all calls to SBF: it converts answers to documents."""
 
 from functools import partial
 from typing import Final, TypeVar
@@ -11,11 +11,11 @@ from virtcloud.model.document import Document, find_unknown_keys, format_validat
 from virtcloud.model.errors import BadInput, Conflict
 
 DEVICE_S = 120.0
-"""A call that reads or changes a device may take this much longer, in seconds."""
+"""Additional timeout of a call that reads or changes a device, in seconds."""
 ANY_VERSION = "*"
-"""Matches every version: the document is replaced even if it changed since it was read."""
+"""Matches every version: the document is replaced even if it has changed since the caller read it."""
 UNKNOWN_KEYS: Final = "ignore"
-"""An answer may have keys that this version does not know, because a later SBF sent it."""
+"""Ignore unknown keys of answers: a later version of SBF may send keys that this version does not know."""
 D = TypeVar("D", bound=Document)
 
 
@@ -31,7 +31,10 @@ class SbfCalls:
         return answer.read(partial(TypeAdapter(list[kind]).validate_json, extra=UNKNOWN_KEYS))  # type: ignore[valid-type]
 
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
-        """Return a document that the caller will write back. Raise Conflict if it has keys that would be lost."""
+        """Return a document that the caller will modify and send back.
+
+        Raise Conflict if the document has keys that this version does not know, because these keys would be lost.
+        """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:
             raise Conflict(
@@ -48,17 +51,17 @@ def entity_tag(version: str | None) -> str | None:
 
 
 def version_of(answer: SbfResponse) -> str | None:
-    """Return the version of an answered document, or None if SBF has no versions."""
+    """Return the version of the document in an answer, or None if this SBF does not send versions."""
     return None if answer.etag is None else answer.etag.strip('"')
 
 
 def flag_query(**flags: bool) -> dict[str, str]:
-    """Return the query of the flags that are set."""
+    """Return the query parameters for the flags that are true."""
     return {name: "true" for name, is_set in flags.items() if is_set}
 
 
 def validated(kind: type[D], **keys: object) -> D:
-    """Return a document with these keys. Raise BadInput that lists every error by its key."""
+    """Return a document of this kind with these keys. Raise BadInput that lists every error with its key."""
     try:
         return kind.model_validate(keys)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Calls about clusters: create, show, extend, share and delete them; and the jobs that batch servers confirm."""
+"""Calls about clusters: create, show, extend, share and delete them; calls about jobs that batch servers confirm."""
 
 from pydantic import TypeAdapter
 
@@ -13,8 +13,8 @@ from virtcloud.model.views import ClusterView, JobStatement
 class ClusterCalls(SbfCalls):
     """Calls about clusters and their jobs.
 
-    ``attempt``, ``owner`` and ``cluster_id`` identify the cluster that the caller means: a later cluster may have the
-    same key. A call about another cluster than the identified one raises Gone.
+    ``attempt``, ``owner`` and ``cluster_id`` identify the intended cluster, because a later cluster may have the same
+    key. If the cluster with this key is another one, the call raises Gone.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -22,7 +22,10 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
 
     def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
-        """Return what :meth:`put_cluster` would do now. Claims and writes nothing. Raise the same."""
+        """Return the effect that :meth:`put_cluster` would have now. Nothing is claimed or written.
+
+        Raise the same errors as :meth:`put_cluster`.
+        """
         path = f"/v1/clusters/{ClusterKey(key)}"
         return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
 
@@ -63,7 +66,7 @@ class ClusterCalls(SbfCalls):
         owner: str | None = None,
         cluster_id: str | None = None,
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now; never shortens it. Idempotent.
+        """Extend a cluster's lease to at least ``seconds`` from now. The call never shortens the lease. Idempotent.
 
         Raise BadInput (more than a year), NotFound, Gone, and Conflict if the cluster is ending.
         """
@@ -95,7 +98,7 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs of a batch server that hosts asked SBF about. Waits up to ``wait`` seconds for one."""
+        """Return a batch server's jobs whose clusters hosts requested. Wait up to ``wait`` seconds for such a job."""
         query: dict[str, str | float | None] = {"server": server, "wait": min(wait, LONGEST_WAIT_S)}
         return self._connection.send("GET", "/v1/jobs", query=query, wait=wait).read(
             TypeAdapter(list[ClusterKey]).validate_json

@@ -36,7 +36,7 @@ LONGEST_WAIT_S = 60.0
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's name (RFC 9110, 10.1.5). SBF takes a caller without it for the client of version 0.1."""
+"""This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller without User-Agent as a client of version 0.1."""
 ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     401: Unauthenticated,
     403: Forbidden,
@@ -50,17 +50,17 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     503: ServiceUnreachable,
     504: Unreachable,
 }
-"""The errors of problem types that this client does not know, because a later SBF sent them."""
+"""The exceptions for problem types that this client does not know, because a later version of SBF sent them."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's reasons if the answer is no TLS record; the second one since OpenSSL 3.2."""
+"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL has the second reason since version 3.2."""
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsTrust:
-    """The trusted certificate authorities (``None``: those of this machine), and the certificate of the client."""
+    """The trusted certificate authorities (``None``: those of the operating system), and the client's certificate."""
 
     ca_file: str | Path | None = None
     certificate: str | Path | None = None
@@ -80,7 +80,7 @@ class SbfResponse:
     date: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
-        """Parse the answer. Raise ServiceUnreachable for an answer that no SBF of this version sends."""
+        """Parse the answer. Raise ServiceUnreachable if no SBF of this version could send this answer."""
         try:
             return parse(self.content)
         except ValidationError as error:
@@ -94,7 +94,7 @@ class Connection:
     """The HTTP connections to SBF at ``url``; see :class:`virtcloud.client.sbf.SbfClient`."""
 
     def __init__(self, url: str, timeout: float, token: TokenSource = no_token, trust: TlsTrust = SYSTEM_TRUST) -> None:
-        """Prepare the connections; nothing is sent yet. Raise BadInput for an invalid address."""
+        """Prepare the connections. Nothing is sent yet. Raise BadInput for an invalid address."""
         self.url = url
         self._timeout = timeout
         self._token = token
@@ -104,7 +104,7 @@ class Connection:
         """Close the connections."""
         self._http.close()
 
-    def send(  # noqa: PLR0913 - the parts of a call
+    def send(  # noqa: PLR0913 - each argument is a part of the HTTP request
         self,
         method: str,
         path: str,
@@ -114,7 +114,7 @@ class Connection:
         wait: float = 0,
         if_match: str | None = None,
     ) -> SbfResponse:
-        """Send a call and return its answer. SBF may take the timeout plus ``wait`` seconds."""
+        """Send a call and return the answer. The timeout of the call is extended by ``wait`` seconds."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
         headers = {"user-agent": USER_AGENT} | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
@@ -133,7 +133,7 @@ class Connection:
         return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
-        """Get a document. With ``after``, wait for a higher version, for ``wait`` seconds at most (long poll)."""
+        """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll)."""
         if after is None:
             return self.send("GET", path, query=query)
         wait = min(wait, LONGEST_WAIT_S)
@@ -175,9 +175,10 @@ def _verify(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
 
 
 class _UnixTransport(httpx.HTTPTransport):
-    """A transport over a Unix domain socket that fails cleanly if nobody listens.
+    """A transport over a Unix domain socket that leaves no socket open if the connection fails.
 
-    httpcore 1.0 leaves its socket open if connect() fails (a ResourceWarning). So this class connects once itself.
+    httpcore 1.0 does not close its socket if connect() fails (a ResourceWarning). So this class first tests connect()
+    with a socket of its own.
     """
 
     def __init__(self, path: str) -> None:
@@ -226,13 +227,13 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
 
 
 def _is_denied(error: BaseException) -> bool:
-    """Return whether the operating system denied access, here or in a cause of ``error``."""
+    """Return whether ``error`` or one of its causes is a PermissionError."""
     causes = (error.__cause__, error.__context__)
     return isinstance(error, PermissionError) or any(_is_denied(one) for one in causes if one is not None)
 
 
 def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
-    """Return the error that SBF reported in its problem document."""
+    """Return the exception for the problem document in SBF's response."""
     try:
         problem = json.loads(answer.content)
         slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])

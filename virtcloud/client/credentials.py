@@ -1,13 +1,13 @@
-"""The client's token: where it is found, and the check that nobody else can read its file.
+"""The client's token: the search for its file, and the check that no other user can read that file.
 
-The first of these applies:
+The first of these sources applies:
 
 1. ``--token-file FILE``
 2. ``VIRTCLOUD_TOKEN_FILE``
-3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not for ``unix://`` addresses, where the kernel
+3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not used for ``unix://`` addresses, where the kernel
    identifies the caller
 
-A token is never an argument of a command, because every user of the machine could read it there.
+A token is never an argument of a command, because every user of the machine could read the arguments.
 """
 
 import os
@@ -25,11 +25,11 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""Returns the token of a call. It is read at each call, so that a replaced file takes effect at once."""
+"""A function that returns the token. It is called for each request, so that a replaced file takes effect."""
 
 
 def no_token() -> None:
-    """Return None: the caller has no token."""
+    """Return None: the caller sends no token."""
 
 
 def default_token_file() -> Path:
@@ -39,7 +39,7 @@ def default_token_file() -> Path:
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
-    """Return the source of the token of calls to ``url``; nothing is read yet."""
+    """Return the function that reads the token for calls to ``url``. No file is read yet."""
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         return lambda: secret
@@ -69,7 +69,7 @@ def read_token(path: Path) -> SecretStr:
 
 
 def _check_prefix(path: Path, text: str) -> str:
-    """Return ``text`` if it is a token. Raise BadInput that names the file, which SBF could not name."""
+    """Return ``text`` if it has a token's prefix. Otherwise raise BadInput that names the file."""
     if not text.startswith(PREFIX):
         raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else")
     return text

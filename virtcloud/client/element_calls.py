@@ -22,7 +22,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementView, self._connection.send("GET", f"/v1/elements/{Name(name)}"))
 
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
-        """Return the changes that an element needs. With ``read``, SBF reads a device first; raise ElementError."""
+        """Return the changes that an element needs. With ``read``, SBF reads the device first. Raise ElementError."""
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
         return self._document(ElementDifference, answer)
@@ -33,17 +33,17 @@ class ElementCalls(SbfCalls):
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
     def ports(self, element: str) -> list[PortView]:
-        """Read a switch now and return its managed ports with their uses. Raise NotFound, Conflict, ElementError."""
+        """Read a switch now and return its managed ports and their uses. Raise NotFound, Conflict, ElementError."""
         path = f"/v1/elements/{Name(element)}/ports"
         return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
 
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
-        """Adopt ports in other use, each with the use to which the administrator agreed. Idempotent."""
+        """Allow SBF to use ports in other use, each with the use that the administrator confirmed. Idempotent."""
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
 
     def release_ports(self, element: str, ports: Iterable[str], *, forget: bool = False) -> None:
-        """Release ports and restore their former use, unless ``forget``. Raise Conflict."""
+        """Release ports. SBF restores their former configuration, unless ``forget``. Raise Conflict."""
         release = validated(PortRelease, ports=tuple(ports), forget=forget)
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/release", release)
 
@@ -56,7 +56,7 @@ class ElementCalls(SbfCalls):
         return self._document(WantedDocument, self._connection.poll(path, after, wait))
 
     def confirm(self, element: str, revision: int) -> None:
-        """Report that an element carries exactly the wanted state of ``revision``. Idempotent."""
+        """Report that an element's state is exactly the wanted state of ``revision``. Idempotent."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
 
     def report_error(
@@ -67,10 +67,10 @@ class ElementCalls(SbfCalls):
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Report why an element cannot carry the wanted state of ``revision``.
+        """Report why an element cannot reach the wanted state of ``revision``.
 
-        ``refused`` maps the ids of clusters that the element refuses for good to the reason. ``clusters`` maps cluster
-        ids to errors that concern single clusters and not the element as a whole.
+        ``refused`` maps ids of clusters to reasons: the element refuses these clusters permanently. ``clusters`` maps
+        cluster ids to errors that concern single clusters and not the element as a whole.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
@@ -78,7 +78,7 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that an element differs from ``revision``, which it had confirmed."""
+        """Report that an element now differs from the wanted state of ``revision``, which the element had confirmed."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def audit(
@@ -89,9 +89,9 @@ class ElementCalls(SbfCalls):
         limit: int = 100,
         wait: float = 0,
     ) -> list[AuditEntry]:
-        """Return rows of the audit log, oldest first: the newest, or with ``after`` those with a higher id.
+        """Return rows of the audit log, oldest first: the newest rows or, with ``after``, those with a higher id.
 
-        With ``after``, wait up to ``wait`` seconds for such a row.
+        With ``after``, wait up to ``wait`` seconds for a row with a higher id.
         """
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
         return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))

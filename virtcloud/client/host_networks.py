@@ -1,8 +1,8 @@
-"""Networks for the old verbs of ``sbf``: a network exists first, then hosts are added and removed by name.
+"""Networks for the legacy commands of ``sbf``: first a network is created, then hosts are added and removed by name.
 
-Each host is a member cluster with a key made of the network's and the host's. Every call is idempotent. A call that
-fails removes what it added. ``sbf dumpstate`` prints the networks as XML with one line for each tag and host, which
-existing scripts parse with grep.
+Each host is a member cluster, whose key is composed of the network's ID and the host's name. Every call is idempotent.
+A call that fails removes what it added. ``sbf dumpstate`` prints the networks as XML with one line for each tag and
+host, because existing scripts parse this output with grep.
 """
 
 import time
@@ -33,14 +33,14 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HostNetworks:
-    """Networks by the IDs that a scheduler chooses; an instance serves one call of at most ``timeout`` seconds."""
+    """Networks by the IDs that a scheduler chooses. An instance is for one command of at most ``timeout`` seconds."""
 
     client: Client
     timeout: float
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) and wait until it is active; on an error, remove it."""
+        """Create a network at these sites (default: all) and wait until it is active. On an error, remove it."""
         found = self._find(network)
         if found is not None:
             return Cluster(self.client.sbf, found.root).wait_active(timeout=self._left).view
@@ -51,9 +51,9 @@ class HostNetworks:
             return self._create(network, spec, new).wait_active(timeout=self._left).view
 
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
-        """Add hosts and wait until all are active; if one fails, remove those that this call added.
+        """Add hosts and wait until all are active. If a host fails, remove the hosts that this call added.
 
-        Raises NoSuchNetwork, ClusterFailed, TimedOut, and SBF's errors.
+        Raise NoSuchNetwork, ClusterFailed, TimedOut, and SBF's errors.
         """
         found = self._find(network)
         if found is None:
@@ -95,7 +95,7 @@ class HostNetworks:
 
     @contextmanager
     def _undoing(self, what: str) -> Iterator[list[ClusterKey]]:
-        """Remove the new clusters if the block raises, even those whose creation SBF could not confirm."""
+        """Delete the new clusters if the block raises, including clusters whose creation SBF has not confirmed."""
         new: list[ClusterKey] = []
         try:
             yield new
@@ -109,7 +109,7 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: list[ClusterKey]) -> Cluster:
-        """Create a cluster; it counts as new unless another call created the key meanwhile."""
+        """Create a cluster and record it in ``new``, unless another call created a cluster with this key meanwhile."""
         new.append(key)
         try:
             return self.client.create(key, spec)
@@ -126,7 +126,7 @@ class HostNetworks:
         return HostNetwork(found[0], tuple(found[1:])) if found and found[0].key == network else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
-        """Delete all clusters, then wait for each; they are released concurrently."""
+        """Delete all clusters, then wait until each is released. SBF releases them concurrently."""
         for one in [one.delete() for one in clusters]:
             one.wait_ended(timeout=self._left)
 
@@ -142,11 +142,12 @@ def _member_spec(root: ClusterView, host: Name, lease: float) -> ClusterSpec:
 
 
 def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
-    return ClusterKey(f"{network}_{host}")  # with a dot it would look like a job's key if the network's ID is a number
+    # a dot would make the key look like a job's, if the network's ID is a number
+    return ClusterKey(f"{network}_{host}")
 
 
 def render_state_xml(networks: Iterable[HostNetwork]) -> str:
-    """Return ``<vlan ID="…">`` elements with ``<host>``s and a ``<tag>``; one tag per site if the VLAN IDs differ."""
+    """Return ``<vlan ID="…">`` elements with their ``<host>``s and a ``<tag>``; if VLAN IDs differ, one per site."""
     state = ET.Element("state")
     for network in networks:
         vlan = ET.SubElement(state, "vlan", ID=network.root.key)

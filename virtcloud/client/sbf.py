@@ -16,8 +16,8 @@ DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
 class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, AccessCalls):
     """SBF at ``url``: ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
 
-    Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (a long poll: after its
-    ``wait``), and otherwise the exception with which SBF answered.
+    Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (for a long poll:
+    ``timeout`` plus ``wait`` seconds). If SBF answers with an error, the method raises the exception for that error.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, AccessCalls):
         token: TokenSource = no_token,
         trust: TlsTrust = SYSTEM_TRUST,
     ) -> None:
-        """Prepare the connection; nothing is sent yet. Raise BadInput for an invalid address.
+        """Prepare the connection. Nothing is sent yet. Raise BadInput for an invalid address.
 
         ``token`` returns the token of each call (:func:`virtcloud.client.credentials.token_source`). ``trust`` names
         the certificate authorities and the client's certificate.
@@ -45,7 +45,7 @@ class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, AccessCalls):
 
     @property
     def url(self) -> str:
-        """The address of SBF, as given."""
+        """The address of SBF, as the caller passed it."""
         return self._connection.url
 
     def close(self) -> None:

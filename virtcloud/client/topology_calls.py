@@ -9,46 +9,54 @@ from virtcloud.model.views import CleanDeclaration, Pool, SiteView
 
 
 class TopologyCalls(SbfCalls):
-    """Calls about what SBF may configure, and which VLAN IDs it may use there."""
+    """Calls about the topology, and about sites: pools, quarantine, cables and preparation."""
 
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
-        """Replace the topology. Idempotent. ``version`` is that of the topology that the caller read and changed.
+        """Replace the topology. Idempotent. ``version`` is that of the topology that the caller read and modified.
 
-        Raise BadInput or Conflict for an invalid topology, PreconditionFailed if it changed since ``version``, and
-        PreconditionRequired without ``version`` unless there is no topology yet. ``ANY_VERSION`` replaces any version.
+        Raise BadInput or Conflict for an invalid topology, PreconditionFailed if the topology changed since
+        ``version``, and PreconditionRequired without ``version`` unless there is no topology yet. ``ANY_VERSION``
+        replaces any version.
         """
         answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
         return self._document(Topology, answer)
 
     def topology(self) -> Topology:
-        """Return the topology; raise NotFound before the first one was put."""
+        """Return the topology. Raise NotFound if no topology was set yet."""
         return self._document(Topology, self._connection.send("GET", "/v1/topology"))
 
     def versioned_topology(self) -> tuple[Topology, str | None]:
-        """Return the topology, for a change, and its version (None from an SBF without versions); raise NotFound.
+        """Return the topology, for a modification, and its version (None from an SBF without versions).
 
-        Raise Conflict if a later SBF sent keys that would be lost when this client writes the topology back.
+        Raise NotFound, and Conflict if a later version of SBF sent keys that would be lost when this client sends the
+        topology back.
         """
         answer = self._connection.send("GET", "/v1/topology")
         return self._document_to_change(Topology, answer), version_of(answer)
 
     def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
-        """Read the devices concerned and return what :meth:`put_topology` would change on them. Raise the same."""
+        """Read the devices concerned and return the changes that :meth:`put_topology` would cause on them.
+
+        Raise the same errors as :meth:`put_topology`.
+        """
         path = "/v1/topology/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology, for a change, and its version; raise NotFound, Conflict."""
+        """Return one site's part of the topology and its version, for a modification. Raise NotFound, Conflict."""
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/topology")
         return self._document_to_change(SitePart, answer), version_of(answer)
 
     def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
-        """Replace one site's part of the topology. Version and errors as for :meth:`put_topology`."""
+        """Replace one site's part of the topology. ``version`` and errors are as for :meth:`put_topology`."""
         path = f"/v1/sites/{part.site.name}/topology"
         return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
 
     def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
-        """Read the devices concerned and return what :meth:`put_site_part` would change on them. Raise the same."""
+        """Read the devices concerned and return the changes that :meth:`put_site_part` would cause on them.
+
+        Raise the same errors as :meth:`put_site_part`.
+        """
         path = f"/v1/sites/{part.site.name}/topology/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
 
@@ -65,11 +73,14 @@ class TopologyCalls(SbfCalls):
         return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
 
     def put_pool(self, site: str, pool: Pool) -> Pool:
-        """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if one in use is missing."""
+        """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if a used VLAN ID is absent."""
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
-        """Read a site's devices and return what :meth:`put_pool` would change on them. Raise the same."""
+        """Read a site's devices and return the changes that :meth:`put_pool` would cause on them.
+
+        Raise the same errors as :meth:`put_pool`.
+        """
         path = f"/v1/sites/{Name(site)}/pool/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, pool, wait=DEVICE_S))
 
@@ -95,7 +106,7 @@ class TopologyCalls(SbfCalls):
         core_port: str | None = None,
         transport: str | None = None,
     ) -> SitePreparation:
-        """Return the commands that prepare a site once; raise BadInput, NotFound, or Conflict with the reason."""
+        """Return the commands that prepare a site, once. Raise BadInput, NotFound, or Conflict with the reason."""
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"
         return self._document(SitePreparation, self._connection.send("GET", path, query=query))

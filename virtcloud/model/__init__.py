@@ -1,1 +1,1 @@
-"""The pure model: VLAN sets, topology, clusters, wanted documents and errors. No I/O, no clock, no randomness."""
+"""The data model: VLAN sets, topology, clusters, documents and errors. Pure: no I/O, no clock, no randomness."""

@@ -1,6 +1,6 @@
-"""Access: roles, tokens, quotas, and the rules whose clusters a host accepts.
+"""Access: roles, tokens, quotas, and the admission rules of hosts.
 
-SBF checks admission rules, and each host's agent checks them again.
+An admission rule states whose clusters a host accepts. SBF checks it, and each host's agent checks it again.
 """
 
 from datetime import datetime
@@ -19,11 +19,11 @@ class ClusterOrigin(Document):
 
     owner: UserName
     batch: bool
-    """Whether a batch system asked for the cluster."""
+    """Whether a batch system requested the cluster."""
 
 
 class AdmissionRule(Document):
-    """Whose clusters a host accepts: those of batch jobs, and those that users request themselves."""
+    """The clusters that a host accepts: clusters of batch jobs, and clusters that certain users request themselves."""
 
     batch: bool = Field(default=True, description="`false`: no cluster of a batch job.")
     users: Literal["all"] | tuple[UserName, ...] = Field(
@@ -38,7 +38,7 @@ class AdmissionRule(Document):
         return self.users == "all" or origin.owner in self.users
 
     def __str__(self) -> str:
-        """Return the admitted users and jobs, as messages name them."""
+        """Return a description of the admitted users and jobs for messages."""
         users = "all users" if self.users == "all" else f"users {', '.join(self.users)}" if self.users else ""
         return " and ".join(filter(None, ("batch jobs" if self.batch else "", users))) or "nobody"
 
@@ -58,7 +58,7 @@ class Role(StrEnum):
 
 
 class TokenId(PatternText):
-    """The public part of a token, by which it is listed and revoked."""
+    """The public part of a token. It identifies the token in lists and for revocation."""
 
     __slots__ = ()
     pattern = r"[a-z2-7]{8}"
@@ -72,7 +72,7 @@ class TokenRequest(Document):
     """A request for a new token.
 
     ``name`` is the name of the user, administrator or scheduler; for an agent or a job starter it is the name of the
-    element. ``sites`` are those of a site administrator. Without ``expires_in_s`` the token is valid until it is
+    element. ``sites`` are the sites of a site administrator. Without ``expires_in_s`` the token is valid until it is
     revoked.
     """
 
@@ -106,24 +106,24 @@ class TokenView(Document):
     created_at: datetime
     """When the token was created."""
     created_by: str
-    """Who created it."""
+    """The caller who created the token."""
     expires_at: datetime | None = None
-    """When it becomes invalid; null for no end."""
+    """When the token becomes invalid; null for no end."""
     revoked_at: datetime | None = None
-    """When it was revoked."""
+    """When the token was revoked."""
     last_used_at: datetime | None = None
-    """When it was last shown, to the hour."""
+    """When the token was last used, to the hour."""
 
 
 class NewToken(TokenView):
     """A token that was just created. ``token`` is shown once and not stored."""
 
     token: str
-    """The token itself, shown this once."""
+    """The token itself. It is shown only in this answer."""
 
 
 class Identity(Document):
-    """The caller as SBF sees it; ``token`` is the id of the caller's token, if it has one."""
+    """The caller as SBF identified it. ``token`` is the id of the caller's token, if the call had a token."""
 
     name: str
     """Name of the caller."""
@@ -132,16 +132,16 @@ class Identity(Document):
     sites: tuple[Name, ...] = ()
     """Sites of a site administrator."""
     token: TokenId | None = None
-    """Id of the token that was shown; null for a local user."""
+    """Id of the token that the caller sent; null for a local user."""
 
 
 Amount = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class QuotaLimits(Document):
-    """The limits of one user: over all clusters of the user, and of the size and duration of one cluster.
+    """The limits of one user: on all clusters of the user together, and on the size and duration of one cluster.
 
-    A limit that is not given does not apply here; for a user, the service's settings apply instead.
+    None means that no limit is set here. If a user's limit is None, the limit of the service's settings applies.
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
@@ -167,7 +167,7 @@ class QuotaLimits(Document):
 
 
 class QuotaView(Document):
-    """A user's quota: ``limits`` are in force, ``own`` were set for this user; the other fields are the current use."""
+    """A user's quota: ``limits`` are in force, ``own`` were set for this user. The other fields are the usage."""
 
     user: UserName
     limits: QuotaLimits

@@ -15,7 +15,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 
 class PlannedSegment(Document):
-    """A cluster's planned part of a host: its VLAN on a port, and its guests there as requested."""
+    """A planned segment: the part of a cluster on a host, that is, its VLAN on a port and its guests on the host."""
 
     key: ClusterKey
     vlan: VlanId
@@ -41,10 +41,11 @@ class HostDifference(Document):
 
 
 class ElementDifference(Document):
-    """The difference of one element; ``switch``, ``edge`` or ``host`` is set, depending on its kind.
+    """The difference of one element. ``switch``, ``edge`` or ``host`` is set, depending on the element's kind.
 
-    ``read_at`` is the time of the observed state: when a device was last read, or an agent last asked; None if never.
-    ``lines`` are the commands that a device would be sent, in order, if its driver can list them.
+    ``read_at`` is the time of the observed state: the last reading of a device, or the last request of an agent. It is
+    None if there was none. ``lines`` are the commands that would be sent to a device, in order, if its driver can list
+    them.
     """
 
     element: Name
@@ -52,7 +53,7 @@ class ElementDifference(Document):
     """The kind of element."""
     site: Name
     read_at: datetime | None = None
-    """When the observed state was read; null when it never was."""
+    """When the observed state was read; null if it was never read."""
     switch: SwitchDifference | None = None
     """The change of a switch."""
     edge: EdgeDifference | None = None
@@ -60,7 +61,7 @@ class ElementDifference(Document):
     host: HostDifference | None = None
     """The change of a host or gateway."""
     lines: tuple[str, ...] = ()
-    """The commands that the device would be sent, where the driver can list them."""
+    """The commands that would be sent to the device, if the driver can list them."""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to change."""
@@ -70,26 +71,26 @@ class ElementDifference(Document):
 class ClusterDryRun(Document):
     """The effect that a request for a cluster would have now. Nothing was claimed or written.
 
-    ``created`` is false if the cluster exists already. ``vlans`` are the VLAN IDs that the cluster has, or would get
-    unless another call takes them first.
+    ``created`` is false if the cluster exists already. ``vlans`` are the VLAN IDs that are allocated to the cluster, or
+    that would be allocated to it now.
     """
 
     key: ClusterKey
     created: bool
-    """Whether the cluster would be created; false when it exists."""
+    """Whether the cluster would be created; false if it exists already."""
     vlans: dict[Name, VlanId]
     """The VLAN ID that the cluster would have at each site."""
     joined: ClusterTransport | None = None
-    """What would join the cluster's sites; null for one site."""
+    """The transport that would join the cluster's sites; null for one site."""
     elements: tuple[ElementDifference, ...] = ()
     """The change of each element."""
 
 
 class OtherUse(Document):
-    """A use of a device by somebody other than SBF, and what SBF would do about it.
+    """A use of a device that SBF did not configure, and the effect of the planned change on this use.
 
-    ``vlans`` and ``ports`` name the VLANs or ports in use. ``found`` describes the use, ``effect`` what SBF does.
-    ``asks`` marks a use that the change would alter: an administrator must agree first.
+    ``vlans`` and ``ports`` name the VLANs or ports in use. ``found`` describes the use. ``effect`` describes what SBF
+    would do. ``asks`` is true if the change would alter the use: then an administrator must confirm the change first.
     """
 
     element: Name
@@ -98,11 +99,11 @@ class OtherUse(Document):
     ports: tuple[PortName, ...] = ()
     """The ports that are in use."""
     found: str
-    """The use, in words."""
+    """The description of the use."""
     effect: str
-    """What SBF does about the use."""
+    """The effect of the change on the use."""
     asks: bool = False
-    """Whether an administrator must agree before the change."""
+    """Whether an administrator must confirm the change."""
 
 
 class ChangeDryRun(Document):
@@ -114,23 +115,23 @@ class ChangeDryRun(Document):
     elements: tuple[ElementDifference, ...] = ()
     """The devices that were read, each with its difference."""
     other_use: tuple[OtherUse, ...] = ()
-    """What is in other use on these devices."""
+    """The other uses of these devices."""
     unread: dict[Name, str] = Field(default_factory=dict)
     """Devices that could not be read, each with the reason."""
 
     @property
     def asks(self) -> bool:
-        """Return whether an administrator must agree before the change is made."""
+        """Return whether an administrator must confirm the change before it is made."""
         return any(one.asks for one in self.other_use)
 
 
 class ElementReconciliation(Document):
-    """A device that was read just now, and what was changed on it."""
+    """The result of a reconciliation: the element, and the changes that were made on it."""
 
     element: ElementView
     """The element after the reconciliation."""
     mended: DeviceDifference | None = None
-    """What was changed; null for nothing."""
+    """The changes that were made; null for none."""
 
 
 class AuditEntry(Document):
@@ -145,11 +146,11 @@ class AuditEntry(Document):
     at: datetime
     """When the change was made."""
     who: str
-    """Who made the change: a user, an element or a part of the service."""
+    """The originator of the change: a user, an element or a part of the service."""
     what: str
     """The kind of change, such as `cluster_active`."""
     why: str | None = None
-    """The reason, where one was recorded."""
+    """The reason, if one was recorded."""
     element: Name | None = None
     """The element that was changed."""
     cluster: ClusterKey | None = None
@@ -157,4 +158,4 @@ class AuditEntry(Document):
     cluster_id: str | None = None
     """The id of the cluster that the change concerns."""
     difference: DeviceDifference | HostDifference | None = None
-    """What was changed on the element."""
+    """The changes of the element."""

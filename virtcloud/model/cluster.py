@@ -1,4 +1,4 @@
-"""Clusters: the spec that a user requests, and the lifecycle as a table of transitions."""
+"""Clusters: the spec that a user requests, and the states of the lifecycle with their transitions."""
 
 from collections import Counter
 from enum import StrEnum
@@ -35,7 +35,7 @@ TRANSITIONS: dict[ClusterState, frozenset[ClusterState]] = {
     ClusterState.FAILED: frozenset(),
 }
 WANTED_STATES = frozenset({ClusterState.CONFIGURING, ClusterState.ACTIVE, ClusterState.DEGRADED})
-"""States in which elements carry the cluster, or are about to."""
+"""States in which elements carry the cluster or are being configured for it."""
 LEAVING_STATES = frozenset({ClusterState.DRAINING, ClusterState.FAILING})
 """States in which elements remove the cluster."""
 ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
@@ -43,7 +43,7 @@ ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
 
 
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
-    """Return ``to`` if the table has this transition; raise IllegalTransition otherwise."""
+    """Return ``to`` if the lifecycle has the transition from ``state`` to ``to``. Raise IllegalTransition otherwise."""
     if to not in TRANSITIONS[state]:
         allowed = ", ".join(sorted(TRANSITIONS[state])) or "nowhere"
         raise IllegalTransition(f"a cluster that is {state} cannot become {to}; from there it can go to: {allowed}")
@@ -65,7 +65,7 @@ class Guest(Document):
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of virtual processors."""
     mac: Mac | None = None
-    """MAC address; null to have one made."""
+    """MAC address; null to generate one."""
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
 
@@ -76,37 +76,37 @@ LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 class ClusterSpec(Document):
     """The spec of a cluster.
 
-    ``hosts`` take part even without a guest. The lease and the deadline for the set-up are in seconds. A ``name`` is
-    unique among running clusters. ``vlan`` requests a VLAN ID, the same at all sites.
+    ``hosts`` are hosts of the cluster even if they run none of its guests. The lease and the deadline for the set-up
+    are in seconds. A ``name`` is unique among running clusters. ``vlan`` requests a VLAN ID, the same at all sites.
 
     A cluster that ``joins`` another, by its name or key, is a member of that network: it has no VLAN IDs of its own and
     ends with the network. Clusters of the owners in ``shares_with`` may join this cluster's network. A network for
-    members needs no host: it reaches ``sites`` and has VLAN IDs there, whoever joins it.
+    members needs no host: VLAN IDs are allocated to it at all ``sites``, even before members join it.
     """
 
     owner: UserName
     name: Name | None = None
-    """A name that no other cluster has until this one has ended."""
+    """A name that no other cluster can use until this cluster has ended."""
     vlan: VlanId | None = None
-    """The VLAN ID to take; null for the longest unused one."""
+    """The VLAN ID to allocate; null for the one unused for longest."""
     joins: ClusterKey | None = None
-    """Name or key of the cluster whose network this one joins."""
+    """Name or key of the cluster whose network this cluster joins."""
     shares_with: tuple[UserName, ...] = ()
-    """Owners whose clusters may join this one's network."""
+    """Owners whose clusters may join this cluster's network."""
     sites: tuple[Name, ...] = ()
-    """Sites that the network reaches even without a host there."""
+    """Sites of the network, even without a host there."""
     hosts: tuple[Name, ...] = ()
-    """Hosts that take part even without a guest."""
+    """Hosts of the cluster, even without a guest."""
     guests: tuple[Guest, ...] = ()
     """The virtual machines."""
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
-    """Seconds that setting up may take; then the cluster fails."""
+    """Maximum duration of the set-up in seconds; after it the cluster fails."""
 
     @property
     def all_hosts(self) -> tuple[Name, ...]:
-        """Every host that takes part, in name order."""
+        """Every host of the cluster, in name order."""
         return tuple(sorted({*self.hosts, *(guest.host for guest in self.guests)}))
 
     @model_validator(mode="after")
@@ -131,9 +131,9 @@ class ClusterRequest(Document):
     """A request for a cluster. A caller that retries increments ``attempt``; SBF rejects an outdated attempt."""
 
     spec: ClusterSpec
-    """What the cluster shall be."""
+    """The spec of the cluster."""
     attempt: Annotated[int, Field(ge=0)] | None = None
-    """The caller's attempt; a lower one than the latest is refused with 410."""
+    """The caller's attempt. A number lower than the latest attempt is refused with 410."""
 
 
 class LeaseExtension(Document):

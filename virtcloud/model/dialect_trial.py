@@ -1,4 +1,4 @@
-"""Read-only trials of a dialect against one switch, and their records: commands, answers and their parsed form."""
+"""Read-only trials of a dialect on one switch, and their records: commands, answers and the parsed state."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -15,7 +15,7 @@ def _split_lines(value: object) -> object:
 
 
 TextLines = Annotated[tuple[str, ...], BeforeValidator(_split_lines)]
-"""Lines of text; in a document also one text with line breaks."""
+"""A list of lines. A document may also contain one text with line breaks."""
 
 
 class TrialCommand(Document):
@@ -26,7 +26,11 @@ class TrialCommand(Document):
 
 
 class ParsedPort(Document):
-    """The parsed state of one port; ``open``: it carries all VLANs, ``member``: it repeats an aggregate's lines."""
+    """The parsed state of one port.
+
+    ``open`` is true if the port carries all VLANs. ``member`` is true if the port is a member of a link aggregate and
+    repeats the aggregate's configuration lines.
+    """
 
     mode: str = ""
     tagged: VlanSet = VlanSet()
@@ -59,11 +63,11 @@ class ParsedSwitch(Document):
 
 
 class TrialRecord(Document):
-    """The record of a trial: commands and answers, their parsed form, and the commands of an example change.
+    """The record of a trial: the commands and answers, the parsed state, and the commands of an example change.
 
-    ``source`` names the origin of the answers (model, release). The example puts VLAN ``vlan`` on ``ports``, which are
-    access ports if ``access`` is set; ``lines`` are the commands that SBF would send. ``faults`` are the parts that
-    could not be read or parsed, and the reasons why SBF would refuse the example.
+    ``source`` describes the origin of the answers (model, release). The example adds VLAN ``vlan`` to ``ports``, which
+    are access ports if ``access`` is true. ``lines`` are the commands that SBF would send for it. ``faults`` are the
+    parts that could not be read or parsed, and the reasons why SBF would refuse the example.
     """
 
     platform: str
@@ -78,9 +82,9 @@ class TrialRecord(Document):
 
 
 class TrialRequest(Document):
-    """The input of a trial: a platform, and a switch or a record to replay (``replayed``).
+    """The input of a trial: a platform, and either a switch or a record to replay (``replayed``).
 
-    ``password`` and ``enable`` are secrets: the request is passed on through a pipe only.
+    ``password`` and ``enable`` are secrets: the request is passed to the trial's process only through a pipe.
     """
 
     platform: str
@@ -98,7 +102,7 @@ class TrialRequest(Document):
 
 
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
-    """Yield where the parsed form of a replay differs from the record; parts that the record lacks are not compared."""
+    """Yield the differences between the parsed states of a replay and its record. Ignore parts the record lacks."""
     was, found = before.understood, now.understood
     if was is not None and found is not None:
         yield from (

@@ -1,4 +1,4 @@
-"""Documents: the base class of everything that is exchanged as YAML or JSON, its reader, and its error messages.
+"""Documents that are exchanged as YAML or JSON: their base class, the parser, and error messages.
 
 Documents are frozen and reject unknown keys. An error message has the form "expected …, got …"; a message about a YAML
 file starts with the file's name and line.
@@ -17,8 +17,8 @@ from virtcloud.model.errors import BadDocument, BadInput
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON. Unknown keys are errors.
 
-    A client reads answers with ``extra="ignore"``, which applies to nested documents too: a later SBF may send more
-    keys.
+    A client parses answers with ``extra="ignore"``, which applies to nested documents too, because a later version of
+    SBF may send more keys.
     """
 
     model_config = ConfigDict(
@@ -26,7 +26,7 @@ class Document(BaseModel):
     )
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as pydantic's
-        """Construct a document. Raise BadInput that lists every error; pydantic's own error is not a VirtcloudError."""
+        """Create a document. Raise BadInput that lists every error, instead of pydantic's ValidationError."""
         try:
             super().__init__(**keys)
         except ValidationError as error:
@@ -55,7 +55,7 @@ D = TypeVar("D", bound=Document)
 
 
 def read_document(text: str, source: str, kind: type[D]) -> D:
-    """Read a document from YAML, of which JSON is a subset.
+    """Parse a document from YAML. JSON is also accepted, because it is a subset of YAML.
 
     ``source`` is the name of the text in messages, such as a file name. Raise BadDocument that lists every error as
     ``source:line: key: expected …, got …``.
@@ -112,7 +112,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors that are causes: an error "too short" is left out if items of the same list are invalid."""
+    """Return the errors, without consequences of others: "too short" if items of the same list are invalid."""
     every = error.errors()
     return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
 
@@ -123,7 +123,7 @@ def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
 
 
 def explain_validation_error(detail: ErrorDetails) -> str:
-    """Format one of pydantic's errors as 'expected …, got …', or return the model's own message."""
+    """Format one of pydantic's errors as 'expected …, got …'. Return a message of virtcloud's validators unchanged."""
     if detail["type"] == "missing":
         return "expected this key, got nothing"
     if detail["type"] == "extra_forbidden":
@@ -144,7 +144,7 @@ def format_validation_errors(error: ValidationError, prefix: str = "", root: str
 
 
 def error_path(detail: ErrorDetails) -> str:
-    """Return the key that an error concerns, with dots; "" for the document as a whole."""
+    """Return the key that an error concerns, nested keys separated by dots; "" for the document as a whole."""
     path = (*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ()))
     return ".".join(str(part) for part in path)
 

@@ -1,6 +1,6 @@
-"""Wanted and observed states of provider edges, and the difference: attachment circuits instead of a switch's VLANs.
+"""Wanted and observed states of provider edges, and the difference between them. An edge has attachment circuits.
 
-The unions at the end cover switches and provider edges, the two kinds that SBF configures itself.
+The union types at the end of the module cover switches and provider edges, the elements that SBF configures itself.
 """
 
 from virtcloud.model.document import Document
@@ -16,7 +16,7 @@ class Circuit(Document):
     """An attachment circuit (RFC 4664): a cluster's VLAN on a port of an edge, bound to a service of a transport.
 
     ``service`` is the S-tag, the VPN id or the VNI. A service of a single cluster carries frames without the VLAN tag,
-    so that ``vlan`` may differ from site to site; a shared service carries the tag.
+    so that ``vlan`` may differ from site to site. A service that clusters share carries frames with the tag.
     """
 
     transport: Name
@@ -28,18 +28,18 @@ class Circuit(Document):
 
 
 class CircuitRemnant(Document):
-    """What is left of a circuit that is incomplete or exists twice: the service, and the other known parts.
+    """The remnant of a circuit that is incomplete or exists twice: the service, and the other known parts.
 
-    If the service is unknown, it is :data:`NO_SERVICE`, and the port and the VLAN identify the remnant.
+    If the service is unknown, ``service`` is :data:`NO_SERVICE`, and the port and the VLAN identify the remnant.
     """
 
     transport: Name
     service: int
-    """The service, or 0 where it is not known."""
+    """The service, or 0 if it is unknown."""
     port: PortName | None = None
-    """The port, where it is known."""
+    """The port, if it is known."""
     vlan: VlanId | None = None
-    """The VLAN ID, where it is known."""
+    """The VLAN ID, if it is known."""
 
 
 Circuits = tuple[Circuit, ...]
@@ -57,10 +57,10 @@ class EdgeWanted(Document):
 
 
 class EdgeObserved(Document):
-    """The observed state of an edge within the managed scope; ``parts`` are the remnants of circuits.
+    """The observed state of an edge within the managed scope. ``parts`` are the remnants of circuits.
 
-    ``foreign`` are managed VLAN IDs in other use; circuits and remnants with these are left out. ``down`` are circuits
-    that carry no frames, because the circuit, its port or its VLAN was shut down.
+    ``foreign`` are managed VLAN IDs in other use. Circuits and remnants with these VLAN IDs are omitted. ``down`` are
+    circuits that carry no frames, because the circuit, its port or its VLAN was shut down.
     """
 
     circuits: Circuits = ()
@@ -75,10 +75,10 @@ class EdgeObserved(Document):
 
 
 class EdgeDifference(Document):
-    """The changes of an edge, in this order: clear remnants, remove circuits, add circuits."""
+    """The changes of an edge, in this order: delete remnants, remove circuits, add circuits."""
 
     clear: tuple[CircuitRemnant, ...] = ()
-    """Remains of circuits, removed first."""
+    """Remnants of circuits, deleted first."""
     remove: Circuits = ()
     """Circuits to remove."""
     add: Circuits = ()
@@ -101,7 +101,7 @@ class EdgeDifference(Document):
 
     @property
     def added_vlan_ids(self) -> VlanSet:
-        """Every VLAN ID that this difference adds to a port; from then on SBF owns it."""
+        """Every VLAN ID that this difference adds to a port. After the change, SBF owns these VLANs on the edge."""
         return VlanSet(one.vlan for one in self.add)
 
     def __bool__(self) -> bool:
@@ -110,7 +110,7 @@ class EdgeDifference(Document):
 
 
 def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
-    """Return the difference between an edge's observed and wanted states. VLANs in other use get no circuit."""
+    """Return the difference between an edge's observed and wanted states, without circuits for VLANs in other use."""
     foreign = carried.foreign_vlans
     return EdgeDifference(
         clear=carried.parts,
@@ -131,7 +131,7 @@ def sort_circuits(circuits: set[Circuit]) -> Circuits:
 
 
 DEVICE_KINDS = frozenset({ElementKind.SWITCH, ElementKind.EDGE})
-"""The kinds of elements that SBF configures itself; all other kinds have agents."""
+"""The kinds of elements that SBF configures itself. Elements of all other kinds have agents."""
 
 DeviceObserved = SwitchObserved | EdgeObserved
 DeviceDifference = SwitchDifference | EdgeDifference

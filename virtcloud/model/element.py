@@ -25,7 +25,7 @@ class ElementKind(StrEnum):
 
 
 class Hypervisor(StrEnum):
-    """The hypervisors of hosts, by the names of libvirt's drivers."""
+    """The hypervisors of hosts, named like libvirt's drivers."""
 
     LXC = "lxc"
     QEMU = "qemu"
@@ -35,7 +35,7 @@ class Element(Document):
     """A configured system with its managed ports.
 
     A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``); ``aggregates`` then lists its member
-    ports. Cables are in the member ports, which are never managed themselves.
+    ports. Cables are connected to the member ports. Member ports are never managed themselves.
     """
 
     name: Name
@@ -53,26 +53,26 @@ class Element(Document):
         return self
 
     def members(self, port: PortName) -> tuple[PortName, ...]:
-        """Return the ports that have cables: the members of an aggregate, or the port itself."""
+        """Return the ports to which cables are connected: the members of an aggregate, or the port itself."""
         return self.aggregates.get(port, (port,))
 
 
 class Device(Element):
     """An element that SBF configures itself: a switch or a provider edge.
 
-    ``address`` is the host or host:port of its management interface. ``credential`` names an entry of the service's
-    settings: a topology contains no secrets. Each replica of the service keeps a session open, unless ``keep_session``
-    is false: then all replicas share one session at a time, opened for each change.
+    ``address`` is the host or host:port of its management interface. ``credential`` is the name of an entry in the
+    service's settings, because a topology contains no secrets. Each replica of the service holds a session open. If
+    ``keep_session`` is false, no session is held open: one replica at a time opens a session for each change.
     """
 
     platform: str
     """The name of the driver; `docs/reference/platforms.md` lists them."""
     address: DeviceAddress | None = None
-    """Where the management interface answers."""
+    """The address of the management interface."""
     credential: Name | None = None
     """The name of a credential in the service's settings."""
     keep_session: bool = True
-    """Whether sessions are kept between changes."""
+    """Whether sessions stay open between changes."""
 
 
 class Switch(Device):
@@ -83,20 +83,20 @@ class Edge(Device):
     """A provider edge that SBF configures: it binds a cluster's VLAN on one of its ports to a service of the backbone.
 
     ``loopback`` is the address by which the other edges reach this edge. ``core_port`` is its port towards the
-    backbone, where service VLANs are configured. SBF changes neither.
+    backbone, where service VLANs are configured. SBF changes neither the loopback address nor ``core_port``.
     """
 
     loopback: IPvAnyAddress | None = None
-    """The address by which other edges know this one."""
+    """The address by which other edges reach this edge."""
     core_port: PortName | None = None
     """The port towards the backbone."""
 
 
 class Host(Element):
-    """A machine that runs guests, reconciled by its own agent.
+    """A machine that runs guests. Its own agent reconciles it.
 
-    ``admits`` is the rule whose clusters the host accepts; ``images`` lists the images that users may name without a
-    batch job. The site's rules apply where the host has none.
+    ``admits`` is the rule whose clusters the host accepts. ``images`` lists the images that users may name without a
+    batch job. If the host has no rule, the site's rule applies.
     """
 
     hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
@@ -108,7 +108,7 @@ class Host(Element):
 
 
 class Gateway(Element):
-    """A machine through which users reach their clusters, reconciled by its own agent."""
+    """A machine through which users reach their clusters. Its own agent reconciles it."""
 
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
@@ -120,7 +120,7 @@ ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
 
 
 def kind_of(element: Element) -> ElementKind:
-    """Return the kind of an element."""
+    """Return the kind of an element, derived from its class."""
     return next(kind for made, kind in ELEMENT_KINDS if isinstance(element, made))
 
 

@@ -1,4 +1,4 @@
-"""Uses of switch ports: how a port is configured. SBF records a use before it takes the port, and restores it later."""
+"""Uses of switch ports. SBF records the use of a port before it configures the port, and restores it later."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,24 +10,24 @@ from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 DEFAULT_VLAN = VlanSet([1])
-"""The VLAN of an unconfigured port."""
+"""The default VLAN: the VLAN of an unconfigured port."""
 
 
 AGGREGATED = "aggregated"
-"""The mode of a member of a link aggregate, whose VLANs are configured on the aggregate."""
+"""The mode of a member of a link aggregate. The VLANs are configured on the aggregate's interface."""
 ROUTED = "routed"
 """The mode of a routed port."""
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
-"""The descriptions of such modes in messages, whatever else is configured."""
+"""The descriptions of these modes in messages, for any further configuration of the port."""
 
 
 class PortUse(Document):
-    """How a port is configured.
+    """The use of a port: its configuration of VLANs.
 
-    ``mode`` is the platform's word, such as ``trunk``, ``access`` or ``routed``, and empty without configuration.
-    ``access`` and ``native`` are the untagged VLANs of an access port and of a trunk. ``tagged`` is a trunk's
-    allowed-VLAN list; ``every`` marks a trunk without a list, which carries every VLAN. ``lines`` are the device's
-    commands that restore the use.
+    ``mode`` is the platform's name of the mode, such as ``trunk``, ``access`` or ``routed``, and empty without
+    configuration. ``access`` is the untagged VLAN of an access port, and ``native`` that of a trunk. ``tagged`` is a
+    trunk's allowed-VLAN list; ``every`` marks a trunk without a list, which carries every VLAN. ``lines`` are the
+    device's commands that restore the use.
     """
 
     mode: str = ""
@@ -38,7 +38,7 @@ class PortUse(Document):
     """Untagged VLAN of a trunk."""
     tagged: VlanSet = VlanSet()
     every: bool = False
-    """Whether the trunk has no list, and so carries every VLAN."""
+    """Whether the trunk has no allowed-VLAN list and therefore carries every VLAN."""
     down: bool = False
     """Whether the port is administratively down."""
     lines: tuple[str, ...] = ()
@@ -66,8 +66,8 @@ class PortUse(Document):
 def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> bool:
     """Return whether a port serves something other than SBF's ``managed`` VLANs.
 
-    ``unused`` are the modes of a platform's unconfigured ports. A port in one of these modes is unused as long as its
-    untagged VLAN is the default one. A trunk is unused as long as its list has only managed VLANs and the default one.
+    ``unused`` are the modes of a platform's unconfigured ports. A port in one of these modes is unused if its untagged
+    VLAN is the default VLAN. A trunk is unused if its list contains only managed VLANs and the default VLAN.
     """
     if {use.native, use.access} - {None, *DEFAULT_VLAN}:
         return True
@@ -79,7 +79,7 @@ def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> b
 
 
 class PortState(StrEnum):
-    """The relation of a managed port to SBF."""
+    """The state of a managed port with regard to SBF."""
 
     UNUSED = "unused"
     IN_USE = "in use"
@@ -91,25 +91,25 @@ class PortState(StrEnum):
 class PortView(Document):
     """A managed port of a switch, as just read.
 
-    ``before`` is the use that is restored when SBF releases the port. ``effect`` is the change of the port once a
-    cluster needs it.
+    ``before`` is the use that is restored when SBF releases the port. ``effect`` is the change of the port when a
+    cluster first needs it.
     """
 
     port: PortName
     state: PortState
-    """The relation of the port to SBF."""
+    """The state of the port with regard to SBF."""
     use: PortUse
     """The use that was just read."""
     before: PortUse | None = None
-    """The use that is put back when SBF gives the port up."""
+    """The use that is restored when SBF releases the port."""
     effect: str = ""
-    """What SBF makes of the port when a cluster needs it."""
+    """The change of the port when a cluster first needs it."""
 
 
 class PortAdoption(Document):
-    """Ports in other use that an administrator gives to SBF, each with the use that the administrator was shown.
+    """Ports in other use that SBF may configure, each with the use that the administrator was shown.
 
-    If a port has another use by the time SBF needs it, SBF refuses it again.
+    If the use of a port has changed when SBF needs the port, SBF does not configure it.
     """
 
     ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]
@@ -117,16 +117,16 @@ class PortAdoption(Document):
 
 
 class PortRelease(Document):
-    """Ports that SBF releases. Their former use is restored, unless ``forget`` is set."""
+    """Ports that SBF releases. Their former use is restored, unless ``forget`` is true."""
 
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
-    """The ports that SBF gives up."""
+    """The ports to release."""
     forget: bool = False
-    """Whether the use before is forgotten instead of put back."""
+    """Whether the former use is deleted from SBF's records instead of restored."""
 
 
 def describe_effect(use: PortUse, *, access: bool) -> str:
-    """Return the change of a port's use when SBF takes the port, as messages describe it."""
+    """Return the change of a port's use when SBF first configures the port, as text for messages."""
     if access:
         return "becomes an access port of one cluster at a time, shut down while it has none"
     if use.every:

@@ -22,7 +22,7 @@ class SitePart(Document):
 
 
 def site_part_of(topology: Topology, name: str) -> SitePart:
-    """Return a site's part; raise NotFound."""
+    """Return a site's part of the topology. Raise NotFound."""
     site = topology.site(name)
     return SitePart(site=site, links=tuple(link for link in topology.links if _is_within(link, site)))
 
@@ -47,11 +47,12 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return the devices of a part that could disclose a credential, each with that credential.
+    """Return the devices of a site's part that could disclose a credential of another site, each with that credential.
 
-    SBF sends a credential to the address of a device. A device that is new, or has a new address, credential or
-    platform, may name a credential that this site's devices had before and that no device of another site has. The
-    platform counts because platforms verify a device differently: by SSH host key, by certificate, or not at all.
+    SBF sends a credential to the address of a device. Therefore a device that is new, or has a new address, credential
+    or platform, may only name a credential that devices of this site used before and that no device of another site
+    uses. The platform matters because platforms verify a device differently: by SSH host key, by certificate, or not at
+    all.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
@@ -91,19 +92,19 @@ CABLE_STATES_WITHOUT_FAULT = frozenset({CableState.RIGHT, CableState.UNKNOWN})
 class CableView(Document):
     """A cable between two ports and the result of its check, in sentences.
 
-    ``unlisted`` is a cable that was observed and is not in the topology; every other cable is a link of the topology.
+    ``unlisted`` is a cable that was observed and is not in the topology. Every other cable is a link of the topology.
     """
 
     a: PortRef
     b: PortRef
     state: CableState
-    """Whether the cable is where the topology says."""
+    """The result of the check."""
     found: tuple[str, ...] = ()
-    """What was found, one sentence each."""
+    """The observations, one sentence each."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the cable was observed in another place than the topology says."""
+        """Whether the observed cable differs from the topology."""
         return self.state not in CABLE_STATES_WITHOUT_FAULT
 
 
@@ -120,12 +121,12 @@ class SiteCables(Document):
 
     @property
     def wrong(self) -> tuple[CableView, ...]:
-        """The cables that were observed in another place than the topology says."""
+        """The observed cables that differ from the topology."""
         return tuple(cable for cable in self.cables if cable.is_wrong)
 
 
 class PreparationSide(StrEnum):
-    """The administrators that a sheet is for: those of the site, or of the backbone."""
+    """The administrators who use a sheet: those of the site, or of the backbone."""
 
     SITE = "site"
     BACKBONE = "backbone"
@@ -138,7 +139,7 @@ class PreparationSheet(Document):
     """
 
     side: PreparationSide
-    """Whose task the sheet is."""
+    """The administrators who use the sheet."""
     device: str
     """The device to configure."""
     platform: str
@@ -146,14 +147,14 @@ class PreparationSheet(Document):
     lines: tuple[str, ...] = ()
     """The commands."""
     notes: tuple[str, ...] = ()
-    """What to observe."""
+    """Notes for the administrators about the commands."""
     to_fill: dict[str, str] = Field(default_factory=dict)
     """Words in angle brackets among the commands, with their meanings."""
 
 
 class SitePreparation(Document):
-    """All sheets of a site: those for its own administrators first, then those for the backbone's."""
+    """All sheets of a site: first the sheets for the site's administrators, then the sheets for the backbone's."""
 
     site: Name
     sheets: tuple[PreparationSheet, ...] = ()
-    """The sheets: the site's own first, then the backbone's."""
+    """The sheets: the site's first, then the backbone's."""

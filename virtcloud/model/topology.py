@@ -25,7 +25,7 @@ BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Attachment(Document):
-    """A site's port on a transport. Latency is one way; bandwidth is that of the circuit.
+    """A site's port on a transport. The latency is one-way. The bandwidth is that of the circuit.
 
     The port belongs to a switch. If the transport is configured at provider edges, the port belongs to an edge and must
     be linked to a switch of the site.
@@ -34,16 +34,17 @@ class Attachment(Document):
     transport: Name
     port: PortRef
     latency_ms: LatencyMs = 0
-    """Latency one way, in milliseconds."""
+    """One-way latency in milliseconds."""
     bandwidth_mbit: BandwidthMbit | None = None
-    """Bandwidth of the circuit in Mbit/s; null when unknown."""
+    """Bandwidth of the circuit in Mbit/s; null if unknown."""
 
 
 class Site(Document):
     """A location with hosts and switches. Attachments are in order of preference.
 
-    ``admits`` is the rule whose clusters the site's hosts accept (without it: all). ``images`` lists the images that
-    users may name without a batch job (without it: any). A host's own rules take precedence.
+    ``admits`` is the rule whose clusters the site's hosts accept; without it, they accept all clusters. ``images``
+    lists the images that users may name without a batch job; without it, users may name any image. A host's own rules
+    take precedence.
     """
 
     name: Name
@@ -74,7 +75,7 @@ class Site(Document):
 
 
 class Link(Document):
-    """A link between two ports. Latency is one way.
+    """A link between two ports. The latency is one-way.
 
     An ``access`` link, from a host or gateway to a switch, carries one cluster at a time, untagged.
     """
@@ -84,9 +85,9 @@ class Link(Document):
     access: bool = False
     """Whether the link carries one cluster at a time, untagged."""
     latency_ms: LatencyMs = 0
-    """Latency one way, in milliseconds."""
+    """One-way latency in milliseconds."""
     bandwidth_mbit: BandwidthMbit | None = None
-    """Bandwidth in Mbit/s; null when unknown."""
+    """Bandwidth in Mbit/s; null if unknown."""
 
     @property
     def ends(self) -> tuple[PortRef, PortRef]:
@@ -95,7 +96,7 @@ class Link(Document):
 
 
 class Topology(Document):
-    """Everything that SBF may configure. Raise BadInput for the first fault."""
+    """All sites, elements, links and transports that SBF may configure. Raise BadInput for the first fault."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -155,7 +156,7 @@ def _find(what: str, name: str, known: dict[Name, T], missing: type[NotFound] = 
 
 
 def find_topology_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield the faults of a topology. Faults of names come first, because all other checks rely on names."""
+    """Yield the faults of a topology. Faults of names come first, because all other checks assume valid names."""
     yield from _name_faults(topology)
     yield from _port_faults(topology)
     yield from _transport_faults(topology)
@@ -183,7 +184,7 @@ def _port_faults(topology: Topology) -> Iterator[BadInput]:
             known = ", ".join(element.ports)
             yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
         elif path[0] == "sites" and isinstance(element, Edge):
-            continue  # an edge is attached by its other side: this port has its link to a switch
+            continue  # the attachment port of an edge is also in a link: the link to a switch
         if end in used:
             yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
         used.add(end)
@@ -200,7 +201,7 @@ def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield transports whose service ranges overlap: on a common backbone, two clusters would share one service."""
+    """Yield a fault for each transport whose service IDs overlap others': two clusters could get one service."""
     numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
     for (_, one), (index, other) in combinations(numbered, 2):
         first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])

@@ -1,4 +1,4 @@
-"""Transports: how a VLAN is extended from site to site, and which services of a transport belong to single clusters."""
+"""Transports: the kinds of connections that extend a VLAN between sites, and the service IDs of clusters on them."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
@@ -30,13 +30,13 @@ class ServiceRange(PatternText):
 
     @property
     def numbers(self) -> range:
-        """All numbers of the range."""
+        """All service IDs of the range."""
         first, _, last = self.partition("-")
         return range(int(first), int(last) + 1)
 
 
 class TransportKind(StrEnum):
-    """How a transport separates the frames of clusters between the sites."""
+    """The kinds of transports, by the way in which they separate the frames of clusters."""
 
     DIRECT = "direct"
     QINQ = "qinq"
@@ -60,13 +60,13 @@ class Transport(Document):
     s_tag: VlanId | None = None
     """The S-tag of a shared service VLAN."""
     s_tags: ServiceRange | None = None
-    """S-tags to choose from, one for each cluster."""
+    """The range of S-tags; each cluster gets its own."""
     vpn_id: VpnId | None = None
     """The VPN id of a shared instance."""
     vpn_ids: ServiceRange | None = None
-    """VPN ids to choose from, one for each cluster."""
+    """The range of VPN ids; each cluster gets its own."""
     vnis: ServiceRange | None = None
-    """VNIs to choose from, one for each cluster."""
+    """The range of VNIs; each cluster gets its own."""
     asn: AsNumber | None = None
     """The autonomous system number of the backbone."""
 
@@ -80,18 +80,18 @@ class Transport(Document):
 
     @property
     def services(self) -> range:
-        """The service IDs of which each cluster gets its own; empty if all clusters share one service."""
+        """The service IDs for single clusters; empty if all clusters share one service."""
         own = self.s_tags or self.vpn_ids or self.vnis
         return own.numbers if own else range(0)
 
     @property
     def shared(self) -> int | None:
-        """The number of the service that all clusters share, or None."""
+        """The ID of the service that all clusters share, or None."""
         return self.s_tag or self.vpn_id
 
     @property
     def numbers(self) -> range:
-        """All service IDs: those of clusters, or the shared one; empty if the transport only carries tags."""
+        """All service IDs: those for single clusters, or the shared ID. Empty if the transport has no service IDs."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
     @property
@@ -101,7 +101,7 @@ class Transport(Document):
 
     @property
     def translates(self) -> bool:
-        """Whether a cluster may have another VLAN ID at each site: its own service carries frames without the tag."""
+        """Whether VLAN IDs of a cluster may differ between sites, because its own service carries no tags."""
         return bool(self.services)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Validated values: names, port references, addresses, VLAN IDs, MAC addresses. Invalid ones raise BadInput."""
+"""Validated values: names, port references, addresses, VLAN IDs, MAC addresses. An invalid value raises BadInput."""
 
 import re
 from datetime import datetime
@@ -48,7 +48,7 @@ class Name(PatternText):
 class UserName(PatternText):
     """The name of a Unix user, or of the holder of a scheduler's or administrator's token.
 
-    The names by which the audit log identifies machines (``agent@brno-h1``) are invalid.
+    Names that the audit log uses for agents and other programs (``agent@brno-h1``) are invalid.
     """
 
     __slots__ = ()
@@ -57,9 +57,9 @@ class UserName(PatternText):
 
 
 class ClusterKey(PatternText):
-    """The caller's name for a cluster: the idempotency key of every call about it.
+    """The caller's name for a cluster: the idempotency key of every call about the cluster.
 
-    It may be as long as the id of a job: a number and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
+    The maximum length is that of a job's ID: a number and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
     """
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class ClusterKey(PatternText):
 
 
 class PortName(PatternText):
-    """A port's name as its element spells it, such as ``eth0`` or ``GigabitEthernet1/0/1``."""
+    """A port's name in the notation of its element, such as ``eth0`` or ``GigabitEthernet1/0/1``."""
 
     __slots__ = ()
     pattern = r"[A-Za-z0-9][A-Za-z0-9/._:-]{0,62}"

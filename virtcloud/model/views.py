@@ -1,4 +1,4 @@
-"""Documents of the HTTP API: the answers of SBF, and the reports of agents and batch servers."""
+"""Documents of the HTTP API: SBF's answers, and the reports of agents and batch servers."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,7 @@ from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 STATEMENT_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONTROL_CHARACTERS}]*$"
-"""Text that is not blank and has no control characters: PostgreSQL stores no NUL, and a terminal obeys ESC."""
+"""Text that is not blank and has no control characters: PostgreSQL stores no NUL, a terminal interprets ESC."""
 
 
 def _make_printable(value: object) -> object:
@@ -24,7 +24,7 @@ def _make_printable(value: object) -> object:
 
 
 ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
-"""A message of an element, made printable: it may quote a program or a file name with any bytes."""
+"""An element's message without unprintable characters: it may quote a program or a file name with arbitrary bytes."""
 
 
 class PlacementProgress(StrEnum):
@@ -37,10 +37,10 @@ class PlacementProgress(StrEnum):
 
 
 class PlacementView(Document):
-    """A cluster's part on one element; ``trouble`` is the element's last error about it.
+    """A cluster's part on one element. ``trouble`` is the element's last error about this part.
 
-    ``progress`` is valid as of ``seen_at``: when a device was last read, or an agent last answered. An element that is
-    not ``reachable`` may have restarted since.
+    ``progress`` is valid as of ``seen_at``: the time of the last reading of a device, or of the last request of an
+    agent. An element that is not ``reachable`` may have restarted since then.
     """
 
     element: Name
@@ -48,13 +48,13 @@ class PlacementView(Document):
     """The kind of element."""
     site: Name
     progress: PlacementProgress
-    """How far the element is with the cluster."""
+    """The element's progress with the cluster."""
     trouble: str | None = None
-    """What keeps the element from finishing its part."""
+    """The error that prevents the element from finishing its part."""
     reachable: bool = True
-    """Whether the element answered when it was last asked."""
+    """Whether the element is reachable."""
     seen_at: datetime | None = None
-    """When the element was last read, or its agent last asked."""
+    """When the device was last read, or the agent last sent a request."""
 
 
 class ClusterTransport(Document):
@@ -64,56 +64,57 @@ class ClusterTransport(Document):
     kind: TransportKind
     """Kind of the transport."""
     service: int | None = None
-    """The S-tag, VPN id or VNI of the cluster; null where the transport has none of its own."""
+    """The S-tag, VPN id or VNI of the cluster; null if the transport has no service for single clusters."""
 
 
 class ClusterView(Document):
     """A cluster as SBF sees it. ``version`` increases with every change of this view, for long polls.
 
-    ``joined`` is the transport that connects the cluster's sites, if it has several. ``quarantined`` is set while its
-    VLAN IDs are withheld because elements have not confirmed its removal. For a member, ``network`` is the key of the
-    cluster that it has joined, and ``vlans`` are the VLAN IDs of that network. ``members`` are the clusters that have
-    joined this one, with their owners: they end with this cluster, and ``version`` does not increase with them.
-    ``created_by`` is the caller that requested the cluster, as the audit log names it (a machine with its role).
+    ``joined`` is the transport that connects the cluster's sites, if there are several. ``quarantined`` is true while
+    the cluster's VLAN IDs are withheld because elements have not confirmed its removal. For a member, ``network`` is
+    the key of the cluster that it has joined, and ``vlans`` are the VLAN IDs of that network. ``members`` are the
+    clusters that have joined this cluster, with their owners: they end with this cluster, and their changes do not
+    increase ``version``. ``created_by`` is the caller that requested the cluster, as named in the audit log (a program
+    with its role).
     """
 
     key: ClusterKey
     id: str
     """The id, which no other cluster ever has."""
     attempt: int
-    """The attempt with which it was created."""
+    """The attempt that created the cluster."""
     version: int
-    """Grows with every change of this view; for long polls."""
+    """Increases with every change of this view; for long polls."""
     state: ClusterState
-    """Where the cluster is in its lifecycle."""
+    """The state in the lifecycle."""
     reason: str | None = None
-    """Why it is in this state, where there is more to say."""
+    """The reason for the state, if there is one."""
     vlans: dict[Name, VlanId]
     """The VLAN ID at each site."""
     joined: ClusterTransport | None = None
-    """What joins the cluster's sites; null for one site."""
+    """The transport that joins the cluster's sites; null for one site."""
     quarantined: bool = False
-    """Whether its VLAN IDs are kept back because an element has not confirmed the removal."""
+    """Whether the cluster's VLAN IDs are withheld because an element has not confirmed the removal."""
     lease_ends: datetime
-    """When the cluster ends unless extended."""
+    """When the cluster ends, unless extended."""
     spec: ClusterSpec
-    """What was asked for, with those whom the network is shared with now."""
+    """The requested spec, with the users with whom the network is shared now."""
     placements: tuple[PlacementView, ...] = ()
     """The cluster's part on each element."""
     network: ClusterKey | None = None
     """The key of the cluster whose network this member has joined."""
     members: dict[ClusterKey, UserName] = Field(default_factory=dict)
-    """The clusters that have joined this one's network, each with its owner."""
+    """The clusters that have joined this cluster's network, each with its owner."""
     created_by: str | None = None
-    """Who asked for the cluster."""
+    """The caller that requested the cluster."""
 
 
 class ElementView(Document):
     """An element with its two revisions.
 
     ``carried`` is the observed state of a switch at ``read_at``, per port; ``circuits`` is that of a provider edge. An
-    element that is not ``reachable`` may have restarted since. ``unsaved_since`` is set while a device's running
-    configuration may differ from its startup configuration: a restart could then restore an older state.
+    element that is not ``reachable`` may have restarted since then. ``unsaved_since`` is set while a device's running
+    configuration may differ from its startup configuration: a restart of the device could restore an older state.
     """
 
     name: Name
@@ -121,13 +122,13 @@ class ElementView(Document):
     """The kind of element."""
     site: Name
     wanted_revision: int
-    """The revision of its wanted state."""
+    """The revision of the element's wanted state."""
     confirmed_revision: int
-    """The latest revision that was read back."""
+    """The latest confirmed revision."""
     trouble: str | None = None
-    """What keeps the element from its wanted state."""
+    """The error that prevents the element from reaching its wanted state."""
     reachable: bool = True
-    """Whether the element answered when it was last asked."""
+    """Whether the element is reachable."""
     last_seen: datetime | None = None
     """When the element last answered."""
     read_at: datetime | None = None
@@ -137,7 +138,7 @@ class ElementView(Document):
     circuits: tuple[Circuit, ...] | None = None
     """The circuits of a provider edge, as of `read_at`."""
     unsaved_since: datetime | None = None
-    """Since when the running configuration may differ from the startup configuration."""
+    """The time from which the running configuration may differ from the startup configuration."""
 
 
 class Pool(Document):
@@ -164,40 +165,40 @@ class QuarantinedVlan(Document):
 
 
 class VlanInOtherUse(Document):
-    """A VLAN ID of a pool that a device of the site uses for somebody other than SBF: no new cluster gets it.
+    """A VLAN ID of a pool that SBF does not allocate, because a device of the site uses it for something else.
 
     ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` are the unmanaged ports that carry it. The use
-    was first read at ``since`` and last read at ``read_at``. ``cluster`` is the cluster that had been allocated the
-    VLAN ID before.
+    was first read at ``since`` and last read at ``read_at``. ``cluster`` is the cluster to which the VLAN ID had been
+    allocated before.
     """
 
     vlan: VlanId
     """The VLAN ID."""
     element: Name
     name: str | None = None
-    """The name of the VLAN on the device, where SBF did not create it."""
+    """The name of the VLAN on the device, if SBF did not create the VLAN."""
     ports: tuple[PortName, ...] = ()
-    """The unmanaged ports that carry it."""
+    """The unmanaged ports that carry the VLAN."""
     since: datetime
     """When the use was first read."""
     read_at: datetime | None = None
     """When the use was last read."""
     cluster: ClusterKey | None = None
-    """The cluster that has the VLAN ID all the same."""
+    """The cluster to which the VLAN ID is allocated nevertheless."""
 
 
 class CleanDeclaration(Document):
-    """An administrator's statement that a quarantined VLAN ID is clean, recorded with its reason."""
+    """An administrator's statement that a quarantined VLAN ID is clean. The audit log records it with its reason."""
 
     reason: Annotated[str, Field(max_length=1000, pattern=STATEMENT_PATTERN)]
-    """Why the VLAN ID is clean; recorded in the audit log."""
+    """The reason why the VLAN ID is clean, recorded in the audit log."""
 
 
 class SiteView(Document):
     """A site: its hosts, and the state of its pool.
 
-    ``quarantine`` lists the elements that block each withheld VLAN ID. ``other_use`` lists the devices that use a VLAN
-    ID for somebody other than SBF.
+    ``quarantine`` lists each withheld VLAN ID and the elements that have not confirmed its removal. ``other_use`` lists
+    the VLAN IDs that devices use for something other than SBF's clusters.
     """
 
     name: Name
@@ -208,34 +209,34 @@ class SiteView(Document):
     quarantined: VlanSet
     free: VlanSet
     quarantine: tuple[QuarantinedVlan, ...] = ()
-    """The VLAN IDs that are kept back."""
+    """The quarantined VLAN IDs."""
     other_use: tuple[VlanInOtherUse, ...] = ()
-    """VLAN IDs of the pool that a device uses for somebody else."""
+    """VLAN IDs of the pool that a device uses for something other than SBF's clusters."""
 
 
 class Confirmation(Document):
-    """An element's statement that it carries exactly the wanted state of ``revision``."""
+    """An element's statement that its state is exactly the wanted state of ``revision``."""
 
     revision: int
     """The revision of the wanted document."""
 
 
 class ElementErrorReport(Document):
-    """An element's report why it cannot carry the wanted state of ``revision``.
+    """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
-    ``clusters`` maps cluster ids to errors that concern single clusters and not the element as a whole; the cluster's
-    owner is shown these. ``refused`` maps the ids of clusters that the element has refused repeatedly to the reason:
-    such a cluster fails without waiting for its deadline.
+    ``clusters`` maps cluster ids to errors that concern single clusters and not the element as a whole. The cluster's
+    owner can read these errors. ``refused`` maps cluster ids to reasons: the element has refused these clusters
+    repeatedly, and they fail without waiting for their deadlines.
     """
 
     revision: int
     """The revision of the wanted document."""
     message: ElementMessage
-    """What is wrong with the element as a whole."""
+    """The error of the element as a whole."""
     clusters: dict[str, ElementMessage] = Field(default_factory=dict)
-    """What is wrong with single clusters, by their ids."""
+    """The errors of single clusters, by their ids."""
     refused: dict[str, ElementMessage] = Field(default_factory=dict)
-    """Clusters that the element refuses for good, by their ids, each with the reason."""
+    """Clusters that the element refuses permanently, by their ids, each with the reason."""
 
 
 class Problem(Document):
@@ -244,21 +245,21 @@ class Problem(Document):
     type: str
     """The kind of problem."""
     title: str
-    """The words of the status code."""
+    """The text of the status code."""
     status: int
     """The status code."""
     detail: str
-    """What was wanted, what was found, and what to do."""
+    """The expectation, the observation and the remedy."""
 
 
 class JobStatement(Document):
-    """A batch server's statement about a job: its owner, its hosts, and the network that it asked to join.
+    """A batch server's statement about a job: its owner, its hosts, and the network that the job requested to join.
 
-    ``runs`` is false if the server does not run the job, or the job asked for no cluster; ``words`` is the reason.
+    ``runs`` is false if the server does not run the job, or the job requested no cluster; ``words`` is the reason.
     """
 
     runs: bool
-    """Whether the server runs the job, and the job asked for a cluster."""
+    """Whether the server runs the job and the job requested a cluster."""
     owner: UserName | None = Field(None, description="The user under whose account the job runs.")
     hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
     network: ClusterKey | None = Field(None, description="The network that the job asked to join.")

@@ -13,7 +13,7 @@ from virtcloud.model.values import VlanId
 
 
 class _ValidVlanIds(dict[int, VlanId]):
-    """A cache of valid VLAN IDs. Claims create sets of thousands, and a look-up is faster than a check."""
+    """A cache of valid VLAN IDs: claims create large sets, and a look-up is faster than a validation."""
 
     def __missing__(self, vlan_id: int) -> VlanId:
         """Check and store a VLAN ID; raise BadInput."""
@@ -36,7 +36,7 @@ class VlanSet(frozenset[VlanId]):
 
     @classmethod
     def _checked(cls, vlan_ids: Iterable[VlanId]) -> Self:
-        """Create a set of VLAN IDs that are valid already, without checking each one again."""
+        """Create a set from VLAN IDs that are already valid, without validating them again."""
         return super().__new__(cls, vlan_ids)
 
     @classmethod

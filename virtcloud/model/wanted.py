@@ -1,6 +1,6 @@
 """Wanted and observed states of switches and hosts, and the difference between them (DESIGN.md §3).
 
-``virtcloud.model.edge`` has the same for provider edges.
+``virtcloud.model.edge`` defines these states and the difference for provider edges.
 """
 
 from typing import Self
@@ -21,8 +21,8 @@ class SwitchWanted(Document):
     """The wanted state of a switch within the managed scope: the VLANs on each managed port.
 
     A port that is not a key of ``ports`` is not managed. The VLANs on the ports are those that must exist on the
-    switch. Ports carry VLANs tagged. A port in ``access`` carries at most one VLAN, untagged, and without a cluster it
-    is in no VLAN.
+    switch. Ports carry VLANs tagged. A port in ``access`` carries at most one VLAN, untagged. Without a cluster, an
+    access port is in no VLAN.
     """
 
     ports: dict[PortName, VlanSet]
@@ -42,10 +42,12 @@ class SwitchWanted(Document):
 
 
 class ForeignVlan(Document):
-    """A VLAN ID of the pool that a device uses for somebody other than SBF. SBF never creates, deletes or renames it.
+    """A VLAN ID of the pool that a device uses for something other than clusters.
+
+    SBF never creates, deletes or renames such a VLAN.
 
     ``name`` is the VLAN's name, if SBF did not create the VLAN and the device shows names. ``ports`` are the unmanaged
-    ports that carry it. With neither, the VLAN existed before SBF would have created it.
+    ports that carry it. Without name and ports, the VLAN existed before SBF would have created it.
     """
 
     vlan: VlanId
@@ -54,7 +56,7 @@ class ForeignVlan(Document):
 
     @property
     def use(self) -> str:
-        """The evidence, as messages quote it."""
+        """The evidence of the use, as text for messages."""
         named = None if self.name is None else f"it is named {self.name!r}"
         ports = f"unmanaged port{'s' * (len(self.ports) > 1)} {', '.join(self.ports)}" if self.ports else None
         told = " and ".join(one for one in (named, ports and f"it is on {ports}") if one)
@@ -62,21 +64,21 @@ class ForeignVlan(Document):
 
 
 class SwitchObserved(Document):
-    """The observed state of a switch: managed VLAN IDs on managed ports; ``vlans`` are those that exist on the switch.
+    """The observed state of a switch: managed VLAN IDs on managed ports. ``vlans`` are those that exist on it.
 
     ``open`` are managed ports without an allowed-VLAN list: they carry every existing VLAN, or would if the neighbour
-    requested it. ``ports`` lists them as empty, because SBF allowed no VLAN on them. An access port is open unless it
-    is untagged in one managed VLAN or in no VLAN; an open one may be in the switch's default VLAN, for example.
+    requested it. In ``ports`` they have no VLANs, because SBF allowed none on them. An access port is open unless it
+    is untagged in one managed VLAN or in no VLAN; an open access port may be in the switch's default VLAN, for example.
 
-    ``names`` maps the existing VLANs to their names (None where the device shows no names). ``names`` is None for a
-    device without a VLAN table, where a VLAN exists if a port carries it. ``elsewhere`` are the managed VLAN IDs on
-    unmanaged ports, except trunks that carry every VLAN: these indicate no use of a particular VLAN. ``foreign``
-    follows from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``); neither ``vlans`` nor ``ports``
+    ``names`` maps the existing VLANs to their names (None if the device shows no names). ``names`` is None for a device
+    without a VLAN table, where a VLAN exists if a port carries it. ``elsewhere`` are the managed VLAN IDs on unmanaged
+    ports. It omits trunks that carry every VLAN, because these indicate no use of a particular VLAN. ``foreign`` is
+    derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``); neither ``vlans`` nor ``ports``
     includes foreign VLANs.
 
     ``untaken`` are the uses of ports that SBF has not configured yet, and ``in_use`` are the ports among them with
-    another use. ``down`` are ports that somebody shut down. ``astray`` are ports that SBF released and whose former use
-    is not restored yet, each with that use.
+    another use. ``down`` are ports that were shut down. ``astray`` maps the ports that SBF released, and whose former
+    use is not restored yet, to that use.
     """
 
     vlans: VlanSet
@@ -97,18 +99,20 @@ class SwitchObserved(Document):
 
 
 class SwitchDifference(Document):
-    """The changes of a switch. On each port, removals come first; a VLAN is created before a port carries it.
+    """The changes of a switch.
+
+    On each port, VLANs are removed before others are added. A VLAN is created before it is added to a port.
 
     ``close`` is applied before everything else: these ports get an empty allowed-VLAN list (DESIGN.md §7.4). ``access``
-    are the access ports among the ports of this difference: there VLANs are untagged, and closing a port removes it
-    from all VLANs. ``take`` are the ports that SBF configures for the first time, each with its use before.
-    ``put_back`` is applied last: ports that SBF released, each with the use to restore.
+    are the access ports among the ports of this difference: their VLANs are untagged, and to close an access port is to
+    remove it from all VLANs. ``take`` maps the ports that SBF configures for the first time to their former uses.
+    ``put_back`` is applied last: it maps the ports that SBF released to the uses to restore.
     """
 
     access: tuple[PortName, ...] = ()
-    """Access ports among the ports named here."""
+    """Access ports among the ports of this difference."""
     close: tuple[PortName, ...] = ()
-    """Ports that get an empty list first, or leave all VLANs."""
+    """Ports that first get an empty list or are removed from all VLANs."""
     create: VlanSet = VlanSet()
     delete: VlanSet = VlanSet()
     add: PortVlans = Field(default_factory=dict)
@@ -116,9 +120,9 @@ class SwitchDifference(Document):
     remove: PortVlans = Field(default_factory=dict)
     """VLANs to remove from each port."""
     take: dict[PortName, PortUse] = Field(default_factory=dict)
-    """Ports that SBF configures for the first time, each with its use before."""
+    """Ports that SBF configures for the first time, each with its former use."""
     put_back: dict[PortName, PortUse] = Field(default_factory=dict)
-    """Ports that SBF gave up, each with the use to restore."""
+    """Ports that SBF released, each with the use to restore."""
 
     @property
     def vlan_ids(self) -> VlanSet:
@@ -128,7 +132,7 @@ class SwitchDifference(Document):
 
     @property
     def added_vlan_ids(self) -> VlanSet:
-        """Every VLAN ID that this difference creates or adds to a port; from then on SBF owns it."""
+        """Every VLAN ID that this difference creates or adds to a port. After the change, SBF owns these VLANs."""
         return VlanSet(number for vlans in (self.create, *self.add.values()) for number in vlans)
 
     def __bool__(self) -> bool:
@@ -139,8 +143,9 @@ class SwitchDifference(Document):
 def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
     """Return the difference between a switch's observed and wanted states. VLANs in other use are added to no port.
 
-    Unmanaged ports are never named. Open ports are closed once the switch is to carry any VLAN, because they would
-    carry every VLAN created for another port. An access port is always closed: without a cluster it is in no VLAN.
+    The difference contains no unmanaged ports. Open ports are closed if the switch shall carry any VLAN, because they
+    would carry every VLAN created for another port. An open access port is always closed: without a cluster it is in no
+    VLAN.
     """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
@@ -159,7 +164,7 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
 
 
 def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
-    """Return the wanted VLAN IDs that a port lacks and that cannot be set up because they are in other use."""
+    """Return the wanted VLAN IDs that are missing on a port and cannot be set up because they are in other use."""
     lacking = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
     return carried.foreign_vlans & [number for vlans in lacking for number in vlans]
 
@@ -185,27 +190,27 @@ class GuestWanted(Document):
 
 
 class Segment(Document):
-    """A network's part of a host or gateway: its VLAN on a port, and the guests of its cluster and members there.
+    """A network's part on a host or gateway: its VLAN on a port, and the guests of its cluster and members there.
 
     An agent ignores unknown keys, and rejects a segment that requires an unknown capability (docs/decisions/0040).
     """
 
     id: str
-    """Id of the network's cluster, which tells apart two clusters that had the same key one after the other."""
+    """Id of the network's cluster. It distinguishes successive clusters with the same key."""
     key: ClusterKey
     vlan: VlanId
-    """The VLAN ID on the port; of an untagged segment it concerns the switch alone."""
+    """The VLAN ID on the port. If the segment is untagged, only the switch uses it."""
     port: PortName
     untagged: bool = False
-    """Whether the segment has the port to itself, untagged."""
+    """Whether the segment is untagged and the only segment on the port."""
     guests: tuple[GuestWanted, ...] = ()
-    """The guests on this host of the network's cluster and of its members."""
+    """The guests of the network's cluster and of its members on this host."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
-    """Keys of the clusters that joined the network and have a part here, by their ids."""
+    """Keys of the clusters that joined the network and have a part on this host, by their ids."""
     origins: dict[str, ClusterOrigin] = Field(default_factory=dict)
-    """Owner of each cluster, by its id, and whether a batch system asked for it; empty from an SBF of 0.1."""
+    """Owner of each cluster, by its id, and whether a batch system requested it; empty from an SBF of version 0.1."""
     requires: tuple[str, ...] = ()
-    """Words for what an agent must understand to set the segment up; an agent that does not know one refuses it."""
+    """Capabilities that an agent needs to set up the segment. An agent without one of them refuses it."""
 
 
 class HostWanted(Document):
@@ -224,4 +229,4 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     wanted: HostWanted
-    """What the element must carry."""
+    """The wanted state of the element."""
