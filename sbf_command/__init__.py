@@ -1,6 +1,6 @@
-"""The ``sbf`` command: runs the service, and offers the commands by which older schedulers call it.
+"""The ``sbf`` command, which runs the service and offers the commands of older schedulers.
 
-This package alone imports both the service and the command line; each is loaded when it is called.
+Only this package imports both the service and the command line. Each is loaded when one of its commands is called.
 """
 
 from pathlib import Path
@@ -11,10 +11,10 @@ from virtcloud.cli import ConnectionOptions
 from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
-    "serve": ("sbf_service.__main__:serve", "Serve until SIGTERM."),
+    "serve": ("sbf_service.__main__:serve", "Run the service until SIGTERM."),
     "openapi": ("sbf_service.__main__:openapi", "Print the OpenAPI document of the API."),
-    "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, also those of plug-ins."),
-    "token": ("sbf_service.__main__:token", "Create tokens on the service's own machine."),
+    "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, including those of plug-ins."),
+    "token": ("sbf_service.__main__:token", "Create tokens on the host of the service."),
     "requestvlan": ("virtcloud.cli.legacy_commands:requestvlan", "Create a network and print its VLAN ID."),
     "addhosts": ("virtcloud.cli.legacy_commands:addhosts", "Add hosts to a network."),
     "removehosts": ("virtcloud.cli.legacy_commands:removehosts", "Remove hosts from a network."),
@@ -31,25 +31,28 @@ COMMANDS = {
     extra="sbf",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("-q", "quiet", is_flag=True, help="Accepted without effect: commands print their result only.")
+@click.option("-q", "quiet", is_flag=True, help="Ignored: commands always print only their result.")
 @click.option(
     "--url", envvar="VIRTCLOUD_URL", metavar="URL", help="Address of SBF, for the commands of older schedulers."
 )
 @click.option(
-    "--token-file", envvar="VIRTCLOUD_TOKEN_FILE", type=click.Path(path_type=Path), help="The scheduler's token."
+    "--token-file",
+    envvar="VIRTCLOUD_TOKEN_FILE",
+    type=click.Path(path_type=Path),
+    help="File with the scheduler's token.",
 )
 @click.option(
     "--ca-file",
     envvar="VIRTCLOUD_CA_FILE",
     type=click.Path(path_type=Path),
-    help="File with the certificate of SBF's authority.",
+    help="File with the certificate of the authority that signed SBF's certificate.",
 )
 @click.version_option(package_name="virtcloud")
 @click.pass_context
-def main(context: click.Context, quiet: bool, url: str | None, token_file: Path | None, ca_file: Path | None) -> None:  # noqa: ARG001 - older schedulers pass it
-    """Run the service that owns virtual clusters, or call it with the commands of older schedulers.
+def main(context: click.Context, quiet: bool, url: str | None, token_file: Path | None, ca_file: Path | None) -> None:  # noqa: ARG001 - older schedulers pass the option
+    """Run the service that manages virtual clusters, or call it with the commands of older schedulers.
 
-    Exit codes: 0 done; 1 refused, or not done in time; 2 bad input, or SBF not reachable.
+    Exit codes: 0 success; 1 refused, or not completed in time; 2 bad input, or SBF cannot be reached.
 
     Example: sbf requestvlan mine && sbf addhosts mine brno-h1 praha-h1
     """

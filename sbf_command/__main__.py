@@ -1,4 +1,4 @@
-"""``python -m sbf_command`` is ``sbf``."""
+"""The module that ``python -m sbf_command`` runs; it is the ``sbf`` command."""
 
 from sbf_command import main
 

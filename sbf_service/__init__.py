@@ -1,5 +1,5 @@
-"""SBF: the service that owns sites, pools, clusters and claims, and reconciles switches and edges.
+"""SBF: the service that manages sites, pools, clusters and claims, and reconciles switches and provider edges.
 
-The path of a request: ``http/routes/clusters -> store (claim + revisions, one transaction) -> reconcile -> drivers ->
-store (confirm) -> http (long poll answers)``.
+A request passes through these packages: ``http/routes/clusters -> store (claim + revisions, one transaction) ->
+reconcile -> drivers -> store (confirm) -> http (answer to the long poll)``.
 """

@@ -1,6 +1,7 @@
 """The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi``, ``sbf platforms``.
 
-Exit codes: 0 done, 2 bad input (invalid settings, an address in use, a database that cannot be written).
+Exit codes: 0 success; 1 a platform plug-in cannot be used (``sbf platforms``); 2 bad input, such as invalid settings,
+an address in use, or a database that cannot be written.
 """
 
 import getpass
@@ -43,13 +44,13 @@ log = get_log("sbf_service")
 @click.group()
 @click.version_option(package_name="virtcloud")
 def main() -> None:
-    """Run the service that owns virtual clusters."""
+    """Run the service that manages virtual clusters."""
 
 
 @main.command()
 @CONFIG
 def serve(config: Path | None) -> None:
-    """Serve until SIGTERM.
+    """Run the service until SIGTERM.
 
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """
@@ -80,9 +81,9 @@ def openapi() -> None:
 
 @main.command()
 def platforms() -> None:
-    """List the switch platforms that a topology may name, and plug-ins that cannot be used.
+    """List the switch platforms that a topology may name, and the plug-ins that cannot be used.
 
-    Exit code 1 when a plug-in cannot be used; SBF works without the plug-in.
+    Exit code 1 when a plug-in cannot be used. SBF runs without that plug-in.
 
     Example: sbf platforms
     """
@@ -106,9 +107,9 @@ def _log_plugins() -> None:
 
 @main.group()
 def token() -> None:
-    """Create tokens on the service's own machine, in its database, such as the first operator's token.
+    """Create tokens on the host of the service, directly in its database, such as the first operator's token.
 
-    For everything else about tokens use ``virtcloud token``.
+    For all other operations on tokens use ``virtcloud token``.
     """
 
 
@@ -119,9 +120,10 @@ def token() -> None:
 @click.option("--output", type=click.Path(path_type=Path), help="Write the token to this file, with mode 0600.")
 @CONFIG
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
-    """Create a token for NAME and print it, or write it to a file. SBF may be running or not.
+    """Create a token for NAME and print it, or write it to a file. SBF need not be running.
 
-    The token is shown only once. A database that root creates here belongs to the owner of its folder.
+    The token is shown only once. If root runs this command and the database file does not exist, the command creates
+    the file for the owner of its folder.
 
     Example: sbf token create eva --role operator --output eva.token
     """

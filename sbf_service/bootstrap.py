@@ -1,4 +1,4 @@
-"""The composition root: builds the service from its parts."""
+"""The composition root, which builds the service from its parts."""
 
 import socket
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from virtcloud.model.element import Device
 from virtcloud.model.vlans import VlanSet
 
 MAX_REPLICA_NAME = 59
-"""With the prefix ``sbf@`` a name of this length fits into the column of a lease's holder."""
+"""The longest default name of a replica. With the prefix ``sbf@`` it fits into the database column of lease holders."""
 
 
 @dataclass(frozen=True)
 class SbfService:
-    """The parts of the service that HTTP uses, and the reconciler behind them."""
+    """The parts of the service that HTTP routes use, and the reconciler."""
 
     settings: ServiceSettings
     store: Store
@@ -37,14 +37,14 @@ class SbfService:
     token_cache: TokenCache
     rate_limiter: RateLimiter
     device_threads: BoundedThreads
-    """Threads for calls that read devices. Such calls can take long, and must not use the threads of other calls."""
+    """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
 
     def reserved(self, device: Device) -> VlanSet:
         """Return the VLAN IDs that a switch or a provider edge reserves for itself."""
         return self.platforms.reserved(device)
 
     def prepare(self) -> None:
-        """Migrate the database to this version. Raise BadInput when it cannot be opened or written."""
+        """Migrate the database to this version. Raise BadInput when the database cannot be opened or written."""
         migrate(self.store.engine)
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class SbfService:
         self.scheduler.start()
 
     def stop(self) -> None:
-        """Wake all waiting calls and stop, within a second."""
+        """Wake all waiting calls, stop the reconciler within a second, and close the database."""
         self.change_feed.close()
         self.scheduler.stop()
         self.store.close()
@@ -64,7 +64,7 @@ def build_service(
     clock: Clock = read_database_clock,
     edge_platforms: EdgePlatformOf = find_edge_platform,
 ) -> SbfService:
-    """Build the service. Nothing is opened and no thread is started."""
+    """Build the service without opening a connection or starting a thread."""
     engine = make_engine(settings.database)
     change_feed, found = ChangeFeed(), Platforms(platforms, edge_platforms)
     store = Store(engine, publish=change_feed.publish, clock=clock)
@@ -74,18 +74,18 @@ def build_service(
     worker = Worker(transactions, sessions, heartbeats.hold)
     metrics = make_metrics()
     sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)
-    converger = WorkerScheduler(
+    scheduler = WorkerScheduler(
         StoreDeviceStatuses(store), worker, sweep, settings, watch=metrics.record_reconciliation
     )
     token_cache = TokenCache(store)
-    change_feed.listen(converger.wake)
+    change_feed.listen(scheduler.wake)
     change_feed.listen(token_cache.on_change)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
     return SbfService(
-        settings, store, change_feed, converger, found, metrics, token_cache, RateLimiter(settings.rates), threads
+        settings, store, change_feed, scheduler, found, metrics, token_cache, RateLimiter(settings.rates), threads
     )
 
 
 def replica_name(settings: ServiceSettings) -> str:
-    """Return the name of this replica: the setting, or the first characters of the machine's name."""
+    """Return the name of this replica: the setting ``replica``, or the first characters of the host's name."""
     return settings.replica or socket.gethostname()[:MAX_REPLICA_NAME]

@@ -1,4 +1,4 @@
-"""The change feed: wakes those who wait for a change in this process."""
+"""The change feed: wakes calls in this process that wait for a change, and notifies listeners."""
 
 import asyncio
 from collections import defaultdict
@@ -31,7 +31,7 @@ class ChangeFeed:
         self._listeners.append(listener)
 
     def publish(self, changed: frozenset[str]) -> None:
-        """Wake the waiters of these topics. Call this after the commit."""
+        """Wake the waiters of these topics and call the listeners. Call this method after the commit."""
         with self._lock:
             woken = [waiter for name in changed for waiter in self._waiters.get(name, ())]
             for waiter in woken:
@@ -46,7 +46,7 @@ class ChangeFeed:
 
     @contextmanager
     def watch(self, name: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set whenever ``name`` changes; no thread waits."""
+        """Yield an event that is set whenever the topic ``name`` changes. Waiting for the event uses no thread."""
         waiter = _Waiter(asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiters[name].add(waiter)
@@ -60,7 +60,7 @@ class ChangeFeed:
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float) -> None:
-    """Wait until ``event`` is set, at most ``seconds``, and clear it."""
+    """Wait at most ``seconds`` until ``event`` is set, and clear the event."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

@@ -1,7 +1,7 @@
-"""Device credentials: how SBF logs in to a device, and fetching secrets from files, the environment and commands.
+"""Device credentials: the logins of devices, and the secrets from files, environment variables and commands.
 
-SBF checks the files of credentials when it starts, on SIGHUP, and before each login. Error messages make clear that a
-fault lies on SBF's machine, not on the device.
+SBF checks the files of credentials when it starts, on SIGHUP, and before each login. Error messages make clear that the
+fault is on SBF's host, not on the device.
 """
 
 import os
@@ -26,7 +26,7 @@ REMEDY = "put the file there, readable by the service's user, or correct the ser
 
 
 def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
-    """Return the login for ``device``, with its secrets. Raise Refused for an unusable credential."""
+    """Return the login for ``device`` with its secrets. Raise Refused for an unusable credential."""
     timing, named = settings.timing, f"{kind_of(device)} {device.name}"
     plain = DeviceLogin(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
     if device.credential is None:
@@ -55,7 +55,7 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
 
 
 def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
-    """Fetch a secret. Raise Refused with the source, and never with what was found there."""
+    """Fetch a secret. Raise Refused with the source of the secret, but never with the text that was found there."""
     if source.file is not None:
         found = _read_file(source.file)
     elif source.env is not None:
@@ -66,13 +66,13 @@ def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
 
 
 def log_credential_faults(settings: ServiceSettings) -> None:
-    """Log each unusable credential. SBF continues: devices with other credentials work."""
+    """Log each unusable credential. SBF continues to run, because devices with other credentials work."""
     for name, fault in find_credential_faults(settings):
         log.warning("credential_unusable", credential=name, why=fault)
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield the faults of all credentials that can be found without fetching a secret or running a command."""
+    """Yield the faults that can be found without fetching a secret or running a command, with the credential's name."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault
@@ -109,7 +109,7 @@ def _read_file(path: Path) -> str:
     except OSError as error:
         raise Refused(f"file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Refused(f"file {path} contains no text ({ENCODING})") from None  # the cause would show the contents
+        raise Refused(f"file {path} contains no text ({ENCODING})") from None  # the cause would contain the contents
 
 
 def _read_environment(name: str) -> str:
@@ -117,10 +117,10 @@ def _read_environment(name: str) -> str:
 
 
 def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
-    """Return a command's output. Neither the output nor the error output is ever shown: both may contain the secret."""
+    """Return a command's output. Its output and error output are never logged, because both may contain the secret."""
     named = f"command {argv[0]}"
     try:
-        done = subprocess.run(  # noqa: S603 - the service's own settings contain it
+        done = subprocess.run(  # noqa: S603 - the command is from the service's own settings
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

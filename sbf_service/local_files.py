@@ -1,7 +1,7 @@
-"""Files on the service's own machine: token files for their owner only, and a database file that the service can open.
+"""Files on the service's host: token files that only their owner can read, and the database file.
 
-An administrator runs ``sbf token create`` as root, often before the service's first start. The service could not open
-a database file that belongs to root.
+An administrator runs ``sbf token create`` as root, often before the service's first start. A database file that belongs
+to root could not be opened by the service.
 """
 
 import os
@@ -19,7 +19,7 @@ PRIVATE_MODE = 0o600
 
 @contextmanager
 def private_file(path: Path) -> Iterator[TextIO]:
-    """Open a file that replaces ``path`` when the block succeeds, with mode 0600 from its creation on.
+    """Open a file that replaces ``path`` when the block succeeds. The file has mode 0600 from its creation on.
 
     Raise BadInput when the file cannot be written. When the block fails, ``path`` is unchanged.
     """
@@ -37,9 +37,9 @@ def private_file(path: Path) -> Iterator[TextIO]:
 
 
 def ensure_database_file(database: str) -> None:
-    """Create a missing SQLite file ``database`` for the owner of its folder, when root calls. Idempotent.
+    """If root runs this process, create a missing SQLite file ``database`` for the owner of its folder. Idempotent.
 
-    SQLite gives the files that it creates beside the database to the database's owner. Raise BadInput for a missing
+    SQLite creates further files beside the database for the owner of the database file. Raise BadInput for a missing
     folder.
     """
     file = _sqlite_file(database)
@@ -47,13 +47,13 @@ def ensure_database_file(database: str) -> None:
         return
     fresh = file.with_name(f".{file.name}.new")
     try:
-        fresh.unlink(missing_ok=True)  # left by a call that was killed
+        fresh.unlink(missing_ok=True)  # left by a process that was killed
         if file.exists():
             return
         owner = file.parent.stat()
         fresh.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(fresh, owner.st_uid, owner.st_gid)
-        with suppress(FileExistsError):  # the service created it first
+        with suppress(FileExistsError):  # the service created the file first
             file.hardlink_to(fresh)
         fresh.unlink()
     except OSError as error:

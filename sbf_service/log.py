@@ -1,4 +1,4 @@
-"""The event log: one event with its fields on each line (decision 42).
+"""The event log, in which each line has one event with its fields (decision 42).
 
 A :class:`~pydantic.SecretStr` in a field is shown as asterisks.
 """
@@ -21,7 +21,7 @@ class ServiceLog:
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log an event that somebody should look at."""
+        """Log an event that an administrator should investigate."""
         self._write(logging.WARNING, event, fields)
 
     def fault(self, event: str, error: BaseException, **fields: object) -> None:
@@ -35,7 +35,7 @@ class ServiceLog:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return a printable traceback, since an error may quote arbitrary bytes that a device sent."""
+    """Return a printable traceback. An error may quote arbitrary bytes that a device sent."""
     return printable("".join(traceback.format_exception(error)).rstrip())
 
 
@@ -45,7 +45,7 @@ def get_log(name: str) -> ServiceLog:
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the service's events, and warnings of other libraries, to standard error."""
+    """Send the service's events, and the warnings of libraries, to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -55,9 +55,9 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 class OneLineFormatter(logging.Formatter):
-    """Escapes control characters; only a traceback has more than one line.
+    """A formatter that escapes control characters. Only a traceback has more than one line.
 
-    Otherwise a path, a device's message or a library's message could forge lines, or move a reader's cursor.
+    Without the escapes, a path, a device's message or a library's message could forge lines or control the terminal of a reader.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -70,6 +70,9 @@ def _escape(character: str) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a field's value; as a literal if it is empty or contains blanks, quotes, '=' or a control character."""
+    """Return a field's value.
+
+    An empty value, or a value with blanks, quotes, '=' or control characters, is returned as a Python literal.
+    """
     text = str(value)
     return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)

@@ -1,4 +1,4 @@
-"""The metrics that this process counts, for Prometheus. The metrics route adds counts from the database."""
+"""The metrics of this process for Prometheus. The metrics route adds counts from the database."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ServiceMetrics:
-    """Counters and histograms of one process; thread-safe."""
+    """The counters and histograms of one process. Thread-safe."""
 
     registry: CollectorRegistry
     reconciliations: Counter
@@ -19,7 +19,7 @@ class ServiceMetrics:
     denials: Counter
 
     def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
-        """Count one attempt to reconcile a switch or a provider edge."""
+        """Record the outcome and duration of one attempt to reconcile a switch or a provider edge."""
         self.reconciliations.labels(platform, outcome).inc()
         self.reconciliation_seconds.labels(platform).observe(seconds)
 
@@ -28,39 +28,39 @@ class ServiceMetrics:
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
 
     def record_denial(self, problem: str) -> None:
-        """Count a denied call; ``problem`` is the slug of its answer."""
+        """Count a denied call. ``problem`` is the slug of the problem document in the answer."""
         self.denials.labels(problem).inc()
 
 
 def make_metrics() -> ServiceMetrics:
-    """Create metrics with a registry of their own, so that one process may contain several services."""
+    """Create metrics with a separate registry, so that one process can run several services."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return ServiceMetrics(
         registry,
         Counter(
             "virtcloud_converges",
-            "Tries to converge a switch or a provider edge.",
+            "Attempts to reconcile a switch or a provider edge.",
             ("platform", "outcome"),
             registry=registry,
         ),
         Histogram(
             "virtcloud_converge_seconds",
-            "How long a try to converge a switch or a provider edge took.",
+            "Duration of an attempt to reconcile a switch or a provider edge, in seconds.",
             ("platform",),
             buckets=RECONCILE_BUCKETS,
             registry=registry,
         ),
         Histogram(
             "virtcloud_request_seconds",
-            "How long calls of the HTTP API took, long polls left out.",
+            "Duration of calls of the HTTP API without long polls, in seconds.",
             ("method", "route", "status"),
             buckets=REQUEST_BUCKETS,
             registry=registry,
         ),
         Counter(
             "virtcloud_denied",
-            "Calls that were denied, by the problem of their answer.",
+            "Denied calls, by the problem document of the answer.",
             ("problem",),
             registry=registry,
         ),

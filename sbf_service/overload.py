@@ -1,6 +1,6 @@
-"""Overload protection: bounded threads for blocking calls, and rate limits of callers in this replica.
+"""Overload protection: a bounded number of threads for blocking calls, and rate limits for callers of this replica.
 
-Bounded threads are daemons: a call that hangs does not delay the stop of the service.
+The threads are daemon threads, so a call that hangs does not delay the end of the process.
 """
 
 import asyncio
@@ -30,21 +30,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BoundedThreads:
-    """Runs at most ``size`` calls at once. ``what`` names them in the message of ServiceBusy: "readings of devices"."""
+    """Runs at most ``size`` calls at the same time.
+
+    ``what`` describes the calls in the message of ServiceBusy, such as "readings of devices".
+    """
 
     size: int
     what: str
     _free: BoundedSemaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with all threads free."""
+        """Create the semaphore that counts the free threads."""
         object.__setattr__(self, "_free", BoundedSemaphore(self.size))
 
     async def run(self, work: Callable[[], T], patience: float = 0) -> T:
-        """Run ``work`` in a thread; return its result or raise its exception.
+        """Run ``work`` in a thread. Return its result or raise its exception.
 
-        Raise ServiceBusy when no thread is free within ``patience`` seconds. If the caller is cancelled, the call
-        continues in its thread, which is free again afterwards.
+        Raise ServiceBusy when no thread is free within ``patience`` seconds. If the caller is cancelled, ``work``
+        continues, and its thread is free again when ``work`` ends.
         """
         until = time.monotonic() + patience
         while not self._free.acquire(blocking=False):
@@ -71,7 +74,7 @@ class BoundedThreads:
     def _call(self, work: Callable[[], T], found: "asyncio.Future[T]") -> None:
         result, error = _run_work(work)
         self._free.release()
-        with suppress(RuntimeError):  # the service has stopped, and its loop with it
+        with suppress(RuntimeError):  # the service and its event loop have stopped
             found.get_loop().call_soon_threadsafe(_set_outcome, found, result, error)
 
     def _busy(self, why: str) -> ServiceBusy:
@@ -81,7 +84,7 @@ class BoundedThreads:
 def _run_work(work: Callable[[], T]) -> tuple[list[T], Exception | None]:
     try:
         return [work()], None
-    except Exception as error:  # noqa: BLE001 - it is raised again where the call was made
+    except Exception as error:  # noqa: BLE001 - the error is raised again in the calling task
         return [], error
 
 
@@ -96,28 +99,31 @@ def _set_outcome(found: "asyncio.Future[T]", result: list[T], error: Exception |
 
 @dataclass(frozen=True)
 class RateLimiter:
-    """Counts in memory; thread-safe. The methods raise TooManyRequests with the time of the next try."""
+    """Rate limits with counts in memory. Thread-safe.
+
+    The methods raise TooManyRequests with the number of seconds until the next try.
+    """
 
     rates: RateLimits
 
     def check_address(self, address: str) -> None:
-        """Raise TooManyRequests for an address that sent too many invalid tokens; counts nothing."""
+        """Raise TooManyRequests for an address that sent too many invalid tokens. The check itself counts nothing."""
         rate = self.rates.failed_tokens
         if not self._limiter.test(_parse_rate(rate), "failed", address):
             raise self._too_many(rate, "failed", address, f"too many tokens from {address} were not valid")
 
     def record_failure(self, address: str) -> None:
-        """Count an invalid token."""
+        """Count an invalid token from an address."""
         self._limiter.hit(_parse_rate(self.rates.failed_tokens), "failed", address)
 
     def count_cluster(self, caller: Principal) -> None:
-        """Count a user's request for a cluster or a dry run. Schedulers and operators are not limited."""
+        """Count a user's request for a cluster or for a dry run. Requests of other roles are not limited."""
         if caller.role is Role.USER:
             self._count(self.rates.clusters, "cluster", caller, "asked for clusters")
 
     def count_device_read(self, caller: Principal) -> None:
         """Count a caller's request to read devices."""
-        self._count(self.rates.device_reads, "read", caller, "had devices read")
+        self._count(self.rates.device_reads, "read", caller, "requested readings of devices")
 
     @cached_property
     def _limiter(self) -> MovingWindowRateLimiter:

@@ -1,6 +1,7 @@
-"""The server: TCP with TLS, and an AF_UNIX socket if configured; one process, one event loop.
+"""The server, which listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-SIGHUP reloads the certificate and checks the files of device credentials.
+The server has one process and one event loop. SIGHUP reloads the certificate and checks the files of device
+credentials.
 """
 
 import asyncio
@@ -39,9 +40,12 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
-    """Load the certificate files again, for new connections. An unusable pair is logged, and the old one stays."""
+    """Load the certificate files again for new connections.
+
+    If the certificate and key are unusable, log a warning and continue with the previous ones.
+    """
     try:
-        make_tls_context(settings)  # an unusable pair raises here and leaves the loaded pair intact
+        make_tls_context(settings)  # unusable files raise here, before they replace the loaded certificate
         if settings.tls_certificate is not None and settings.tls_key is not None:
             _load_pair(context, settings.tls_certificate, settings.tls_key)
     except BadInput as error:
@@ -71,7 +75,7 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
 
 
 def _no_password() -> str:
-    """Return a wrong password, because OpenSSL would otherwise ask at the terminal."""
+    """Return a wrong password. Without this callback OpenSSL would ask for a password at the terminal."""
     return ""
 
 
@@ -82,16 +86,16 @@ def _describe_tls_error(error: OSError) -> str:
 BACKLOG = 1024
 SOCKET_MODE = 0o660
 SHUTDOWN_GRACE_S = 1
-"""Seconds that requests in progress have when the service stops."""
+"""Seconds until requests in progress are cancelled when the service stops."""
 
 
 class SbfServer(uvicorn.Server):
-    """A uvicorn server with TLS on TCP only. A signal ends long polls at once, and is not raised again."""
+    """A uvicorn server with TLS on TCP only. A signal ends all long polls immediately, and is not raised again."""
 
     service: SbfService
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening. uvicorn alone would use TLS on every socket or on none."""
+        """Start listening. Without this method, uvicorn would use TLS on all sockets or on none."""
         every = sockets or []
         await super().startup([one for one in every if one.family != socket.AF_UNIX])
         loop = asyncio.get_running_loop()
@@ -115,9 +119,9 @@ class SbfServer(uvicorn.Server):
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:
-    """Open the configured sockets, TCP last, so that a client that reaches TCP finds the AF_UNIX socket open, too.
+    """Open the configured sockets. Raise BadInput for a socket that cannot be opened.
 
-    Raise BadInput for a socket that cannot be opened.
+    The TCP socket is opened last: when a client can connect to TCP, the AF_UNIX socket is open, too.
     """
     settings = service.settings
     _check_plaintext(settings)
@@ -127,8 +131,8 @@ def open_sockets(service: SbfService) -> list[socket.socket]:
 
 
 def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
-    """Serve until SIGTERM or SIGINT; reload the certificate on SIGHUP."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it: a reload must not end the start
+    """Serve until SIGTERM or SIGINT. Reload the certificate on SIGHUP."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # SIGHUP must not end the process before the server handles the signal
     log_credential_faults(service.settings)
     context = make_tls_context(service.settings)
     config = uvicorn.Config(
@@ -152,7 +156,7 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
 
 
 def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
-    """Yield each trusted network, an IPv4 network also as an IPv6 socket reports it (RFC 4291, 2.5.5.2)."""
+    """Yield each trusted network. Yield an IPv4 network also in the form of an IPv6 socket (RFC 4291, 2.5.5.2)."""
     for network in trusted:
         yield str(network)
         if network.version == 4:  # noqa: PLR2004 - the version of IP
@@ -163,14 +167,14 @@ def _check_plaintext(settings: ServiceSettings) -> None:
     if settings.tls_certificate is None and not settings.allow_plaintext and not settings.listen.is_loopback:
         raise BadInput(
             f"listen = {str(settings.listen)!r}: tokens would cross a network unencrypted; set tls_certificate and "
-            "tls_key, listen on the loopback, or set allow_plaintext = true if the network is wholly yours"
+            "tls_key, listen on the loopback, or set allow_plaintext = true if you control the whole network"
         )
 
 
 def _listen_tcp(address: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # With the protocol named, asyncio recognises TCP and disables Nagle's algorithm (RFC 1122): small answers leave
-    # 40 ms earlier.
+    # asyncio recognises TCP by the explicit protocol and disables Nagle's algorithm (RFC 1122). Small answers are then
+    # sent 40 ms earlier.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -197,7 +201,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket without a listener. A socket in use stays, and binding fails."""
+    """Remove a socket file without a listener. The file of a socket in use stays, so that binding fails."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

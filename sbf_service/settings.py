@@ -1,4 +1,4 @@
-"""The service's settings: a TOML file, which SBF validates before it starts anything."""
+"""The service's settings, a TOML file that SBF validates before it starts."""
 
 import tomllib
 from datetime import timedelta
@@ -22,7 +22,7 @@ DEFAULT_LISTEN = "127.0.0.1:8800"
 
 
 class ListenAddress(PatternText):
-    """An address to listen on, ``host:port``, with an IPv6 address in brackets."""
+    """An address to listen on, ``host:port``. An IPv6 address is in brackets."""
 
     __slots__ = ()
     pattern = r".+:[0-9]{1,5}"
@@ -30,17 +30,17 @@ class ListenAddress(PatternText):
 
     @property
     def host(self) -> str:
-        """The address without brackets and port."""
+        """The host part of the address, without brackets."""
         return self.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """The port."""
+        """The port number."""
         return int(self.rpartition(":")[2])
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches the address."""
+        """Whether only programs on this host can connect to the address."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -52,18 +52,18 @@ class SecretSource(Document):
 
     file: Path | None = Field(None, description="File with the secret.")
     env: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="Or: environment variable of the service with the secret."
+        None, description="Alternative: environment variable of the service that contains the secret."
     )
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         None,
-        description='Or: command that prints the secret, such as `["pass", "show", "switches"]`. SBF runs it as its '
-        "own user whenever it opens a session.",
+        description='Alternative: command that prints the secret, such as `["pass", "show", "switches"]`. '
+        "SBF runs the command as SBF's own user before each login.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _is_no_secret(cls, given: object) -> object:
-        """Refuse a secret itself, without repeating it in the error."""
+        """Refuse a plain secret. The error does not repeat the secret."""
         if not isinstance(given, dict | SecretSource):
             raise BadInput("expected a source, {file = …}, {env = …} or {command = […]}, got something else")
         return given
@@ -89,13 +89,13 @@ class Credential(Document):
     known_hosts: Path | None = Field(
         None,
         description="File with the devices' SSH host keys, in OpenSSH's format. SBF does not log in to a device "
-        "whose key is missing or different. Without this file SBF accepts any key: set it unless the network between "
-        "SBF and the devices is wholly yours.",
+        "whose key is missing or different. Without this file SBF accepts any key: set it unless you "
+        "control the whole network between SBF and the devices.",
     )
     ca_file: Path | None = Field(
         None,
-        description="File with certificates (PEM) of devices that SBF reaches over HTTPS, or of their authorities. The "
-        "name in a certificate does not matter. Without this file SBF accepts any certificate.",
+        description="File with certificates (PEM) of devices that SBF reaches over HTTPS, or of their authorities. SBF "
+        "does not check the name in a certificate. Without this file SBF accepts any certificate.",
     )
 
 
@@ -108,11 +108,12 @@ class RateLimit(PatternText):
 
 
 class RateLimits(Document):
-    """Rate limits of expensive or dangerous calls. Each replica counts for itself."""
+    """Rate limits of expensive or dangerous calls. Each replica counts separately."""
 
     failed_tokens: RateLimit = Field(
         RateLimit("20/minute"),
-        description="Invalid tokens from one address. Then SBF accepts only tokens that were valid there before.",
+        description="Invalid tokens from one address. Above this rate SBF accepts from the address only tokens that it "
+        "has accepted from there before.",
     )
     clusters: RateLimit = Field(
         RateLimit("60/minute"), description="Clusters, and dry runs of clusters, that one user requests."
@@ -126,16 +127,18 @@ class RateLimits(Document):
 class ServiceTiming(Document):
     """Time limits, in seconds."""
 
-    connect_timeout: Seconds = Field(5, description="Seconds until connecting to a device times out.")
+    connect_timeout: Seconds = Field(5, description="Seconds until a connection attempt to a device times out.")
     read_timeout: Seconds = Field(10, description="Seconds until the answer to a command times out.")
     retry_first: Seconds = Field(0.5, description="Seconds before the first retry after a failure.")
-    retry_most: Seconds = Field(30, description="Most seconds before a retry; each pause is twice the previous one.")
+    retry_most: Seconds = Field(
+        30, description="Largest pause before a retry, in seconds. Each pause is twice the previous pause."
+    )
     drain_deadline: Seconds = Field(
         60,
-        description="Seconds after which an element without a confirmed removal puts VLAN IDs into quarantine.",
+        description="Seconds after which VLAN IDs are put into quarantine if an element has not confirmed the removal.",
     )
     drift_interval: Seconds = Field(
-        300, description="Seconds between two readings of a switch without changes (drift detection)."
+        300, description="Seconds between two readings of a switch that has no changes (drift detection)."
     )
     agent_silence: Seconds = Field(
         150, description="Seconds without a call after which an agent counts as unreachable."
@@ -152,8 +155,8 @@ class ServiceTiming(Document):
         30,
         ge=1,
         description="Seconds after which another replica may take over the devices of a replica that died. A lease is "
-        "renewed six times in this period. A replica that cannot renew it for two thirds of the period stops using the "
-        "device.",
+        "renewed six times in this period. A replica that cannot renew a lease for two thirds of the period stops "
+        "using the device.",
     )
     conversation_timeout: Seconds = Field(
         300, description="Seconds until a whole conversation with a device, from login to read-back, times out."
@@ -161,12 +164,12 @@ class ServiceTiming(Document):
 
     @property
     def lease(self) -> timedelta:
-        """The lease of a worker on an element as a duration, without renewal."""
+        """The duration of a worker's lease on an element, without renewal."""
         return timedelta(seconds=self.worker_lease)
 
 
 class ServiceSettings(Document):
-    """All settings."""
+    """All settings of the service."""
 
     database: str = Field(DEFAULT_DATABASE, description="Address of the database, as SQLAlchemy writes it.")
     listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Address to listen on, `host:port`.")
@@ -182,10 +185,10 @@ class ServiceSettings(Document):
     tls_client_ca: Path | None = Field(
         None,
         description="File with the certificates of an authority. Callers of `listen` must then present a certificate "
-        "of that authority, besides their token.",
+        "of that authority in addition to their token.",
     )
     socket: Path | None = Field(
-        None, description="Path of an AF_UNIX socket for users of the same machine, never with TLS."
+        None, description="Path of an AF_UNIX socket for users on the same host. The socket never uses TLS."
     )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         (),
@@ -194,16 +197,18 @@ class ServiceSettings(Document):
     )
     local_users: LocalUsers = Field(
         LocalUsers.USER,
-        description="Local users on `socket` other than root and the service's own user, which are operators: "
-        "`user` gives each the user name that the kernel reports, `token` requires a token.",
+        description="Local users on `socket` other than root and the service's own user (these two are operators): "
+        "`user` identifies each user by the user name that the kernel reports, `token` requires a token.",
     )
-    replica: Name | None = Field(None, description="Name of this replica, where several share one database.")
-    workers: int = Field(64, ge=1, le=1000, description="Number of elements that are reconciled at the same time.")
+    replica: Name | None = Field(None, description="Name of this replica if several replicas share one database.")
+    workers: int = Field(
+        64, ge=1, le=1000, description="Largest number of elements that are reconciled at the same time."
+    )
     device_threads: int = Field(
         16,
         ge=1,
         le=1000,
-        description="Number of devices that are read at the same time for callers (`element diff --read`, "
+        description="Largest number of devices that are read at the same time for callers (`element diff --read`, "
         "`element reconcile`, `site verify`). Further calls are answered with 503.",
     )
     credentials: dict[Name, Credential] = Field(default_factory=dict)
@@ -222,7 +227,7 @@ class ServiceSettings(Document):
 
 
 def read_settings(path: Path) -> ServiceSettings:
-    """Read settings. Raise BadDocument with the file and every invalid key, and BadInput for a missing file."""
+    """Read settings. Raise BadDocument for an invalid file, with every invalid key, and BadInput for a missing file."""
     try:
         return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A read-only trial of a dialect against one switch, without SBF: ``python -m sbf_service.trial``, for ``element try``.
+"""A read-only trial of a dialect on one switch, without SBF: ``python -m sbf_service.trial``, for ``element try``.
 
-The trial arrives as JSON on standard input, since it may contain passwords. The record goes to standard output.
-Exit codes: 0 a record was written, 2 bad input.
+The program reads the trial as JSON from standard input, since it may contain passwords. The program writes the record
+to standard output. Exit codes: 0 a record was written, 2 bad input.
 """
 
 import re
@@ -36,13 +36,13 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 TRIAL_SWITCH = Name("tried")
-"""The switch's name in messages; no topology contains the switch."""
+"""The switch's name in messages. No topology contains this switch."""
 ANSWER_END = "<the answer ends here>"
 EXIT_BAD_INPUT = 2
 
 
 class RecordingLine:
-    """A command line that records every command and its answer."""
+    """A command line that records every command with its answer."""
 
     def __init__(self, line: CommandLine) -> None:
         """Record the exchanges over ``line``."""
@@ -55,7 +55,7 @@ class RecordingLine:
         return self._line.prompt
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Send a command, and record the answer without echo and prompt."""
+        """Send a command. Record the answer without the echo and the prompt."""
         output = self._line.exchange(command, until, times, patience)
         answer = re.split(self._line.prompt, output, flags=re.MULTILINE)[0].partition("\n")[2]
         self.exchanges.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
@@ -67,12 +67,12 @@ class RecordingLine:
 
 
 class ReplayLine:
-    """A command line that answers from a record."""
+    """A command line that returns answers from a record."""
 
     prompt = f"^{ANSWER_END}"
 
     def __init__(self, recorded: TrialRecord) -> None:
-        """Answer the commands of ``recorded``."""
+        """Prepare the recorded answers."""
         self._answers = {one.command: "".join(f"{line}\n" for line in one.answer) for one in recorded.asked}
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's signature
@@ -83,11 +83,14 @@ class ReplayLine:
         return f"\n{self._answers[command]}{ANSWER_END}"
 
     def close(self) -> None:
-        """Do nothing: there is no session."""
+        """Do nothing, because there is no session."""
 
 
 def run_trial(trial: TrialRequest) -> TrialRecord:
-    """Try a dialect with show commands only, and return the record. Raise BadInput for a platform without a dialect."""
+    """Try a dialect with show commands only, and return the record.
+
+    Errors of the switch and of the dialect are part of the record. Raise BadInput for a platform without a dialect.
+    """
     dialect = _find_dialect(trial)
     line = RecordingLine(ReplayLine(trial.replayed) if trial.replayed else _open_line(trial, dialect))
     driver = CommandLineSwitch(TRIAL_SWITCH, dialect, line)
@@ -100,7 +103,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
         faults.append(str(error))
     except BadInput:
         raise
-    except Exception as error:  # noqa: BLE001 - the author of a dialect must see what the dialect's own code raises
+    except Exception as error:  # noqa: BLE001 - the record must show the author of a dialect every error of its code
         at = extract_tb(error.__traceback__)[-1]
         faults.append(f"{type(error).__name__} at {at.filename}:{at.lineno}, expected ValueError: {error}")
     finally:
@@ -111,7 +114,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield the parts of the record as they are read, so that an error loses only the later parts."""
+    """Yield the parts of the record as they are read, so that an error does not affect earlier parts."""
     seen = driver.read_all()
     parsed = describe_reading(seen)
     yield {"understood": parsed}
@@ -154,7 +157,7 @@ def _describe_neighbour(neighbour: Neighbour) -> ParsedNeighbour:
 
 
 def _format_example(trial: TrialRequest, dialect: Dialect, seen: SwitchReading, faults: list[str]) -> tuple[str, ...]:
-    """Return the commands that SBF would send for one VLAN on the trial's ports, and record why SBF would refuse."""
+    """Return the commands that SBF would send for one VLAN on the ports. Add reasons for a refusal to ``faults``."""
     access = trial.ports if trial.access else ()
     vlans = VlanSet() if trial.vlan is None else VlanSet([trial.vlan])
     try:
@@ -199,7 +202,7 @@ def _open_line(trial: TrialRequest, dialect: Dialect) -> SshCommandLine:
 
 
 def main() -> None:
-    """Read a trial from standard input and write its record."""
+    """Read a trial from standard input and print its record."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         record = run_trial(TrialRequest.model_validate_json(sys.stdin.read()))

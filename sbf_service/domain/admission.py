@@ -71,12 +71,16 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 class RequestLimits(Document):
     """``[limits]``: SBF refuses a larger call with 413 or 422 and the name of the limit."""
 
-    body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(4 * 1024**2, description="Bytes of one call's body.")
-    hosts: PositiveCount = Field(4096, description="Hosts of one cluster, with those of its guests.")
-    guests: PositiveCount = Field(4096, description="Guests of one cluster.")
-    sites: PositiveCount = Field(4096, description="Sites that one cluster names.")
-    shares: PositiveCount = Field(256, description="Owners whom one cluster names in `shares_with`.")
-    addresses: PositiveCount = Field(16, description="Addresses of one guest.")
+    body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(
+        4 * 1024**2, description="Largest body of one call, in bytes."
+    )
+    hosts: PositiveCount = Field(
+        4096, description="Largest number of hosts of one cluster, including the hosts of its guests."
+    )
+    guests: PositiveCount = Field(4096, description="Largest number of guests of one cluster.")
+    sites: PositiveCount = Field(4096, description="Largest number of sites that one cluster names.")
+    shares: PositiveCount = Field(256, description="Largest number of owners that one cluster names in `shares_with`.")
+    addresses: PositiveCount = Field(16, description="Largest number of addresses of one guest.")
 
 
 DEFAULT_LIMITS: Final = RequestLimits()

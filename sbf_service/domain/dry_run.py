@@ -141,6 +141,6 @@ def _list_removed_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
             site=found.site,
             ports=(port,),
             found=f"port {port} carries VLANs outside the pool, or every VLAN",
-            effect="the port gets a list of its own",
+            effect="the port gets its own list of VLAN IDs",
             asks=True,
         )

@@ -1,5 +1,5 @@
-"""Preparation sheets: the one-time configuration of uplinks and of the backbone, as text for administrators. Pure.
+"""Preparation sheets: texts for administrators who configure uplinks and the backbone once. Pure.
 
-Texts are data, one file for each platform in ``platforms``; ``sheets.py`` selects the texts and fills them in. A new
-platform is one file and one line in ``platforms/__init__.py``.
+The texts are data, in one module for each platform in ``platforms``. ``sheets.py`` selects the texts and inserts
+values. A new platform needs one module and one line in ``platforms/__init__.py``.
 """

@@ -1,7 +1,7 @@
 """The preparation sheets of a site. Pure.
 
-Each attachment of the site has two sheets: one for the site's uplink, and one for the other side. The other side is the
-site's own provider edge, or a device of the backbone, of which SBF knows only what the administrators state.
+Each attachment of the site has two sheets: one for the site's uplink, and one for the device on the other side. That
+device is the site's own provider edge, or a device of the backbone, which the administrators describe by options.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ PLATFORM_ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class BackboneDevice:
-    """The backbone's device, as the administrators state it; ``transport`` limits the sheets to one transport."""
+    """The backbone's device, as the administrators describe it. ``transport`` limits the sheets to one transport."""
 
     platform: str | None = None
     port: str | None = None
@@ -49,7 +49,7 @@ class BackboneDevice:
 
 @dataclass(frozen=True, slots=True)
 class _AttachmentContext:
-    """One attachment of a site, with everything that its sheets need."""
+    """One attachment of a site, with all values that its sheets need."""
 
     topology: Topology
     site: Site
@@ -61,10 +61,10 @@ class _AttachmentContext:
 
 
 def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: BackboneDevice) -> SitePreparation:
-    """Return all sheets of a site, its own side first.
+    """Return all sheets of a site. The sheets of the site's own side come first.
 
-    Raise BadInput for an unknown platform or unused options, NotFound for an unknown transport, and Conflict for a site
-    without an attachment and for a platform that must not be used, with the reason.
+    Raise BadInput for an unknown platform or unused options, and NotFound for an unknown transport. Raise Conflict for
+    a site without an attachment. Raise Conflict, with the reason, for a platform that must not be used.
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
@@ -115,7 +115,7 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 
 
 def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the site's own side: the switch's port that the attachment is, or is linked to."""
+    """Return the sheet for the site's own side: the switch's port of the attachment, or the port linked to it."""
     port = context.attachment.port
     if isinstance(context.topology.element(port.element), Edge):
         port = context.topology.peers[port]
@@ -144,7 +144,7 @@ def _format_uplink_lines(platform: str) -> Commands:
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
-    """Return a note about lines that only some models accept; the important lines do not depend on them."""
+    """Return a note about lines that only some models accept. No other line depends on them."""
     dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
     found = [line for line in lines if dialect is not None and line in dialect.may_fail]
     return (
@@ -158,7 +158,7 @@ def _make_backbone_side(context: _AttachmentContext) -> PreparationSheet:
 
 
 def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationSheet:
-    """Return a provider edge's one-time configuration; SBF adds services and circuits at run time."""
+    """Return the sheet for a provider edge's one-time configuration. SBF adds services and circuits at run time."""
     texts = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: texts.evpn, TransportKind.VPLS: texts.vpls}.get(
         context.transport.kind, texts.services
@@ -185,7 +185,10 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 
 
 def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the backbone's side of a switch's port: lines for a known platform, requirements in words otherwise."""
+    """Return the sheet for the backbone's side of a switch's port.
+
+    For a known platform the sheet contains lines, otherwise only the requirements in words.
+    """
     platform = context.backbone.platform
     texts = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
     if texts.no_tunnel and context.transport.kind is TransportKind.QINQ:
@@ -212,7 +215,7 @@ def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
 
 
 class _KnownWords(dict[str, object]):
-    """The values for a note; unknown placeholders stay visible."""
+    """The values for a note. Unknown placeholders are shown in angle brackets."""
 
     def __missing__(self, key: str) -> str:
         return f"<{key}>"

@@ -1,4 +1,4 @@
-"""Arista EOS.
+"""Preparation texts of Arista EOS.
 
 Sources: Arista's notes on EOS (configurable TPID, 4.15.2F) for the ethertype; public drivers for the tunnel. Not
 checked on a device: the EVPN parts, and that switched ports accept frames of 9214 bytes without configuration.

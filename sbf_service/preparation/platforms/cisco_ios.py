@@ -1,4 +1,4 @@
-"""Cisco IOS and IOS-XE.
+"""Preparation texts of Cisco IOS and IOS-XE.
 
 Sources: Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500) for the tunnel, the
 MTU of 1504 and ``vlan dot1q tag native``. Not checked on a device: VPLS, ``bpdufilter`` on a tunnel port, and the
@@ -83,6 +83,9 @@ TEMPLATES = PlatformTemplates(
             "The outer ethertype is 0x8100 unless the model supports another one ('dot1q tunneling ethertype'); every "
             "device of the backbone on the path must use the same one."
         ),
-        "'switchport trunk allowed vlan add' does nothing on a trunk that carries all VLANs: give it a list first.",
+        (
+            "'switchport trunk allowed vlan add' has no effect on a trunk that carries all VLANs: "
+            "configure a list on the trunk first."
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Cisco IOS-XR, as a provider edge. No source; nothing was checked on a device."""
+"""Preparation texts of Cisco IOS-XR as a provider edge. They have no source and were not checked on a device."""
 
 from sbf_service.preparation.templates import PlatformTemplates
 

@@ -1,4 +1,4 @@
-"""Cisco NX-OS.
+"""Preparation texts of Cisco NX-OS.
 
 Source: Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000) for the tunnel. Not checked on a device: the EVPN
 parts, and ``bpdufilter`` on a tunnel port.

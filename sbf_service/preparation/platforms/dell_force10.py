@@ -1,4 +1,4 @@
-"""Force10 FTOS and Dell OS9.
+"""Preparation texts of Force10 FTOS and Dell OS9.
 
 Source: Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging") for the tunnel and its ethertype
 0x9100. Not checked on a device: the line for the MTU.
@@ -33,8 +33,9 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "The outer ethertype is 0x9100, not 0x88a8 or 0x8100. If another vendor's device is next on the path, "
-            "set the same ethertype on both ('vlan-stack protocol-type' here): other frames are dropped silently."
+            "The outer ethertype is 0x9100, not 0x88a8 or 0x8100. If the next device on the path is of another vendor, "
+            "set the same ethertype on both devices ('vlan-stack protocol-type' on this one): frames with another "
+            "ethertype are dropped silently."
         ),
         "Do not enable spanning tree or protocol tunnelling on the stacked VLAN: each site has its own tree.",
         "Dell advises against the same MAC address in two customer VLANs of one stacked VLAN.",

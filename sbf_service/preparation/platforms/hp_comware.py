@@ -1,4 +1,4 @@
-"""HP and H3C Comware.
+"""Preparation texts of HP and H3C Comware.
 
 Source: H3C's configuration guides (S5830V2, S7500E): ``qinq enable`` tags with the port's VLAN and needs at least 1504
 bytes; the default ethertype is 0x8100. Not checked on a device: ``jumboframe enable 9216``, ``undo stp enable``.

@@ -1,6 +1,6 @@
-"""HP ProCurve and Aruba-OS: no text for a backbone.
+"""Preparation texts of HP ProCurve and Aruba-OS, which have no text for a backbone.
 
-Source: public drivers and the vendor's guides: changing the QinQ mode reboots the switch and erases its configuration.
+Sources: public drivers and the vendor's guides. Changing the QinQ mode reboots the switch and erases its configuration.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

@@ -1,7 +1,7 @@
-"""Juniper Junos with the enhanced layer-2 software (EX, QFX; MX likewise).
+"""Preparation texts of Juniper Junos with the enhanced layer-2 software (EX, QFX; MX likewise).
 
-Source: Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps). Nothing
-was checked on a device; the list of tags, VPLS and EVPN are the least certain parts.
+Source: Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps). No text
+was checked on a device. The list of tags, VPLS and EVPN are the least certain parts.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -11,7 +11,7 @@ CUSTOMER = (
     "set interfaces {ac} flexible-vlan-tagging",
     "set interfaces {ac} encapsulation flexible-ethernet-services",
 )
-"""An edge's port towards the site, on which SBF creates a unit for each cluster."""
+"""The lines for an edge's port towards the site, on which SBF creates a unit for each cluster."""
 
 TEMPLATES = PlatformTemplates(
     title="Juniper Junos",

@@ -1,4 +1,7 @@
-"""Linux bridges and FRR. Sources: ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as printed."""
+"""Preparation texts of Linux bridges and FRR.
+
+Sources: ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as printed.
+"""
 
 from sbf_service.preparation.templates import PlatformTemplates
 
@@ -32,5 +35,7 @@ TEMPLATES = PlatformTemplates(
         "  -c 'neighbor virtcloud activate' \\",
         "  -c 'advertise-all-vni' -c 'end' -c 'write memory'",
     ),
-    notes=("These lines last until the next boot: add them to your distribution's network configuration.",),
+    notes=(
+        "The configuration is lost at the next boot: add these lines to your distribution's network configuration.",
+    ),
 )

@@ -1,4 +1,7 @@
-"""Open vSwitch. Sources: ovs-vsctl(8), ovs-vswitchd.conf.db(5). The tests run the lines as printed."""
+"""Preparation texts of Open vSwitch.
+
+Sources: ovs-vsctl(8), ovs-vswitchd.conf.db(5). The tests run the lines as printed.
+"""
 
 from sbf_service.preparation.templates import PlatformTemplates
 
@@ -18,9 +21,9 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "A trunk without a VLAN ID carries all VLANs: the port towards the backbone must have its own list "
-            "before, or gets one here with the service VLAN alone."
+            "A trunk without a list of VLAN IDs carries all VLANs. If the port towards the backbone has no list, "
+            "these lines create a list with the service VLAN only: add its other VLANs before."
         ),
-        "BPDUs of the sites are dropped unless 'other_config:forward-bpdu' is set on the bridge: leave it unset.",
+        "BPDUs of the sites are dropped unless 'other_config:forward-bpdu' is set on the bridge: do not set it.",
     ),
 )
