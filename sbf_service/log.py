@@ -57,7 +57,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 class OneLineFormatter(logging.Formatter):
     """A formatter that escapes control characters. Only a traceback has more than one line.
 
-    Without the escapes, a path, a device's message or a library's message could forge lines or control the terminal of a reader.
+    Unescaped, a path or a message of a device or library could forge lines or control the terminal of a reader.
     """
 
     def format(self, record: logging.LogRecord) -> str:
