@@ -1,4 +1,4 @@
-"""PURE. What a batch job may request, and the cluster it gets; each batch system's notation of a job.
+"""PURE. Requests of batch jobs, the clusters for these requests, and the job notations of the batch systems.
 
-The hooks contain this package, so it uses the standard library only and the language of Python 3.6.
+The hooks contain this package, so it uses only the standard library and the language of Python 3.6.
 """

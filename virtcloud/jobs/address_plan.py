@@ -1,16 +1,16 @@
-"""Addresses of a job's guests, unless the request lists them.
+"""Assigns addresses to a job's guests, unless the request lists them.
 
 =====================================  ========================================================================
 the request names                      the guests get
 =====================================  ========================================================================
-a network (``10.0.0.0/24``)            its addresses from the first on
-an address in it (``10.0.0.50/24``)    addresses from this one on
-no subnet, for a new network           addresses of ``10.0.0.0/24``, which is widened until there is room
-no subnet, for a running network       addresses of its subnets after the highest one in use; after the end of a
-                                       subnet, the lowest free ones
+a network (``10.0.0.0/24``)            addresses of this network, from the first on
+an address in it (``10.0.0.50/24``)    addresses of the network, from this address on
+no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
+no subnet, for a running network       addresses of its subnets after the highest address in use; after the end
+                                       of a subnet, its lowest free addresses
 =====================================  ========================================================================
 
-Addresses that are in use or assigned to a guest in the request are skipped.
+Addresses that are in use, or that the request assigns to a guest, are skipped.
 """
 
 import ipaddress
@@ -21,7 +21,7 @@ from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
 SPARE_ADDRESSES = 16
-"""Addresses of a default subnet that stay free, for ports of hosts and for machines that users connect."""
+"""Number of addresses that stay free in a default subnet, for ports of hosts and for computers that users connect."""
 WIDEST_PREFIX = 8
 IPV4 = 4
 
@@ -45,7 +45,7 @@ class Subnet:
         return self._each(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses after the highest in use, then the lower ones."""
+        """Yield the free addresses after the highest address in use, then the lower free addresses."""
         inside = [int(one) for one in map(ipaddress.ip_address, used) if one in self.network]
         top = max(inside, default=self.lowest - 1)
         return self._each(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
@@ -60,10 +60,12 @@ class Subnet:
 def plan_addresses(
     count: int, subnets: Sequence[str], used: Collection[str], own: Sequence[str] = (), default: Optional[str] = None
 ) -> List[Tuple[str, ...]]:
-    """Return the addresses of ``count`` guests, in order. Raises RequestError if there is no room.
+    """Return the addresses of ``count`` guests, in order.
 
-    ``subnets``: those of the request; ``used``: the addresses in use, without prefix length; ``own``: the subnets of
-    the running network; ``default``: the subnet of a new network.
+    Raises RequestError if the subnets have too few free addresses.
+
+    ``subnets``: the subnets of the request. ``used``: the addresses in use, without prefix length. ``own``: the subnets
+    of the running network. ``default``: the subnet of a new network.
     """
     if count == 0:
         return []
@@ -79,9 +81,9 @@ def plan_addresses(
 
 
 def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
-    """Return the subnets of addresses with prefix length, the first of each family.
+    """Return the subnets of addresses with prefix length: the first subnet of each IP version.
 
-    A guest gets one address of each.
+    A guest gets one address of each subnet.
     """
     networks = [ipaddress.ip_interface(one).network for one in addresses]
     first = {one.version: str(one) for one in reversed(networks)}

@@ -10,24 +10,24 @@ from typing import Iterable, Mapping, Tuple
 def element_of_host(host: str, names: Mapping[str, str]) -> str:
     """Return SBF's name of a host: the name in the settings ``names``, or the host up to the first dot in lower case.
 
-    A vnode such as ``n1[0]`` counts as its host.
+    A vnode such as ``n1[0]`` is treated as its host.
     """
     bare = host.partition("[")[0]
     return names.get(host) or names.get(bare) or bare.partition(".")[0].lower()
 
 
 def parse_exec_vnode(text: str) -> Tuple[str, ...]:
-    """Return the hosts of OpenPBS's ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
+    """Return the hosts of OpenPBS's ``(n1:ncpus=4)+(n2:ncpus=4)``, in order and without duplicates."""
     return _unique(part.strip("() ").partition(":")[0] for part in text.split("+"))
 
 
 def parse_exec_host(text: str) -> Tuple[str, ...]:
-    """Return the hosts of Torque's ``n1/0+n1/1+n2/0-3``, each once, in order."""
+    """Return the hosts of Torque's ``n1/0+n1/1+n2/0-3``, in order and without duplicates."""
     return _unique(part.partition("/")[0] for part in text.split("+"))
 
 
 def parse_nodefile(text: str) -> Tuple[str, ...]:
-    """Return the hosts of a ``PBS_NODEFILE``, which has a line per processor: each once, in order."""
+    """Return the hosts of a ``PBS_NODEFILE``, which has a line per processor, in order and without duplicates."""
     return _unique(line.strip() for line in text.splitlines())
 
 

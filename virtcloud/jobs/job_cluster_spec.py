@@ -9,7 +9,7 @@ from virtcloud.jobs.request_file import check_host_count
 
 SETUP_S = 600
 MARGIN_S = 300
-"""Seconds of the lease after the walltime: normally the batch system ends the cluster first, when the job ends."""
+"""Seconds of the lease after the walltime. Normally the batch system ends the cluster earlier, when the job ends."""
 
 
 class JobRun(NamedTuple):
@@ -25,7 +25,8 @@ class JobRun(NamedTuple):
 class JobNetwork(NamedTuple):
     """A running network that a job joins: its key, its subnets, and the addresses in use (without prefix length).
 
-    ``mine``: the addresses that this job's guests have already, by name, so that a repeated call returns the same ones.
+    ``mine``: the addresses that this job's guests already have, by guest name. A repeated call returns these addresses
+    again.
     """
 
     key: str
@@ -39,8 +40,8 @@ def build_cluster_spec(
 ) -> Dict[str, Any]:
     """Return the spec of a cluster (as JSON): guests g1, g2 and so on, host by host, with addresses in this order.
 
-    ``plan`` is the subnet of a request without one. Raises RequestError if a subnet is too small, or if the request
-    file does not fit the number of hosts.
+    ``plan`` is the subnet for a request that names no subnet. Raises RequestError if a subnet is too small, or if the
+    request file does not fit the number of hosts.
     """
     check_host_count(request, len(job.hosts))
     prefix = "" if request.net is None else "j%s-" % parse_job_number(job.key)
@@ -59,9 +60,9 @@ def build_cluster_spec(
 
 
 def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[JobNetwork]:
-    """Parse SBF's answer to ``GET /v1/clusters?network=NAME`` (its root first) for the job ``key``.
+    """Parse SBF's answer to ``GET /v1/clusters?network=NAME``, whose first cluster is the root, for the job ``key``.
 
-    None without a network.
+    Return None if no cluster uses the network.
     """
     if not clusters:
         return None
@@ -72,14 +73,14 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 
 
 def parse_job_number(key: str) -> str:
-    """Return the part of a job's key for the names of its guests: ``12`` of ``12.pbssrv``."""
+    """Return the part of a job's key that the names of its guests contain: ``12`` of ``12.pbssrv``."""
     return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
 
 
 def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
-    """Return the addresses of each guest: those of the request, those it has already, or the next of the plan."""
+    """Return each guest's addresses: those in the request, those that the guest already has, or the next of the plan."""
     given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
     former = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
     given.update(former)

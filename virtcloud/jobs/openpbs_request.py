@@ -1,4 +1,7 @@
-"""OpenPBS jobs: the attributes that matter to a request, and the conditions for a cluster (select, place, walltime)."""
+"""OpenPBS jobs: the attributes on which a request depends, and the conditions for a cluster.
+
+The conditions concern ``select``, ``place`` and ``walltime``.
+"""
 
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
@@ -13,7 +16,7 @@ SELECT_WANTED = "use -l select=N:ncpus=\N{HORIZONTAL ELLIPSIS}"
 
 
 class JobShape(NamedTuple):
-    """The attributes of a job that matter here, as PBS writes them; None if unset."""
+    """The attributes of a job on which its request depends, as PBS writes them; None if unset."""
 
     select: Optional[str] = None
     nodes: Optional[str] = None
@@ -78,7 +81,7 @@ def _check_fits(request: JobRequest, number: int, chunk: Chunk) -> None:
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
-    """Yield what the guests of a host need and what its chunk has, if less. A chunk without a limit has enough."""
+    """Yield the amounts that the guests of a host need and its chunk lacks. A chunk without a limit has enough."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
     wanted = sum(guest.memory_mb for guest in part) * MIB
     if memory is not None and _parse_size(memory) < wanted:
@@ -101,7 +104,7 @@ def _format_size(count: int) -> str:
 
 
 def check_walltime(walltime: Optional[str], longest_s: int) -> None:
-    """Raise RequestError for a missing or too long walltime: the walltime determines the lease of the cluster."""
+    """Raise RequestError for a missing or too long walltime. The walltime determines the lease of the cluster."""
     text = "a walltime is required, at most %s" % format_seconds(longest_s)
     try:
         seconds = 0 if walltime is None else parse_seconds(walltime)
@@ -112,7 +115,7 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 
 
 def _check_place(place: Optional[str]) -> str:
-    """Return the place, by default one exclusive host per chunk. Other jobs must not share a host with guests."""
+    """Return the place; the default is one exclusive host per chunk. Other jobs must not share a host with guests."""
     if not place:
         return DEFAULT_PLACE
     fields = place.split(":")

@@ -1,7 +1,8 @@
 """The request of a job, on one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
 
-``=`` separates a key from its value, ``:`` separates pairs, as in a PBS ``select``. A value that contains colons (an
-IPv6 network) is written in brackets. The syntax is checked first; then the image and the network are looked up.
+``=`` separates a key from its value, and ``:`` separates pairs, as in a PBS ``select``. A value that contains colons
+(an IPv6 network) is written in brackets. The syntax is checked first. The image and the network are looked up
+afterwards.
 """
 
 import re
@@ -17,9 +18,9 @@ RESERVED_KEYS = ("access", "publish", "outside", "services")
 
 
 class GuestRequest(NamedTuple):
-    """One guest; memory in MiB. ``name`` and ``addresses`` of None are assigned.
+    """One guest, with its memory in MiB. If ``name`` or ``addresses`` is None, virtcloud assigns it.
 
-    Empty ``addresses`` mean no address.
+    Empty ``addresses`` mean that the guest gets no address.
     """
 
     image: str
@@ -31,14 +32,14 @@ class GuestRequest(NamedTuple):
 
 
 HostGuests = Tuple[GuestRequest, ...]
-"""The guests of one host."""
+"""The guest requests for one host."""
 
 
 class JobRequest(NamedTuple):
     """A request. ``parts`` contains the guests host by host; the last part applies to all following hosts.
 
-    ``net``: the name of a running network to join, None for a new network. ``share``: users who may join the new
-    network. ``spec``: the request file; ``parts`` contains its guests after the file was read.
+    ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
+    network. ``spec``: the path of the request file; ``parts`` contains the guests of this file after the file was read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -60,7 +61,7 @@ class JobRequest(NamedTuple):
 
 
 class RequestKey(NamedTuple):
-    """A key of the line: the kind of its value, its meaning, and an example."""
+    """A key of the request line: the kind of its value, its meaning, and an example."""
 
     kind: ValueKind
     meaning: str
@@ -93,13 +94,13 @@ REQUEST_KEYS = OrderedDict(
             RequestKey(
                 request_values.SUBNET,
                 "The guests' addresses: a network, used from its first address on, or the first address to use. "
-                "One of IPv4, one of IPv6, or both: `[10.0.0.0/24+fd00::/64]`.",
+                "One IPv4 subnet, one IPv6 subnet, or both: `[10.0.0.0/24+fd00::/64]`.",
                 "10.0.0.50/24",
             ),
         ),
         (
             "vlan",
-            RequestKey(request_values.VLAN, "The VLAN ID, if a certain one of the site's pool is needed.", "112"),
+            RequestKey(request_values.VLAN, "The VLAN ID, if the job needs a certain VLAN of the site's pool.", "112"),
         ),
         (
             "spec",
@@ -117,7 +118,7 @@ OWN_NETWORK_KEYS = ("name", "vlan", "share")
 
 
 class _Pair(NamedTuple):
-    """A key, its value, and the position of the pair (characters from 1)."""
+    """A key, its value, and the position of the pair in characters, counted from 1."""
 
     key: str
     value: str
@@ -125,7 +126,7 @@ class _Pair(NamedTuple):
 
 
 def parse_request(text: str) -> JobRequest:
-    """Parse a request. Raises RequestError with the key, the expectation, the value, and the position."""
+    """Parse a request line. Raises RequestError with the key, the expectation, the value, and the position."""
     pairs = OrderedDict()  # type: OrderedDict[str, _Pair]
     for pair in _parse_pairs(text):
         if pair.key in pairs:
@@ -139,7 +140,7 @@ def parse_request(text: str) -> JobRequest:
 
 
 def find_conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
-    """Yield the keys that conflict with others, with the expectation for each."""
+    """Yield the keys that conflict with other keys, with the expectation for each."""
     if read.get("net"):
         for key in (one for one in OWN_NETWORK_KEYS if read.get(one)):
             yield key, "none, since net=%s has its own" % read["net"]
@@ -195,7 +196,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_together(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError for keys that belong into the request file, and for a request without an image."""
+    """Raise RequestError for keys that belong in the request file, and for a request without an image."""
     if "spec" in pairs:
         for key in (one for one in pairs if one not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "it in the file %s" % pairs["spec"].value, "it beside spec")

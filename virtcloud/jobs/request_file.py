@@ -1,6 +1,6 @@
-"""A request file has the same keys as the line, and describes each guest, host by host.
+"""The request file of a job. It has the same keys as the request line, and describes each guest, host by host.
 
-Values have the same notation as on the line; several values are a list. The file is YAML or JSON.
+Values have the same notation as on the request line; several values are a list. The file is YAML or JSON.
 """
 
 import re
@@ -60,7 +60,7 @@ NUMBERED_NAME = re.compile("g[0-9]+")
 
 
 class _FilePosition(NamedTuple):
-    """A position in a file."""
+    """A position in a request file."""
 
     file: str
     place: Tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class _FilePosition(NamedTuple):
 def merge_request_file(request: JobRequest, document: object) -> JobRequest:
     """Return the request with the content of its file. Raises RequestError with file and position.
 
-    ``name`` and ``net`` on the line override those of the file.
+    ``name`` and ``net`` on the request line override those in the file.
     """
     at = _FilePosition(request.spec or "spec")
     top = _check_mapping(document, at, (*TOP_KEYS, "hosts"))
@@ -98,7 +98,7 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 
 
 def check_host_count(request: JobRequest, count: int) -> None:
-    """Raise RequestError for a file with more hosts than the job, or with unique values for several hosts."""
+    """Raise RequestError for a file with more hosts than the job, or for unique values that several hosts would get."""
     if request.spec is None:
         return
     at, last = _FilePosition(request.spec), len(request.parts) - 1
@@ -162,7 +162,7 @@ def _check_list(value: object, at: _FilePosition) -> List[object]:
 
 
 def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Raise RequestError for a name, MAC or address of two guests."""
+    """Raise RequestError if two guests have the same name, MAC or address."""
     used = {}  # type: Dict[Tuple[str, str], _FilePosition]
     for number, part in enumerate(parts):
         for index, guest in enumerate(part):
@@ -175,7 +175,7 @@ def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
 
 
 def _check_numbered(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Raise RequestError for a name like ``g2`` that another guest gets by default."""
+    """Raise RequestError for a name like ``g2`` that is the default name of another guest."""
     places = [(number, index, guest) for number, part in enumerate(parts) for index, guest in enumerate(part)]
     for count, (number, index, guest) in enumerate(places, 1):
         if guest.name and NUMBERED_NAME.fullmatch(guest.name) and guest.name != "g%d" % count:

@@ -1,4 +1,4 @@
-"""The kinds of values in a request, on the line and in the file, and the error for an invalid request."""
+"""The kinds of values in a request line or file, and the error for an invalid request."""
 
 import ipaddress
 import re
@@ -17,9 +17,9 @@ _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
 
 class ValueKind(NamedTuple):
-    """A kind of value: the expectation in words, and the parser ``read``, which raises ValueError.
+    """A kind of value: the description of valid values, and the parser ``read``, which raises ValueError.
 
-    ``many``: several values are allowed, joined by ``+`` on the line, a list in the file.
+    ``many``: several values are allowed. They are joined by ``+`` on the line, and a list in the file.
     """
 
     expected: str
@@ -94,8 +94,8 @@ def ip_versions(subnets: Tuple[str, ...]) -> Tuple[int, ...]:
 
 
 class RequestError(Exception):
-    """A request that cannot be granted; the message is one line for the user and starts with ``vcluster:``."""
+    """A request that cannot be fulfilled. The message is one line for the user and starts with ``vcluster:``."""
 
     def __init__(self, text: str) -> None:
-        """Take the fault, the expectation and the value in one text."""
+        """Store a text with the fault, the expectation and the value."""
         super().__init__("vcluster: " + text)

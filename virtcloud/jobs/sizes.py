@@ -11,7 +11,10 @@ STEPS = (24, 60, 60)
 
 
 def parse_bytes(text: str) -> int:
-    """Parse a size; return bytes. Raises ValueError. A bare number is bytes; ``w`` means words of 8 bytes."""
+    """Parse a size and return bytes.
+
+    Raises ValueError. A number without a unit is bytes; ``w`` means words of 8 bytes.
+    """
     found = SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)

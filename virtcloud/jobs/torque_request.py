@@ -1,8 +1,8 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque passes only its own resources to a host; ``vcluster`` stays with the server. Torque reserves ``other`` for a
-site, so the submit filter copies the request there. Sites whose Torque has a resource ``net`` (``net=private``,
-``net=ID``) use it for a network without guests.
+Torque passes only its own resources to a host, so the hosts do not receive ``vcluster``. Torque reserves ``other`` for
+a site, so the submit filter copies the request into ``other``. Sites whose Torque has a resource ``net``
+(``net=private``, ``net=ID``) use ``net`` for a network without guests.
 """
 
 import re
@@ -18,7 +18,10 @@ NODES_WANTED = "use -l nodes=N:ppn=\N{HORIZONTAL ELLIPSIS}"
 
 
 def parse_resources(text: str) -> Dict[str, str]:
-    """Parse a list of resources, as ``-l`` takes it and as Torque passes it to a prologue. Brackets protect commas."""
+    """Parse a list of resources in the format of ``-l`` and of prologue arguments.
+
+    Commas in brackets are not separators.
+    """
     pairs = (pair.partition("=") for pair in RESOURCE_ITEM.findall(text))
     return OrderedDict((key.strip(), value.strip()) for key, _, value in pairs if key.strip())
 
@@ -26,11 +29,11 @@ def parse_resources(text: str) -> Dict[str, str]:
 def admit_torque_job(
     request: JobRequest, wanted: Mapping[str, str], longest_s: Optional[int], array: bool = False
 ) -> None:
-    """Raise RequestError for a job that cannot have a cluster; ``wanted`` contains its resources.
+    """Raise RequestError for a job that cannot have a cluster; ``wanted`` contains the job's resources.
 
     ``longest_s``: the longest walltime allowed, in seconds; None if a queue may still set one. ``neednodes`` repeats
-    ``nodes``; a truncated list has only one of them. Torque cannot express exclusive hosts; its scheduler's
-    configuration must ensure them.
+    ``nodes``; a truncated list contains only one of the two. Torque cannot express exclusive hosts, so the
+    configuration of its scheduler must ensure them.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -41,13 +44,16 @@ def admit_torque_job(
 
 
 def check_no_array(array: bool) -> None:
-    """Raise RequestError for an array: the ids of its jobs are no valid cluster keys."""
+    """Raise RequestError for an array, because the ids of its jobs are not valid cluster keys."""
     if array:
         raise RequestError("job arrays are not supported")
 
 
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
-    """Parse ``3:ppn=4+n7:ppn=8:big``: a number of hosts, or one by name, with processors and properties."""
+    """Parse ``3:ppn=4+n7:ppn=8:big``.
+
+    Each part begins with a number of hosts or with a host's name; processors and properties follow.
+    """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
 
@@ -66,7 +72,7 @@ DIRECTIVE = "#PBS"
 CARRIED_DIRECTIVE = "%s -l %s=%s" % (DIRECTIVE, CARRIER_RESOURCE, REQUEST_MARK)
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 FLAG_OPTIONS = "-[EfhInVxXz]*"
-"""Options of qsub without a value; several may be combined in one word before an option with a value."""
+"""Options of qsub without a value. One argument may combine several of them with a last option that has a value."""
 
 
 def find_request(wanted: Mapping[str, str]) -> Optional[str]:
@@ -76,7 +82,7 @@ def find_request(wanted: Mapping[str, str]) -> Optional[str]:
 
 
 class QsubSubmission(NamedTuple):
-    """A call of qsub: the resources, whether it submits an array, and whether directives have another prefix."""
+    """A call of qsub: the resources, whether the call submits an array, and whether directives have another prefix."""
 
     resources: Dict[str, str]
     array: bool
@@ -86,7 +92,7 @@ class QsubSubmission(NamedTuple):
 def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
     """Parse qsub's arguments and the script's directives.
 
-    The command line overrides the script; later values override.
+    Arguments override directives. A later value overrides an earlier one.
     """
     words = [word for line in _parse_directives(script) for word in line.split()]
     found = {}  # type: Dict[str, str]
@@ -97,7 +103,7 @@ def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
 
 
 def add_request_directive(script: str, request: str) -> str:
-    """Return the script with the request in one directive for ``other``. Idempotent."""
+    """Return the script with the request in exactly one directive for ``other``. Idempotent."""
     lines = [line for line in LINE.findall(script) if not line.startswith(CARRIED_DIRECTIVE)]
     first = 1 if lines and lines[0].startswith("#!") else 0
     if first and not lines[0].endswith("\n"):
@@ -106,7 +112,7 @@ def add_request_directive(script: str, request: str) -> str:
 
 
 def find_carried_request(script: str) -> Optional[str]:
-    """Return the request in a script's directive, or None."""
+    """Return the request in a script's directive, or None if there is no such directive."""
     return next(
         (line[len(CARRIED_DIRECTIVE) :].strip() for line in script.split("\n") if line.startswith(CARRIED_DIRECTIVE)),
         None,
@@ -114,7 +120,7 @@ def find_carried_request(script: str) -> Optional[str]:
 
 
 def _parse_directives(script: str) -> Iterator[str]:
-    """Yield the text after ``#PBS`` up to the first line that a shell would execute, as qsub does."""
+    """Yield the text after each ``#PBS`` up to the first line that a shell would execute, as qsub does."""
     lines = iter(script.replace("\r\n", "\n").split("\n"))
     for line in lines:
         text = line.lstrip()
@@ -127,7 +133,7 @@ def _parse_directives(script: str) -> Iterator[str]:
 
 
 def _option_values(words: Iterable[str], option: str) -> Iterator[str]:
-    """Yield the values of an option: ``-l x``, ``-lx``, ``-Il x``."""
+    """Yield the values of an option, which may be written as ``-l x``, ``-lx`` or ``-Il x``."""
     pattern = re.compile("%s%s(.*)" % (FLAG_OPTIONS, option))
     rest = iter(words)
     for word in rest:

@@ -35,13 +35,16 @@ CommandRunner = Callable[[Sequence[str]], CommandResult]
 
 
 def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
-    """Return a function that runs commands of ``folder`` with a time limit; it raises SchedulerUnavailable."""
+    """Return a function that runs commands of ``folder`` with a time limit.
+
+    The function raises SchedulerUnavailable.
+    """
 
     def run(command: Sequence[str]) -> CommandResult:
         program = command[0] if folder is None else str(folder / command[0])
         shown = " ".join(command[:4])
         try:
-            ended = subprocess.run(  # noqa: S603 - fixed words and job numbers
+            ended = subprocess.run(  # noqa: S603 - constant words and job numbers
                 [program, *command[1:]],
                 capture_output=True,
                 timeout=timeout_s,

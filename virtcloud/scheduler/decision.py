@@ -1,9 +1,9 @@
-"""PURE. Decides which clusters to end, which leases to extend, and which alerts to raise, from one observation.
+"""PURE. Decides which clusters to end, and which alerts to raise, from one observation; computes extensions of leases.
 
-A cluster is *in doubt* if the batch system reports that its job does not run, or runs another attempt. It is ended
-after several doubtful observations in a row and a grace period. A job is in doubt if it runs without a cluster, or if
-its script does not start although its cluster is up; this raises an alert. Nothing follows for a job that the batch
-system did not mention.
+A cluster is *in doubt* if the batch system reports that its job does not run, or runs another attempt. The cluster is
+ended after several doubtful observations in a row and a grace period. A job is in doubt if it runs without a cluster,
+or if its script does not start although its cluster is up; a doubt about a job raises an alert. If the batch system did
+not mention a job, no action follows.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -34,7 +34,7 @@ class AlertName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert about a job, a cluster, a host or a service, in one line."""
+    """An alert about a job, a cluster, a host or a service, as one line of text."""
 
     name: AlertName
     about: str
@@ -51,7 +51,10 @@ class DoubtSubject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoubtKey:
-    """One attempt of a cluster or job; another attempt or another owner is another doubt."""
+    """Identifies a doubt about one attempt of a cluster or job.
+
+    A change of the attempt or of the owner begins a new doubt.
+    """
 
     subject: DoubtSubject
     key: ClusterKey
@@ -71,12 +74,15 @@ class Doubt:
 DoubtMemory = Mapping[DoubtKey, Doubt]
 DOUBT_ALERTS = {DoubtSubject.JOB: AlertName.JOB_WITHOUT_CLUSTER, DoubtSubject.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""Seconds after which a script that did not start never will: the alarm of the MoM hook is ten minutes."""
+"""Seconds after which a script that has not started will never start: the alarm of the MoM hook is ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtRules:
-    """The observations and seconds after which a doubt is acted upon; longer if the batch system has no job at all."""
+    """The number of observations and the seconds after which a doubt has consequences.
+
+    ``grace_empty_s`` is the longer grace period for a batch system that has no job at all.
+    """
 
     observations: int = 2
     grace_s: float = 120.0
@@ -112,7 +118,10 @@ class Decision:
 
 
 def decide(observation: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
-    """Decide after a complete observation; ``now`` is monotonic. After a failed observation, pass an empty memory."""
+    """Return the decision after a complete observation.
+
+    ``now`` is monotonic time. After a failed observation, pass an empty memory.
+    """
     doubts = dict(_find_doubts(observation))
     remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
     grace = rules.grace_empty_s if observation.empty else rules.grace_s
@@ -175,13 +184,15 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""Extend a lease that ends earlier than this after the job's walltime; the two clocks may differ by this."""
+"""Seconds after the job's walltime. A lease that ends earlier is extended; the two clocks may differ by this much."""
 EXTEND_TO_S = 900
-"""Extend it to this time after the walltime, so that a suspended job is not extended at each observation."""
+"""Seconds after the walltime to which a lease is extended, so that not every observation of a suspended job extends
+it.
+"""
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:
-    """Return the seconds from now that a cluster's lease must last, or None if it lasts long enough."""
+    """Return the seconds from now that a cluster's lease must last, or None if the lease is long enough."""
     running = job.phase is JobPhase.RUNNING and cluster.state in WANTED_STATES
     if not running or cluster.attempt < (job.attempt or 0):
         return None

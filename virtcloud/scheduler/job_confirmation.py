@@ -1,6 +1,6 @@
-"""Confirms jobs: SBF asks whether a job runs before it creates a cluster that a host requests for the job.
+"""Confirms jobs to SBF. SBF requires this confirmation before it creates a cluster that a host requested for a job.
 
-A thread of its own answers, beside reconciliation, since a prologue waits for the answer.
+The confirmations run in a separate thread, not in reconciliation, because a prologue waits for them.
 """
 
 import threading
@@ -15,7 +15,7 @@ from virtcloud.scheduler.protocols import Log
 
 QUESTION_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Seconds between two rounds with answers: SBF repeats a question after a negative answer."""
+"""Seconds between two rounds with confirmations: SBF repeats a query after a negative answer."""
 RETRY_S = 5.0
 """Seconds until the next try if the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
@@ -35,10 +35,10 @@ class JobAnswerer(Protocol):
 
 
 class JobQuestions(Protocol):
-    """The questions of SBF about jobs."""
+    """SBF's queries about jobs."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that SBF asks about; wait up to ``wait`` seconds for one."""
+        """Return the jobs that SBF queries. Wait up to ``wait`` seconds until there is such a job."""
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
         """Send the server's statement about a job."""
@@ -51,9 +51,9 @@ def answer_questions(
     log: Log,
     beat: Callable[[], None] = lambda: None,
 ) -> float:
-    """Answer the questions of the next ``QUESTION_WAIT_S`` seconds; return the seconds to pause afterwards.
+    """Answer the queries of the next ``QUESTION_WAIT_S`` seconds. Return the seconds to pause afterwards.
 
-    Errors of the batch system and of SBF are logged; SBF repeats unanswered questions.
+    Errors of the batch system and of SBF are logged. SBF repeats unanswered queries.
     """
     try:
         server = answers.server()
@@ -84,7 +84,7 @@ def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     stop: threading.Event,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer questions until ``stop`` is set; unexpected errors are logged. ``beat`` reports progress."""
+    """Answer queries until ``stop`` is set. Unexpected errors are logged. ``beat`` reports progress."""
     while not stop.is_set():
         beat()
         try:

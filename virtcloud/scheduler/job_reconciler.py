@@ -3,13 +3,15 @@
 ==============================  =========================================================================
 event                           consequence
 ==============================  =========================================================================
-the batch system does not       no cluster is ended, and doubts are deleted: only observations in a row
-answer completely               count; alert ``scheduler-silent``
-SBF does not answer             likewise, alert ``sbf-silent``; clusters and jobs continue
+the batch system does not       no cluster is ended; all doubts are deleted, because only observations in
+answer completely               a row count; alert ``scheduler-silent``
+SBF does not answer             no cluster is ended; all doubts are deleted; alert ``sbf-silent``;
+                                clusters and jobs continue
 this service restarts           doubts are deleted
-a clock is set                  doubts use a monotonic clock; leases may be extended needlessly, or late, by
-                                as much as the clock is wrong
-SBF refuses an action           alert (``cluster-not-ended``, ``lease-not-extended``); tried again next round
+a clock is set                  doubts use a monotonic clock; leases may be extended needlessly, or too
+                                late by the error of the clock
+SBF refuses an action           alert (``cluster-not-ended``, ``lease-not-extended``); the next round
+                                tries the action again
 ==============================  =========================================================================
 """
 
@@ -39,7 +41,7 @@ from virtcloud.scheduler.status import MAX_ACTIONS, AlertView, DoubtView, Reconc
 
 
 class ReconciliationJournal:
-    """Logs each alert once at its start and once at its end, and keeps the last actions."""
+    """Logs the start and the end of each alert once, and stores the last actions."""
 
     def __init__(self, log: Log) -> None:
         """Start without alerts and actions."""
@@ -58,7 +60,7 @@ class ReconciliationJournal:
         return tuple(self._deeds)
 
     def update_alerts(self, alerts: Iterable[Alert], at: datetime) -> None:
-        """Replace the current alerts; log those that are new and those that are over."""
+        """Replace the current alerts. Log new alerts and alerts that are over."""
         now = {(one.name, one.about): one for one in alerts}
         for key in [one for one in self._since if one not in now]:
             over = self._since.pop(key)
@@ -70,7 +72,7 @@ class ReconciliationJournal:
             self._since[key] = AlertView(name=one.name, about=one.about, text=one.text, since=since)
 
     def record_action(self, what: str, key: ClusterKey, attempt: int, why: str, at: datetime) -> None:
-        """Log and keep an action on a cluster."""
+        """Log and store an action on a cluster."""
         self._log.info(f"cluster_{what}", cluster=key, attempt=attempt, why=why)
         self._deeds.append(ReconciliationAction(at=at, what=what, cluster=key, attempt=attempt, why=why))
 
@@ -81,16 +83,16 @@ MACHINE_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTE
 
 @dataclass(frozen=True, slots=True)
 class ServerObservation:
-    """An observation and the server that it is about."""
+    """An observation, and the server that was observed."""
 
     server: SchedulerServer
     observed: Observation
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Return one observation. Raises SchedulerUnavailable and SBF's errors if it is not complete.
+    """Return one observation. Raises SchedulerUnavailable and SBF's errors if the observation is incomplete.
 
-    The clusters are read before the jobs, so a cluster created meanwhile cannot lack its job.
+    The clusters are read before the jobs, so that the job of a cluster created meanwhile is not missing.
     """
     server = scheduler.server()
     ours = [one for one in clusters.clusters() if belongs_to_server(one, server)]
@@ -100,9 +102,9 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
-    """Return whether a cluster belongs to a job of this server: by its key, and by who requested it.
+    """Return whether a cluster belongs to a job of this server: by its key, and by the program that requested it.
 
-    The key alone decides for clusters of versions that did not record who requested them.
+    If an old version did not record which program requested the cluster, the key alone decides.
     """
     by_machine = cluster.created_by is None or cluster.created_by.startswith(MACHINE_PREFIXES)
     return by_machine and parse_job_number(cluster.key, server) is not None
@@ -128,7 +130,7 @@ class JobReconciler:
         clocks: Clocks,
         others: Callable[[], Iterable[Alert]] = tuple,
     ) -> None:
-        """Start without doubts; ``others`` returns further alerts after each complete observation."""
+        """Start without doubts. ``others`` returns additional alerts after each complete observation."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._rules = rules
@@ -174,7 +176,10 @@ class JobReconciler:
                 yield from self._extend(cluster, wanted)
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
-        """Delete doubts after a failed observation. Earlier alerts stay, since nothing shows that they are over."""
+        """Delete doubts after a failed observation.
+
+        Earlier alerts stay, since no observation shows that they are over.
+        """
         self._memory = {}
         self._journal.update_alerts((*self._alerts, alert), at)
 

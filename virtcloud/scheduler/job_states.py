@@ -1,4 +1,4 @@
-"""PURE. Jobs and servers as reconciliation sees them, and the states that OpenPBS and Torque share (qstat(1B))."""
+"""PURE. Jobs and servers for reconciliation, and the states that OpenPBS and Torque share (qstat(1B))."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from virtcloud.scheduler.command import CommandResult
 
 
 class JobPhase(StrEnum):
-    """The meaning of a job's state for its cluster."""
+    """The meaning of a job's state for the job's cluster."""
 
     RUNNING = "running"
     """The job has hosts: it starts, runs or is suspended."""
@@ -27,9 +27,10 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerJob:
-    """A job: ``description`` is its state in words, ``attempt`` counts its runs (None if the system does not count).
+    """A job of a batch system, as reconciliation needs it.
 
-    ``wants_cluster``: the job requested a cluster; ``script_started``: its script was started. Times are in seconds.
+    ``description`` describes the state. ``attempt`` is the number of runs (None if the system does not count them).
+    ``wants_cluster``: the job requested a cluster. ``script_started``: its script was started. Times are in seconds.
     """
 
     key: ClusterKey
@@ -44,14 +45,14 @@ class SchedulerJob:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerServer:
-    """The server of a batch system: its name ends the ids of its jobs; ``empty``: it has no job at all."""
+    """The server of a batch system. The ids of its jobs end with its name. ``empty``: the server has no job at all."""
 
     name: str
     empty: bool
 
 
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
-    """Return the key of a job's cluster: the job's id in lower case. Raises BadInput for a too long server name."""
+    """Return the key of a job's cluster: the job's id in lower case. Raises BadInput if the server name is too long."""
     return ClusterKey(f"{number}.{server.name}".lower())
 
 
@@ -62,7 +63,7 @@ def parse_job_number(key: str, server: SchedulerServer) -> str | None:
 
 
 def parse_seconds_or_zero(text: object) -> int:
-    """Parse ``168:00:00``; return 0 for anything else, so that the job's lease is extended in small steps."""
+    """Parse ``168:00:00``. Return 0 for an invalid value, so that the job's lease is extended in small steps."""
     try:
         return parse_seconds(str(text))
     except ValueError:
@@ -70,7 +71,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 
 def check_server_name(name: str) -> str:
-    """Return a server's name if keys of clusters can end with it. Raises BadInput."""
+    """Return a server's name. Raises BadInput if keys of clusters cannot end with this name."""
     job_cluster_key("9999999", SchedulerServer(name, empty=False))
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")
@@ -89,7 +90,7 @@ COMMON_STATES: PhaseTable = {
     "T": (JobPhase.PENDING, "is being moved"),
 }
 SERVING_STATES = frozenset({"Active", "Idle", "Scheduling"})
-"""States of a server that has read all its jobs; in other states it starts or stops."""
+"""States of a server that has read all its jobs. In other states the server starts or stops."""
 
 
 def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
@@ -98,7 +99,7 @@ def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
 
 
 def build_server(ended: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:
-    """Return the server from its attributes. Raises SchedulerUnavailable if the server is not at work."""
+    """Return the server from its attributes. Raises SchedulerUnavailable if the server starts or stops."""
     try:
         found = SchedulerServer(check_server_name(name), empty=int(jobs) == 0)
     except (ValueError, BadInput) as error:

@@ -1,7 +1,8 @@
 """Queries OpenPBS with ``qstat -f -F json``, ``qstat -B``, ``qselect`` and ``pbsnodes``, and parses their output.
 
-Each job is queried by its number. Written from output of 23.06. A finished or unknown job is named on stderr. A job
-that the caller may not see is omitted with exit code 0, so a missing job means nothing.
+Each job is queried by its number. The parsers are written from output of version 23.06. ``qstat`` names a finished or
+unknown job on stderr. It omits a job that the caller may not see and exits with code 0, so a missing job is an
+error.
 """
 
 import json
@@ -23,13 +24,13 @@ from virtcloud.scheduler.job_states import (
 )
 
 QSTAT_CODES = frozenset({0, 35, 153})
-"""Exit codes of a complete answer; 35 and 153: a job has finished or is unknown (15139, 15001 modulo 256)."""
+"""Exit codes of a complete answer. 35 and 153 mean that a job has finished or is unknown (15139, 15001 modulo 256)."""
 GONE_MESSAGES = (
     (re.compile(r"qstat: Unknown Job Id ([0-9]+)\S*"), "is not known to {server}"),
     (re.compile(r"qstat: ([0-9]+)\S* Job has finished, use .*"), "has finished"),
 )
 PRERUN_SUBSTATE = 41
-"""The substate of a job on its hosts before its script starts."""
+"""The substate of a job that is on its hosts and whose script has not started."""
 OPENPBS_STATES = {
     **job_states.COMMON_STATES,
     "U": (JobPhase.RUNNING, "is suspended by its host's user"),
@@ -71,7 +72,7 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
-    """Return a job whose environment makes the output invalid."""
+    """Return a job whose environment makes the output of ``qstat`` invalid."""
     return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not JSON")
 
 
@@ -87,10 +88,10 @@ def parse_nodes(ended: CommandResult) -> set[str]:
 
 
 def _parse_json(ended: CommandResult) -> dict[str, Any]:
-    """Parse a JSON object; older versions write control characters in strings unescaped."""
+    """Parse a JSON object. Older versions of OpenPBS write control characters in strings unescaped."""
     found = json.loads(ended.out, strict=False)
     if not isinstance(found, dict):
-        raise ValueError(ended.out[:80])  # noqa: TRY004 - as any other text that is no such document
+        raise ValueError(ended.out[:80])  # noqa: TRY004 - the same error as for text that is not JSON
     return found
 
 
@@ -111,7 +112,7 @@ def _parse_gone_job(line: str, ended: CommandResult, server: SchedulerServer) ->
 
 def _parse_job(number: str, facts: Mapping[str, Any], server: SchedulerServer) -> SchedulerJob:
     if not isinstance(facts, dict):
-        raise ValueError(number)  # noqa: TRY004 - as any other text that is no such document
+        raise ValueError(number)  # noqa: TRY004 - the same error as for text that is not JSON
     phase, description = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
     asked, used = (_as_mapping(facts.get(name)) for name in ("Resource_List", "resources_used"))
     return SchedulerJob(
@@ -135,24 +136,26 @@ def _parse_attempt(counted: object) -> int | None:
 
 
 JOBS_PER_QSTAT = 100
-"""Jobs per qstat: the output contains users' environments and is held in memory."""
+"""Number of jobs per qstat: the output contains users' environments and is held in memory."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""Running jobs with a request: requests begin with a letter, and an unset resource sorts below."""
+"""Options that select running jobs with a request. Requests begin with a letter; an unset resource sorts before
+letters.
+"""
 
 
 class OpenPbsScheduler:
-    """The OpenPBS server that this machine's commands reach. The servers of a failover pair count as one."""
+    """The OpenPBS server that the commands of this host reach. The servers of a failover pair count as one server."""
 
     def __init__(self, run: CommandRunner) -> None:
-        """Take the function that runs commands."""
+        """Store the function that runs commands."""
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raises SchedulerUnavailable while it still reads its jobs."""
+        """Return the server. Raises SchedulerUnavailable while the server reads its jobs after a start."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return every job in ``asked``, and the running jobs with a request."""
+        """Return every job whose number is in ``asked``, and the running jobs with a request."""
         numbers = sorted({*asked, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
         found: dict[ClusterKey, SchedulerJob] = {}
         for some in _batches(numbers):
@@ -170,7 +173,7 @@ class OpenPbsScheduler:
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-        """Read some jobs; if the output is invalid, read each job alone."""
+        """Read some jobs. If the output is invalid, read each job separately."""
         try:
             return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
         except ValueError:

@@ -10,16 +10,16 @@ from virtcloud.scheduler.job_states import SchedulerJob, SchedulerServer
 
 
 class Scheduler(Protocol):
-    """A batch system. Every call raises SchedulerUnavailable if the answer failed, was late or is incomplete."""
+    """A batch system. Every call raises SchedulerUnavailable if the answer is an error, too late or incomplete."""
 
     def server(self) -> SchedulerServer:
         """Return the server that answers."""
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return every job in ``asked``, whatever its state, and the running jobs with a request."""
+        """Return every job whose number is in ``asked``, in any state, and the running jobs with a request."""
 
     def nodes(self) -> Collection[str]:
-        """Return the hosts that jobs run on."""
+        """Return the hosts on which jobs run."""
 
 
 class ClusterApi(Protocol):
@@ -29,7 +29,7 @@ class ClusterApi(Protocol):
         """Return the clusters that have not ended."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """End a cluster. Raises Gone if a later attempt than ``attempt``, or another ``owner``, has its key."""
+        """End a cluster. Raises Gone if a later attempt than ``attempt``, or another ``owner``, uses its key."""
 
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
@@ -37,7 +37,7 @@ class ClusterApi(Protocol):
         """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone as ``delete_cluster`` does."""
 
     def topology(self) -> Topology:
-        """Return the topology. Raises NotFound before it was set."""
+        """Return the topology. Raises NotFound if SBF has no topology yet."""
 
 
 class Log(Protocol):

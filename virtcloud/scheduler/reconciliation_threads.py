@@ -1,4 +1,4 @@
-"""Composition root of reconciliation: creates the parts from the settings and runs them in threads."""
+"""Composition root of reconciliation: creates its objects from the settings and runs them in threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,20 +19,25 @@ from virtcloud.scheduler.torque_adapter import TorqueScheduler
 
 SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
 StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
-"""Starts a thread: its name, its work (called with the function that reports progress), and the seconds per report."""
+"""Starts a thread. Arguments: its name, its work (a function that receives the function for reporting progress), and
+the longest time in seconds between two reports.
+"""
 COMMANDS_PER_ROUND = 20
-"""A round that takes longer than this number of commands hangs."""
+"""A round that takes longer than the time limits of this number of commands is considered to hang."""
 JOB_ANSWERERS: dict[str, Callable[[CommandRunner], JobAnswerer]] = {"torque": TorqueScheduler}
-"""Batch systems whose hosts request the clusters of their jobs themselves."""
+"""Batch systems whose hosts themselves request the clusters of jobs."""
 STOP_WAIT_S = 2.0
-"""Seconds to wait for a running round at the end; an interrupted round may be repeated."""
+"""Seconds to wait for a running round at the end. An interrupted round may be repeated."""
 
 
 @contextmanager
 def run_reconciliation(
     keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, start: StartThread
 ) -> Iterator[None]:
-    """Run reconciliation in threads that ``start`` starts, while this context is open; ``address`` is SBF's."""
+    """Run reconciliation while this context is open, in threads that ``start`` starts.
+
+    ``address`` is the address of SBF.
+    """
     stop = threading.Event()
     patience = keys.interval + COMMANDS_PER_ROUND * keys.timeout
     threads = [start("scheduler", lambda beat: _reconcile_until_stopped(keys, sbf, address, log, stop, beat), patience)]

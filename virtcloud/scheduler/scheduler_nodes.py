@@ -1,4 +1,4 @@
-"""Finds nodes of a batch system that are not hosts in SBF's topology; their jobs could get no cluster."""
+"""Finds nodes of a batch system that are not hosts in SBF's topology. Jobs on these nodes could get no cluster."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -17,7 +17,10 @@ REMEDY = "add it to the topology, name it in [scheduler.hosts], or list it in 'a
 def find_unfit_nodes(
     nodes: Collection[str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
 ) -> list[Alert]:
-    """Return an alert for each node that SBF cannot serve; ``names`` and ``apart`` are the settings."""
+    """Return an alert for each node that SBF cannot serve.
+
+    ``names`` and ``apart`` are the settings ``hosts`` and ``apart``.
+    """
     asked = sorted(one for one in nodes if not any(fnmatchcase(one, pattern) for pattern in apart))
     return [alert for node in asked for alert in _check_node(node, element_of_host(node, names), topology)]
 
@@ -31,7 +34,7 @@ def _check_node(node: str, element: str, topology: Topology) -> Iterator[Alert]:
 
 
 class NodeWatch:
-    """Checks the nodes at long intervals, and keeps the alerts in between."""
+    """Checks the nodes at long intervals, and stores the alerts between two checks."""
 
     def __init__(
         self, scheduler: Scheduler, clusters: ClusterApi, keys: SchedulerSettings, monotonic: Callable[[], float]
@@ -45,7 +48,7 @@ class NodeWatch:
         self._found: tuple[Alert, ...] = ()
 
     def alerts(self) -> tuple[Alert, ...]:
-        """Return the alerts about nodes; a failed check is an alert as well."""
+        """Return the alerts about nodes. A failed check is also an alert."""
         now = self._monotonic()
         if self._next is None or now >= self._next:
             self._found = self._look()

@@ -1,6 +1,6 @@
 """The section ``[scheduler]`` of the agent's settings.
 
-This machine reconciles a batch system's jobs with SBF's clusters.
+The host with this section reconciles a batch system's jobs with SBF's clusters.
 """
 
 from pathlib import Path
@@ -39,7 +39,10 @@ class SchedulerSettings(Document):
         120, ge=0, le=86400, description="Time for which a cluster must be in doubt before it is ended."
     )
     grace_empty: float = Field(
-        900, ge=0, le=86400, description="The same, if the scheduler has no job at all, not even a queued one."
+        900,
+        ge=0,
+        le=86400,
+        description="The value of `grace` while the scheduler has no job at all, not even a queued one.",
     )
     timeout: float = Field(30, gt=0, le=300, description="Time limit of one command of the scheduler.")
     nodes_interval: float = Field(600, gt=0, le=86400, description="Time between two checks of the scheduler's nodes.")

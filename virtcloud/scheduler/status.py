@@ -1,4 +1,4 @@
-"""The status file of reconciliation: written after each round, read by ``virtcloud pbs status``."""
+"""The status file of reconciliation: written after each round, and read by ``virtcloud pbs status``."""
 
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +11,11 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler.decision import AlertName, DoubtSubject
 
 MAX_ACTIONS = 50
-"""The number of last actions in the file."""
+"""The number of last actions that the file contains."""
 
 
 class AlertView(Document):
-    """An alert about ``about``; ``since`` is its uninterrupted start."""
+    """An alert about ``about``. The alert has existed without interruption since ``since``."""
 
     name: AlertName
     about: str
@@ -24,7 +24,7 @@ class AlertView(Document):
 
 
 class DoubtView(Document):
-    """A doubt about a job or cluster: observations in a row, seconds, and the last reason."""
+    """A doubt about a job or cluster: number of observations in a row, duration in seconds, and last reason."""
 
     subject: DoubtSubject
     key: ClusterKey
@@ -35,7 +35,7 @@ class DoubtView(Document):
 
 
 class ReconciliationAction(Document):
-    """An action: ``ended`` or ``extended``."""
+    """An action on a cluster; ``what`` is ``ended`` or ``extended``."""
 
     at: datetime
     what: str
@@ -45,7 +45,10 @@ class ReconciliationAction(Document):
 
 
 class ReconciliationReport(Document):
-    """The state after the round at ``at``; ``good``: it did not fail; ``clusters``: those of this server."""
+    """The state after the round at the time ``at``.
+
+    ``good``: the round did not fail. ``clusters``: the number of clusters that belong to this server.
+    """
 
     at: datetime
     good: bool
@@ -59,7 +62,7 @@ class ReconciliationReport(Document):
 
 
 class SchedulerStatus(Document):
-    """The content of the file: the last report, and the reconciler that wrote it."""
+    """The content of the file: the last report, and a description of the reconciler that wrote the report."""
 
     kind: str
     sbf: str
@@ -67,12 +70,12 @@ class SchedulerStatus(Document):
     report: ReconciliationReport
 
     def late(self, now: datetime) -> bool:
-        """Return whether the next round is overdue: the service does not run, or hangs."""
+        """Return whether the next round is overdue, because the service does not run or hangs."""
         return (now - self.report.at).total_seconds() > 3 * self.interval_s + 60
 
 
 def write_status(path: Path, status: SchedulerStatus) -> None:
-    """Write the file atomically. Raises OSError."""
+    """Write the status file atomically. Raises OSError."""
     fresh = path.with_name(f".{path.name}.new")
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh.write_text(status.model_dump_json(indent=1) + "\n")
@@ -80,7 +83,7 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 
 
 def read_status(path: Path) -> SchedulerStatus:
-    """Read the file. Raises NotFound if it is missing, BadInput if it is invalid."""
+    """Read the status file. Raises NotFound if the file is missing, BadInput if it is invalid."""
     try:
         return SchedulerStatus.model_validate_json(
             path.read_text(), extra="ignore"

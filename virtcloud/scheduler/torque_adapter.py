@@ -1,6 +1,7 @@
 """Queries Torque with ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``, and parses their output.
 
-Written from Torque's documentation (2.4 to 6.1) and existing parsers; tried by hand on 2.5.13 and 6.1.3.
+The parsers are written from Torque's documentation (2.4 to 6.1) and existing parsers, and were tried manually on 2.5.13
+and 6.1.3.
 """
 
 import re
@@ -28,7 +29,9 @@ from virtcloud.scheduler.job_states import (
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Characters that users' environments may contain (a prompt's ESC), and that qstat writes unescaped."""
+"""Control characters that users' environments may contain (for example ESC in a prompt) and that qstat does not
+escape.
+"""
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 
 
@@ -68,7 +71,10 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 def parse_job_word(
     ended: CommandResult, number: str, server: SchedulerServer, names: Mapping[str, str]
 ) -> JobStatement:
-    """Parse ``qstat -x NUMBER`` to confirm a job. Raises SchedulerUnavailable, and ValueError if it is not XML."""
+    """Parse ``qstat -x NUMBER`` and return the statement that confirms a job, or denies that it runs.
+
+    Raises SchedulerUnavailable, and ValueError if the output is not XML.
+    """
     job = parse_jobs(ended, server).get(job_cluster_key(number, server))
     if job is None or job.phase is not JobPhase.RUNNING:
         return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.description)
@@ -95,7 +101,7 @@ def parse_job_word(
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
-    """Return a job whose text makes the output invalid."""
+    """Return a job whose text makes the output of ``qstat`` invalid."""
     return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not XML")
 
 
@@ -110,7 +116,7 @@ def parse_nodes(ended: CommandResult) -> set[str]:
 
 
 def _parse_xml(ended: CommandResult) -> ET.Element:
-    """Parse the output; without jobs it is empty."""
+    """Parse the output. The output is empty if there are no jobs."""
     try:
         text = INVALID_XML.sub("?", ended.out)
         return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
@@ -142,10 +148,10 @@ def _find_text(element: ET.Element, path: str) -> str:
 
 
 class TorqueScheduler:
-    """The Torque server that this machine's commands reach. Torque does not count the runs of a job."""
+    """The Torque server that the commands of this host reach. Torque does not count the runs of a job."""
 
     def __init__(self, run: CommandRunner) -> None:
-        """Take the function that runs commands."""
+        """Store the function that runs commands."""
         self._run = run
 
     def server(self) -> SchedulerServer:
@@ -153,7 +159,10 @@ class TorqueScheduler:
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return all jobs, and those in ``asked`` that are not among them."""
+        """Return all jobs.
+
+        If the list of all jobs lacks a job whose number is in ``asked``, query this job separately.
+        """
         try:
             found = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:
