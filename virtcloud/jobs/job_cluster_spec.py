@@ -80,7 +80,7 @@ def parse_job_number(key: str) -> str:
 def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
-    """Return each guest's addresses: those in the request, those that the guest already has, or the next of the plan."""
+    """Return each guest's addresses: those in the request, those that the guest has already, or the next planned."""
     given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
     former = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
     given.update(former)
