@@ -1,6 +1,6 @@
-"""The lab: a multi-site installation on one machine, for trials, demonstrations and tests.
+"""The lab: an installation with several sites on one machine, for trials, demonstrations and tests.
 
-Names are imported when they are first used, because the processes inside the lab's kernel need none of them.
+A name is imported when it is first used, because the processes inside the lab's kernel do not need these modules.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be
     """Import a name from its module (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - see above
+    from importlib import import_module  # noqa: PLC0415 - see the module's docstring
 
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -33,12 +33,15 @@ def management_address(number: int) -> str:
 
 
 def outside_address(number: int) -> str:
-    """Return the address of node ``number`` on the network outside."""
+    """Return the address of node ``number`` on the lab's external network."""
     return str(_FIRST_OUTSIDE + number)
 
 
 def fabric_addresses(number: int) -> tuple[IPv4Address, IPv4Address]:
-    """Return the addresses of both ends of link ``number`` (from 0) of an EVPN fabric, the core's first (RFC 3021)."""
+    """Return the addresses of both ends of link ``number`` (from 0) of an EVPN fabric (RFC 3021).
+
+    The first address is that of the core.
+    """
     return _FABRIC + 2 * number, _FABRIC + 2 * number + 1
 
 
@@ -46,7 +49,10 @@ DeviceT = TypeVar("DeviceT", bound=Device)
 
 
 def number_nodes(topology: Topology) -> dict[str, int]:
-    """Return a number, from 1, for each node: elements in the topology's order, transports, the user's machine."""
+    """Return a number, from 1, for each node.
+
+    The order is: elements in the topology's order, transports, the user's computer.
+    """
     known = [*topology.elements, *(transport.name for transport in topology.transports), USER]
     return {str(name): number for number, name in enumerate(known, start=1)}
 

@@ -1,4 +1,4 @@
-"""Client of a running lab's control server: run programs on nodes, control services, query the status."""
+"""Client of a running lab's control server. It runs programs on nodes, controls services, and queries the status."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ CHUNK = 65536
 
 
 def check_node_exists(state: LabState, node: str, service: str | None = None) -> None:
-    """Raise UnknownInLab if the running lab has no such node, or the node no such service."""
+    """Raise UnknownInLab if the running lab has no such node, or if the node has no such service."""
     nodes = state.about.get("nodes", {})
     if nodes and node not in nodes:
         raise UnknownInLab(f"node {node} is not known; this lab has: {', '.join(nodes)}")
@@ -34,7 +34,7 @@ def check_node_exists(state: LabState, node: str, service: str | None = None) ->
 
 @contextmanager
 def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
-    """Connect to the station. Raise LabIsDown without a lab, and LabFailed if the lab stops answering."""
+    """Connect to the station. Raise LabIsDown if no lab is running, and LabFailed if the lab stops answering."""
     with socket.socket(socket.AF_UNIX) as link:
         try:
             link.connect(str(state.socket))
@@ -48,7 +48,7 @@ def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[
 
 
 def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
-    """Send a request and return its answer. Raise LabFailed with the lab's message."""
+    """Send a request and return its answer. Raise LabFailed with the lab's message if the request fails."""
     with connect_to_lab(state, timeout_s) as link:
         send_line(link, {**request, "token": state.about.get("token", "")})
         answer = receive_line(link)
@@ -60,7 +60,7 @@ def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90
 def run_program(
     state: LabState, node: str, argv: Sequence[str], given: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program on a node until it ends. A negative exit code is the signal that killed the program."""
+    """Run a program on a node until the program ends. A negative exit code is the signal that killed the program."""
     outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)
@@ -78,7 +78,7 @@ def run_program(
 
 
 def run_attached(state: LabState, node: str, argv: Sequence[str], *, terminal: bool) -> int:
-    """Run a program on a node with this process's standard streams. Return the exit code as a shell would."""
+    """Run a program on a node with this process's standard streams. Return the exit code in the form of a shell."""
     with connect_to_lab(state) as link:
         _request_program(link, state, node, argv, tty=terminal)
         with _raw_terminal(link) if terminal else contextlib.nullcontext():
@@ -104,7 +104,10 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
 
 
 def _copy_streams(link: socket.socket) -> int:
-    """Copy our input to the program and its output to ours until the program ends. Return its exit code."""
+    """Copy this process's input to the program, and the program's output to this process, until the program ends.
+
+    Return the program's exit code.
+    """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
@@ -122,7 +125,7 @@ def _copy_streams(link: socket.socket) -> int:
 
 
 def _write_output(output: BinaryIO, payload: bytes) -> bool:
-    """Write and return whether the output is still open."""
+    """Write data and return whether the output is still open."""
     try:
         output.write(payload)
         output.flush()
@@ -135,7 +138,7 @@ def _write_output(output: BinaryIO, payload: bytes) -> bool:
 def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
     try:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
-    except (OSError, ValueError):  # select() rejects plain files and /dev/null: read them at once
+    except (OSError, ValueError):  # select() rejects plain files and /dev/null: read these immediately
         with contextlib.suppress(OSError, ValueError):
             while data := os.read(sys.stdin.fileno(), CHUNK):
                 send_frame(link, b"i", data)

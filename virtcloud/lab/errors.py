@@ -49,6 +49,6 @@ class UnknownInLab(LabError, NotFound):
 
 
 class LabFailed(LabError):
-    """Something in the lab failed."""
+    """An operation of the lab failed."""
 
     slug = "lab-failed"

@@ -1,7 +1,7 @@
-"""PURE. BGP EVPN at a provider edge of the lab, by FRR: the settings of zebra and bgpd, and their services.
+"""PURE. BGP EVPN at a provider edge of the lab with FRR: the configuration of zebra and bgpd, and their services.
 
-Edges speak iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up, and
-zebra writes the learnt routes into the bridge, so that no line of these settings concerns a cluster.
+Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up, and zebra
+writes the learnt routes into the bridge, so that no line of this configuration depends on a cluster.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""vtysh saves beside this file, in a folder that belongs to the node alone."""
+"""The configuration file of vtysh. vtysh saves beside this file, in a folder that belongs to the node alone."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -35,11 +35,13 @@ router bgp {asn}
   advertise-all-vni
  exit-address-family
 """
-"""The timers suit one machine. With ``advertise-all-vni`` bgpd needs no setting for each VNI (FRR: EVPN)."""
+"""The configuration of bgpd. Its timers are short because all edges run on one machine. With ``advertise-all-vni``,
+bgpd needs no configuration for each VNI (FRR: EVPN).
+"""
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Return the settings of an edge's daemons by file name; empty if the edge is in no EVPN fabric."""
+    """Return the configuration of an edge's daemons by file name. Return no files if the edge is in no EVPN fabric."""
     ours = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
     if not ours:
         return {}
@@ -62,7 +64,7 @@ def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Return an edge's daemons; empty if the edge is in no EVPN fabric."""
+    """Return an edge's daemons. Return no services if the edge is in no EVPN fabric."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

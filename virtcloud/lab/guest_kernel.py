@@ -1,6 +1,6 @@
-"""The kernel of the lab's QEMU guests: Debian's cloud kernel, installed on the machine or fetched for the lab.
+"""The kernel of the lab's QEMU guests: Debian's cloud kernel, installed on the machine or downloaded for the lab.
 
-A fetched package is not installed. Only the kernel and a few modules are unpacked, into the lab's cache.
+A downloaded package is not installed. The lab unpacks only the kernel and a few modules into its cache.
 """
 
 import os
@@ -28,7 +28,7 @@ MODULES = (
     "virtio_net",
     "virtio_blk",
 )
-"""The modules for a guest's network card and disk, each after its dependencies; some kernels have them built in."""
+"""The modules for a guest's network card and disk, each after its dependencies. In some kernels these are built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
@@ -45,7 +45,7 @@ class GuestKernel:
 
 
 def find_guest_kernel() -> GuestKernel | None:
-    """Return the machine's newest cloud kernel, or the fetched one, or None."""
+    """Return the machine's newest cloud kernel, or the downloaded one, or None."""
     for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
         if modules.is_dir():
@@ -66,9 +66,9 @@ def _module_name(file: str) -> str:
 
 
 def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
-    """Return the guest kernel; fetch it from Debian if this machine has none. Idempotent.
+    """Return the guest kernel. Download it from Debian if this machine has none. Idempotent.
 
-    Raise LabImpossible if it cannot be fetched.
+    Raise LabImpossible if the kernel cannot be downloaded.
     """
     found = find_guest_kernel()
     if found is not None:
@@ -89,7 +89,7 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 
 def _download(folder: Path) -> Path:
-    """Fetch the package; update the package lists first if they are missing or outdated."""
+    """Download the package. First update the package lists if they are missing or outdated."""
     output = ""
     for attempt in range(2):
         if attempt:
@@ -125,7 +125,7 @@ def _store_package(package: Path, target: Path) -> None:
         fresh.chmod(0o755)
         fresh.rename(target)
     except OSError:
-        if not target.exists():  # another lab stored it first
+        if not target.exists():  # another lab stored the same kernel first
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -134,7 +134,7 @@ def _store_package(package: Path, target: Path) -> None:
 def _unpack(package: Path, folder: Path) -> None:
     command = ["dpkg-deb", "--fsys-tarfile", str(package)]
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE) as unpacking,  # noqa: S603 - what apt has just fetched
+        subprocess.Popen(command, stdout=subprocess.PIPE) as unpacking,  # noqa: S603 - the package that apt has just downloaded
         tarfile.open(fileobj=unpacking.stdout, mode="r|") as archive,
     ):
         for member in archive:

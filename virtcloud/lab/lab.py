@@ -1,4 +1,4 @@
-"""The lab's Python API: start a lab, run programs on its nodes, control its services, take it down."""
+"""The lab's Python API: starts a lab, runs programs on its nodes, controls its services, and takes the lab down."""
 
 import errno
 import socket
@@ -22,14 +22,14 @@ from virtcloud.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ServiceHandle:
-    """One service of one node. Each method returns when the effect is complete, and is idempotent."""
+    """One service of one node. Each method is idempotent and returns when its effect is complete."""
 
     state: LabState
     node: str
     name: str
 
     def start(self) -> None:
-        """Start the service and wait until it is ready. Raise LabFailed if it is not ready in time."""
+        """Start the service and wait until it is ready. Raise LabFailed if the service is not ready in time."""
         self._do("start")
 
     def stop(self) -> None:
@@ -47,7 +47,7 @@ class ServiceHandle:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A running lab. :meth:`up` starts one, :meth:`running` finds it."""
+    """A running lab. :meth:`up` starts a lab; :meth:`running` returns the running lab."""
 
     state: LabState
 
@@ -59,10 +59,10 @@ class Lab:
         watch: Watcher | None = None,
         state: LabState | None = None,
     ) -> Self:
-        """Start a lab and wait until everything runs.
+        """Start a lab and wait until all services run.
 
-        Raise LabImpossible and LabIsUp before anything is changed, and LabFailed after everything was removed again. An
-        interrupt removes everything, too.
+        Raise LabImpossible and LabIsUp before any change. Raise LabFailed after an error in the start, when everything
+        was removed again. An interrupt also removes everything.
         """
         options, watch, state = options or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
         prerequisites.check_prerequisites(lab)
@@ -78,14 +78,14 @@ class Lab:
 
     @classmethod
     def running(cls, state: LabState | None = None) -> Self:
-        """Return the running lab; raise LabIsDown."""
+        """Return the running lab. Raise LabIsDown if no lab is running."""
         state = state or LabState.of_machine()
         if state.pid() is None:
             raise LabIsDown("no lab is up; start one with: virtcloud lab up")
         return cls(state)
 
     def down(self) -> None:
-        """Stop and remove everything. Raise LabFailed if something remains."""
+        """Stop and remove the lab. Raise LabFailed if a part of the lab remains."""
         take_down(self.state)
 
     def run(
@@ -117,11 +117,11 @@ class Lab:
 
     @property
     def topology(self) -> Topology:
-        """The topology that SBF has: with the devices' management addresses."""
+        """The topology with which SBF works. It contains the devices' management addresses."""
         return with_addresses(self.file.topology)
 
     def status(self) -> dict[str, Any]:
-        """Return ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes``: the states of each node's services."""
+        """Return ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` with the states of each node's services."""
         about = {key: value for key, value in self.state.about.items() if key != "token"}
         url = None if about.get("bare") else f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
         answer = control_client.send_request(self.state, {"do": "status", "node": addressing.STATION})
@@ -139,7 +139,7 @@ class Lab:
 
 
 def take_down(state: LabState) -> list[str]:
-    """Remove everything that a lab left. Return what was found. Raise LabFailed if something remains."""
+    """Remove all remains of a lab, and return a list of them. Raise LabFailed if a part could not be removed."""
     found = find_remains(state)
     left = remove_remains(state) if found else []
     if left:
@@ -149,7 +149,10 @@ def take_down(state: LabState) -> list[str]:
 
 @contextmanager
 def _lock_start(state: LabState) -> Iterator[None]:
-    """Lock the start of labs with the same folder. The lock is a socket name, which disappears with its process."""
+    """Lock the start of labs with the same folder.
+
+    The lock is a socket name, which disappears when its process ends.
+    """
     with socket.socket(socket.AF_UNIX) as lock:
         try:
             lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")
@@ -185,8 +188,8 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
 
 
 def _os_error(error: OSError) -> str:
-    """Format an error of the operating system; a full disk with its remedy."""
-    name = error.filename2 or error.filename  # the second name of a copy is its target
+    """Format an error of the operating system. The message for a full disk contains the remedy."""
+    name = error.filename2 or error.filename  # if a copy failed, the second file name is its target
     where = f"{name}: " if name else ""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     remedy = "; make room there, or set VIRTCLOUD_LAB_STATE to a folder with room" if full else ""

@@ -1,4 +1,4 @@
-"""Lab files: a topology and the pools of its sites, as one YAML document, and the checks that the lab can build it."""
+"""Lab files: a topology and the pools of its sites as one YAML document, and checks whether the lab can build it."""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -25,11 +25,13 @@ PLATFORMS = ("linux_bridge", openvswitch.PLATFORM)
 
 
 class LabFile(Topology):
-    """The description of a lab. Names must also be valid as names of Linux interfaces."""
+    """The description of a lab. Its names must also be valid names of Linux interfaces."""
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
-    """Whether elements announce themselves to their neighbours: two more processes (lldpd) on each element."""
+    """Whether elements announce themselves to their neighbours (LLDP). This needs two more processes (lldpd) on each
+    element.
+    """
 
     @property
     def topology(self) -> Topology:
@@ -38,7 +40,7 @@ class LabFile(Topology):
 
     @property
     def hypervisors(self) -> frozenset[Hypervisor]:
-        """Every hypervisor that a host of the lab runs."""
+        """Every hypervisor that a host of the lab uses."""
         return frozenset(kind for site in self.sites for host in site.hosts for kind in host.hypervisors)
 
     @model_validator(mode="after")
@@ -49,7 +51,7 @@ class LabFile(Topology):
 
 
 def _find_lab_faults(lab: LabFile) -> Iterator[BadInput]:
-    """Yield the reasons why the lab cannot be built, each with its path."""
+    """Yield the reasons why the lab cannot be built, each with its path in the document."""
     sites = {site.name for site in lab.sites}
     for name in lab.pools:
         if name not in sites:
@@ -82,7 +84,7 @@ def _port_faults(lab: LabFile) -> Iterator[BadInput]:
 
 
 def _core_wire_faults(lab: LabFile) -> Iterator[BadInput]:
-    """Yield faults of the links to the cores: names of interfaces, and edges that a core cannot connect."""
+    """Yield faults of the links to the cores: invalid interface names, and edges that cannot be connected to a core."""
     used: set[tuple[str, str]] = set()
     places = [("sites", s, "attachments", a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
     for path, one in zip(places, core_wires(lab), strict=True):
@@ -132,7 +134,9 @@ def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
 
 
 def read_lab_file(path: Path | None = None) -> LabFile:
-    """Read a lab file by its path, or one that comes with virtcloud by its name; without ``path`` the default one.
+    """Read a lab file by its path, or a lab file that virtcloud contains by its name.
+
+    Without ``path``, read the default.
 
     Raise BadInput if there is no such file, and BadDocument with line and key if it is malformed.
     """
@@ -149,11 +153,11 @@ def read_lab_file(path: Path | None = None) -> LabFile:
 
 
 def shipped_labs() -> list[str]:
-    """Return the names of the lab files that come with virtcloud."""
+    """Return the names of the lab files that virtcloud contains."""
     folder = resources.files("virtcloud.lab").joinpath("topologies")
     return sorted(one.name.removesuffix(".yaml") for one in folder.iterdir())
 
 
 def shipped_text(name: str) -> str:
-    """Return the text of a lab file that comes with virtcloud."""
+    """Return the text of a lab file that virtcloud contains."""
     return resources.files("virtcloud.lab").joinpath("topologies", f"{name}.yaml").read_text(encoding="utf-8")

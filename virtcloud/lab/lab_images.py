@@ -1,7 +1,7 @@
-"""The lab's images: busybox as a container and as a QEMU machine, and a busybox container with OpenSSH.
+"""The lab's images: busybox for containers and for QEMU guests, and busybox with OpenSSH for containers.
 
-The programs of the image ``busybox-ssh`` are this machine's own, copied with their libraries. Whoever has the lab's
-user key may log in as any of the lab's users, and as root.
+The programs of the image ``busybox-ssh`` are copied from this machine, with their libraries. The lab's user key allows
+a login as any of the lab's users, and as root.
 """
 
 import gzip
@@ -58,7 +58,7 @@ def make_container_image(folder: Path) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Make images readable by everybody, whatever the umask: a guest's owner must be able to read them."""
+    """Make images readable by everybody, independent of the umask: a guest's owner must be able to read them."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)

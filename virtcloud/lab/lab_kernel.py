@@ -1,4 +1,4 @@
-"""The choice of the lab's kernel: the machine's own, or User-mode Linux, and how User-mode Linux is started."""
+"""The choice of the lab's kernel (the machine's own, or User-mode Linux), and the start of User-mode Linux."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from virtcloud.lab.errors import LabImpossible
 
 UML = "/usr/bin/linux.uml"
 MEMORY = "3G"
-XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 saves
+XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 can save
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ FEATURES = (
 
 
 def missing_features() -> list[KernelFeature]:
-    """Return the features that the machine's kernel lacks. Each one is tested in a temporary network namespace."""
+    """Return the features that the machine's kernel lacks. Each feature is tested in a temporary network namespace."""
     return [feature for feature in FEATURES if not has_feature(feature)]
 
 
@@ -54,7 +54,7 @@ def has_feature(feature: KernelFeature) -> bool:
 
 
 def find_uml_obstacles() -> list[str]:
-    """Return the reasons why User-mode Linux cannot run here; empty if it can."""
+    """Return the reasons why User-mode Linux cannot run here. The result is empty if User-mode Linux can run."""
     if platform.machine() != "x86_64":
         return [f"User-mode Linux runs on x86_64 only, this is {platform.machine()}"]
     faults = []
@@ -70,7 +70,7 @@ def find_uml_obstacles() -> list[str]:
 
 
 def choose_kernel(wanted: str | None = None) -> str:
-    """Return ``direct`` or ``uml``. Raise LabImpossible that names what is missing for either."""
+    """Return ``direct`` or ``uml``. Raise LabImpossible with what is missing for each of the two kernels."""
     missing = [] if wanted == "uml" else missing_features()
     if not missing and wanted != "uml":
         return "direct"
@@ -83,7 +83,7 @@ def choose_kernel(wanted: str | None = None) -> str:
 
 
 def needs_preload() -> bool:
-    """Return whether the processor's extended state exceeds what User-mode Linux supports (AMX does)."""
+    """Return whether the processor's extended state is larger than User-mode Linux supports, as with AMX."""
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return "amx_tile" in flags.split()
 
@@ -94,7 +94,10 @@ def find_compiler() -> str | None:
 
 
 def preload_library(folder: Path) -> str:
-    """Build the library that User-mode Linux needs for a larger processor state. Return its path, or ""."""
+    """Build the library that User-mode Linux needs for a larger processor state.
+
+    Return the path of the library, or "" if it is not needed.
+    """
     if not needs_preload():
         return ""
     source = resources.files("virtcloud.lab.fabric").joinpath("xstate.c").read_text(encoding="utf-8")
@@ -126,7 +129,7 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
 
 
 def init_text(python: str, settings: Path, kept: Sequence[str], paths: Sequence[str]) -> str:
-    """Return the first program of User-mode Linux, a script that executes the fabric."""
+    """Return the first program of User-mode Linux: a script that executes the fabric."""
     words = " ".join(f"'{one}'" for one in (python, "-m", "virtcloud.lab.fabric", settings, "--machine", *kept))
     search = os.pathsep.join(paths)
     return (

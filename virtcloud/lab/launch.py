@@ -1,6 +1,6 @@
-"""The start of a lab: start its first process, wait for its services, and register the topology with its SBF.
+"""The start of a lab: starts its first process, waits for its services, and registers the topology with its SBF.
 
-An interrupt is possible at any time, except between the start of a process and the record of its id.
+An interrupt is possible at any time, except between the start of a process and the recording of its process id.
 """
 
 import os
@@ -38,7 +38,7 @@ SBF_RUNS = LabEvent(f"{addressing.STATION} sbf", "done")
 
 
 def launch(lab: LabFile, state: LabState, options: LabOptions, chosen: str, watch: Watcher) -> None:
-    """Start everything and return when all services run. After an error the caller removes what was created."""
+    """Start the lab and return when all services run. After an error, the caller removes what was created."""
     watch(LabEvent("files", "begin"))
     write_launch_files(lab, state, options, chosen, watch)
     watch(LabEvent("files", "done"))
@@ -56,7 +56,7 @@ def launch(lab: LabFile, state: LabState, options: LabOptions, chosen: str, watc
 
 
 def _check_all_run(state: LabState) -> None:
-    """Raise LabFailed if a service ended soon after its start: some programs listen for a moment and then fail."""
+    """Raise LabFailed if a service ended soon after its start. Some programs listen for a moment and then fail."""
     nodes = control_client.send_request(state, {"do": "status", "node": addressing.STATION})["nodes"]
     for name, node in nodes.items():
         for service, status in node["services"].items():
@@ -76,12 +76,12 @@ def _start(state: LabState) -> subprocess.Popen[bytes]:
     with (
         (state.folder / "supervisor.log").open("ab") as log,
         defer_interrupts(),
-    ):  # until its id is recorded, nobody could find the process
-        process = subprocess.Popen(  # noqa: S603 - our own module
+    ):  # until its process id is recorded, no other process could find the first process
+        process = subprocess.Popen(  # noqa: S603 - a module of virtcloud
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )
         state.note_launcher(process.pid)
-    threading.Thread(target=process.wait, daemon=True).start()  # reap the process if it ends before us
+    threading.Thread(target=process.wait, daemon=True).start()  # reap the process if it ends before this process
     return process
 
 
@@ -130,7 +130,7 @@ POLL_S = 0.2
 
 
 def register_topology(lab: LabFile, state: LabState, watch: Watcher) -> None:
-    """Send SBF the topology with the devices' addresses, and the pools; create a token for each agent. Idempotent."""
+    """Send SBF the topology with the devices' addresses, and the pools. Create a token for each agent. Idempotent."""
     watch(LabEvent("topology and pools", "begin"))
     with SbfClient(f"unix://{state.sbf_socket}") as client:
         client.put_topology(with_addresses(lab.topology), ANY_VERSION)
@@ -148,7 +148,7 @@ def _give_token(client: SbfClient, state: LabState, element: Name) -> None:
 
 
 def wait_for_agents(state: LabState, watch: Watcher) -> None:
-    """Wait until every agent has called SBF. Raise LabFailed that names the missing agents."""
+    """Wait until every agent has called SBF. Raise LabFailed with the names of the missing agents."""
     watch(LabEvent("agents", "begin"))
     deadline = time.monotonic() + AGENTS_S
     with SbfClient(f"unix://{state.sbf_socket}") as client:
@@ -186,8 +186,8 @@ def terminate_as_interrupt() -> Iterator[None]:
 def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the context.
 
-    This replaces Python's handlers and not the signal mask, so that a process started within inherits no blocked
-    signals.
+    This function replaces Python's handlers and not the signal mask, so that a process started in the context inherits
+    no blocked signals.
     """
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
@@ -205,5 +205,5 @@ def defer_interrupts() -> Iterator[None]:
 def _set_handler(number: int, handler: Any) -> None:  # noqa: ANN401 - a value of the signal module
     try:
         signal.signal(number, handler)
-    except ValueError:  # not the main thread, which alone receives signals
+    except ValueError:  # not the main thread: only the main thread receives signals
         return

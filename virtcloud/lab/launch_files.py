@@ -1,4 +1,4 @@
-"""The files that a lab needs before its start: keys, plans, settings and images."""
+"""Writes the files that a lab needs before its start: keys, plans, settings and images."""
 
 import pwd
 import secrets
@@ -22,7 +22,11 @@ from virtcloud.model.element import Hypervisor
 
 @dataclass(frozen=True, slots=True)
 class LabOptions:
-    """How a lab is started. ``kernel``: ``direct``, ``uml`` or None; ``timing``: settings of SBF, in seconds."""
+    """The options of a lab's start.
+
+    ``bare``: without SBF and agents. ``kernel``: ``direct``, ``uml``, or None for an automatic choice. ``timing``:
+    settings of SBF, in seconds.
+    """
 
     bare: bool = False
     kernel: str | None = None
@@ -30,7 +34,7 @@ class LabOptions:
 
 
 def write_launch_files(lab: LabFile, state: LabState, options: LabOptions, chosen: str, watch: Watcher) -> None:
-    """Write all files of a lab that is to run in the kernel ``chosen`` (``direct`` or ``uml``)."""
+    """Write all files of a lab. The lab will run in the kernel ``chosen`` (``direct`` or ``uml``)."""
     _create_folders(lab, state)
     state.write_lab_file(lab)
     materials = _materials(lab, state, options)
@@ -94,7 +98,7 @@ def _source() -> Path:
 
 
 def _covered_folders() -> tuple[str, ...]:
-    """Return the folders of this program that a node's own file systems would hide."""
+    """Return the folders of this program that the nodes' own file systems would hide."""
     ours = {str(_source()), sys.prefix, sys.base_prefix}
     return tuple(sorted(one for one in ours if any(Path(one).is_relative_to(place) for place in TMPFS)))
 
@@ -127,12 +131,12 @@ def _write_plan(state: LabState, name: str, settings: FabricSettings, plan: Fabr
 
 
 def python_path() -> list[str]:
-    """Return the folders of PYTHONPATH by which the lab's processes find virtcloud."""
+    """Return the folders of PYTHONPATH in which the lab's processes find virtcloud."""
     return [str(_source())]
 
 
 def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, str]]:
-    """Create all SSH keys: SBF's for devices, the users', and each device's host key.
+    """Create all SSH keys: SBF's key for devices, the users' key, and each device's host key.
 
     Return the public key of SBF's account, and the devices' private host keys by name.
     """
@@ -143,7 +147,7 @@ def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, s
 
 
 def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
-    """Return the devices' public host keys in OpenSSH's format; ``addresses`` are by device."""
+    """Return the devices' public host keys in OpenSSH's format. ``addresses`` contains the addresses by device."""
     return "".join(f"{address} {(folder / f'host-{name}.pub').read_text()}" for name, address in addresses.items())
 
 

@@ -14,7 +14,7 @@ TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/v
 QUIET = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
-    # with br_netfilter loaded, these are set in every new network namespace
+    # if br_netfilter is loaded, these values are set in every new network namespace
     "net.bridge.bridge-nf-call-iptables": "0",
     "net.bridge.bridge-nf-call-ip6tables": "0",
     "net.bridge.bridge-nf-call-arptables": "0",
@@ -22,7 +22,7 @@ QUIET = {
 
 
 def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
-    """Return the plan of the station (SBF, the operator). With ``tap``, the other nodes are in another kernel."""
+    """Return the plan of the station (SBF and the operator). With ``tap``, the other nodes run in another kernel."""
     running = () if materials.bare else (node_services.sbf_service_of_lab(materials),)
     node = LabNode(addressing.STATION, "station", addressing.STATION_ADDRESS, isolated=False, services=running)
     address = f"addr add {addressing.STATION_ADDRESS}/{addressing.PREFIX} dev"
@@ -31,7 +31,7 @@ def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
 
 
 def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = "") -> FabricPlan:
-    """Return the plan of all other nodes. ``uplink`` is the interface towards a station in another kernel."""
+    """Return the plan of all other nodes. ``uplink`` is the interface towards a station that runs in another kernel."""
     numbers = addressing.number_nodes(topology)
     hosts = addressing.hosts_file(topology)
     nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
@@ -46,7 +46,7 @@ def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = ""
 
 
 def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
-    """Return one plan for a station and a fabric in the same kernel."""
+    """Return one plan for a station and a fabric that run in the same kernel."""
     return FabricPlan(
         (*station.nodes, *fabric.nodes),
         fabric.cables,
@@ -81,7 +81,7 @@ def _lldpd(name: str, topology: Topology, materials: LabMaterials) -> Iterator[N
 
 
 def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMaterials) -> LabNode:
-    """Return the parts of a node that depend on its kind."""
+    """Return the fields of a node that depend on its kind."""
     element = topology.elements.get(name)  # type: ignore[call-overload]
     if isinstance(element, Switch):
         return _switch(element, number, materials)
@@ -150,7 +150,7 @@ def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
 
 
 def _token_binds(element: str, materials: LabMaterials) -> tuple[tuple[str, str], ...]:
-    """Return the bind mount of an agent's own token folder."""
+    """Return the bind mount of the folder with an agent's token."""
     return () if materials.bare else ((node_services.token_folder(materials.state, element),) * 2,)
 
 

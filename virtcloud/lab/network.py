@@ -1,8 +1,8 @@
 """PURE. The lab's links, and the commands (ip, bridge, tc) that create them on each node.
 
-Links connect elements, and sites to the cores of transports. An edge's port towards a core is its ``core_port`` if the
-transport uses service VLANs. In an EVPN fabric the port has the name of the transport, the core is a plain router, and
-the edge is reached by its loopback.
+Links connect elements, and sites to the cores of transports. An edge's port towards a core is the edge's ``core_port``
+if the transport uses service VLANs. In an EVPN fabric the port has the name of the transport, the core is a plain
+router, and the edge's own address is its loopback.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,7 +16,7 @@ from virtcloud.model.topology import Attachment, Site, Topology
 from virtcloud.model.transport import Transport, TransportKind
 
 TRUNK_MTU = 1508  # a full frame with a customer's and a provider's tag (IEEE 802.1ad)
-FABRIC_MTU = 1600  # a guest's full frame with its header and the 50 bytes of VXLAN (RFC 7348)
+FABRIC_MTU = 1600  # a guest's full frame with its header, and the 50 bytes of VXLAN (RFC 7348)
 BRIDGE_OPTIONS = "vlan_filtering 1 vlan_default_pvid 0 mcast_snooping 0"
 ROUTER_SYSCTLS = {"net.ipv4.ip_forward": "1"}
 
@@ -27,7 +27,7 @@ CommandLines = tuple[str, ...]
 class CoreWire:
     """The link of an attachment: from a node's port to the port ``core_port`` of the transport's core.
 
-    ``addresses`` are the addresses of both ends in an EVPN fabric: the core's and the edge's.
+    ``addresses`` are the addresses of both ends in an EVPN fabric: first the core's, then the edge's.
     """
 
     site: Site
@@ -39,12 +39,15 @@ class CoreWire:
 
     @property
     def node(self) -> str:
-        """The name of the switch or edge."""
+        """The name of the attached switch or edge."""
         return self.attachment.port.element
 
 
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
-    """Yield the links of all attachments. A core's ports have the sites' names, numbered from the second one on."""
+    """Yield the links of all attachments.
+
+    A core's port has the name of the site; further ports of the same site also have a number, from 2.
+    """
     count = 0
     for site in topology.sites:
         seen: list[str] = []
@@ -71,7 +74,7 @@ def is_fabric(transport: Transport) -> bool:
 
 
 def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
-    """Return the commands for a VLAN-aware bridge whose ports carry no VLAN yet."""
+    """Return the commands for a VLAN-aware bridge whose ports are in no VLAN yet."""
     return (
         f"link add br0 mtu {TRUNK_MTU} type bridge {BRIDGE_OPTIONS}{protocol}",
         "link set br0 up",
@@ -80,9 +83,10 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 
 
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
-    """Return the commands of ip and of bridge for a transport's core.
+    """Return the ip commands and the bridge commands for a transport's core.
 
-    A bridge is a tagged member of its own VLANs, so that a capture on it shows frames as they travel.
+    A core's bridge is a tagged member of its own VLANs, so that a capture on the bridge contains the frames as
+    transmitted.
     """
     ends = [one for one in core_wires(topology) if one.transport == transport]
     if is_fabric(transport):
@@ -111,7 +115,7 @@ def _router_lines(topology: Topology, one: CoreWire) -> CommandLines:
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
-    """Return the commands for an edge without circuits: its bridge with customer ports, its links to each core."""
+    """Return the commands for an edge without circuits: its bridge with customer ports, and its links to each core."""
     ours = [one for one in core_wires(topology) if one.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
     if any(is_fabric(one.transport) for one in ours):
@@ -134,7 +138,7 @@ def peer_loopbacks(topology: Topology, one: CoreWire) -> CommandLines:
 
 
 def loopback(topology: Topology, one: CoreWire) -> str:
-    """Return the loopback of the edge at a link."""
+    """Return the loopback of the edge at this link, or "" for a switch."""
     edge = topology.element(one.node)
     return str(edge.loopback) if isinstance(edge, Edge) else ""
 
@@ -145,7 +149,7 @@ BOND_OPTIONS = "mode 802.3ad miimon 100 lacp_rate fast"
 
 @dataclass(frozen=True, slots=True)
 class NodeLink:
-    """A link between two nodes, with one-way latency in ms and bandwidth in Mbit/s (0 and None: as it is)."""
+    """A link between two nodes, with one-way latency in ms (0: no delay) and bandwidth in Mbit/s (None: no limit)."""
 
     node: str
     port: str
@@ -156,9 +160,9 @@ class NodeLink:
 
 
 def node_links(topology: Topology) -> list[NodeLink]:
-    """Return all links between nodes: the topology's links, then each attachment to its transport's core.
+    """Return all links between nodes: the topology's links, then the link of each attachment to its transport's core.
 
-    A link between aggregates becomes one link for each member, each with the aggregate's latency and bandwidth.
+    A link between aggregates becomes one link for each member. Each has the aggregate's latency and bandwidth.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
@@ -174,7 +178,7 @@ def _core_link(one: CoreWire) -> NodeLink:
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Return the veth pairs of all links. An unlinked port gets a pair whose other end stays in the fabric."""
+    """Return the veth pairs of all links. A port without a link gets a pair whose other end stays in the fabric."""
 
     def cable(one: NodeLink) -> VethPair:
         mtus = mtu(topology, one.node, one.port), mtu(topology, one.peer_node, one.peer_port)
@@ -191,7 +195,10 @@ def cables(topology: Topology) -> list[VethPair]:
 
 
 def mtu(topology: Topology, node: str, port: str) -> int:
-    """Return a port's MTU: devices and cores have room for tags, EVPN fabrics for VXLAN; hosts have the usual MTU."""
+    """Return a port's MTU in bytes.
+
+    Devices and cores have room for tags, EVPN fabrics for VXLAN; hosts have the usual MTU.
+    """
     element = topology.elements.get(node)  # type: ignore[call-overload]
     fabrics = {one.name for one in topology.transports if is_fabric(one)}
     if node in fabrics or (isinstance(element, Edge) and port in fabrics):
@@ -200,7 +207,7 @@ def mtu(topology: Topology, node: str, port: str) -> int:
 
 
 def switch_lines(switch: Switch) -> tuple[str, ...]:
-    """Return the commands for a switch: a VLAN-aware bridge whose ports carry no VLAN yet."""
+    """Return the commands for a switch: a VLAN-aware bridge whose ports are in no VLAN yet."""
     return (*_bond_lines(switch, TRUNK_MTU), *bridge_lines(tuple(map(str, switch.ports))))
 
 
@@ -212,7 +219,7 @@ def ports_towards(topology: Topology, nodes: Collection[str], node: str) -> tupl
 
 
 def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
-    """Return the commands that create link aggregates (802.3ad) of interfaces that are still down."""
+    """Return the commands that create link aggregates (802.3ad). The member interfaces must still be down."""
     bonds = tuple(f"link add {port} mtu {mtu} type bond {BOND_OPTIONS}" for port in element.aggregates)
     members = [(member, port) for port, members in element.aggregates.items() for member in members]
     return (*bonds, *(f"link set {member} master {port}" for member, port in members))
@@ -224,7 +231,10 @@ def plain_lines(element: Element) -> tuple[str, ...]:
 
 
 def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:
-    """Return the commands that delay and limit what ``node`` sends. Each end of a link shapes its own direction."""
+    """Return the commands that delay and limit the frames that ``node`` sends.
+
+    Each end of a link shapes its own direction.
+    """
     ends = [(one.node, one.port, one) for one in node_links(topology)]
     ends += [(one.peer_node, one.peer_port, one) for one in node_links(topology)]
     return tuple(
@@ -246,5 +256,5 @@ def management_lines(number: int) -> tuple[str, ...]:
 
 
 def outside_lines(number: int, port: str) -> tuple[str, ...]:
-    """Return the commands for a node's interface to the network outside."""
+    """Return the commands for a node's interface to the lab's external network."""
     return (f"addr add {addressing.outside_address(number)}/{addressing.PREFIX} dev {port}", f"link set {port} up")

@@ -1,4 +1,4 @@
-"""PURE. The files and services of each kind of node."""
+"""PURE. The files and services of nodes, by kind of node."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -56,7 +56,10 @@ remember_owner = 0
 
 @dataclass(frozen=True, slots=True)
 class LldpAccount:
-    """The machine's ids of lldpd's account. A node must use the same ids, because lldpcli is setuid."""
+    """The user id and group id of lldpd's account on the machine.
+
+    A node must use the same ids, because lldpcli is setuid.
+    """
 
     user: int
     group: int
@@ -64,7 +67,7 @@ class LldpAccount:
 
 @dataclass(frozen=True, slots=True)
 class LabMaterials:
-    """What a plan takes from the machine: keys (as text), folders, the Python interpreter of the agents."""
+    """The parts of a plan that come from the machine: keys (as text), folders, and the agents' Python interpreter."""
 
     state: str
     python: str
@@ -77,13 +80,13 @@ class LabMaterials:
 
 
 def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
-    """Return the files of a node's own /etc: one account, no name lookups, all nodes' names, a fast login shell."""
+    """Return the files of a node's own /etc: one account, no name service, all nodes' names, and a fast login shell."""
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {
         "/run/etc/passwd": f"{user}{addressing.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\n"
         "root:x:0:0::/run/home:/bin/sh\n"
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
-        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks this account up even if it runs as root
+        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks up this account even if libvirtd runs as root
         "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
         + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),
         "/run/etc/shadow": f"{addressing.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
@@ -105,13 +108,13 @@ def device_files(address: str, authorized: str, host_key: str) -> dict[str, str]
 
 
 def sshd_service(address: str) -> NodeService:
-    """Return a device's sshd; ``-r`` saves an exec for each connection."""
+    """Return a device's sshd. The option ``-r`` saves an exec for each connection."""
     argv = ("/usr/sbin/sshd", "-D", "-e", "-r", "-f", "/run/ssh/sshd_config")
     return NodeService("sshd", argv, ready=f"tcp:{address}:22")
 
 
 def lldpd_service(ports: Iterable[str]) -> NodeService:
-    """Return an element's lldpd, which listens on the element's ports only."""
+    """Return an element's lldpd, which listens only on the element's ports."""
     argv = ("/usr/sbin/lldpd", "-d", "-u", LLDP_SOCKET, "-O", "/dev/null", "-I", ",".join(ports))
     return NodeService("lldpd", argv, ready=f"unix:{LLDP_SOCKET}")
 
@@ -130,7 +133,7 @@ def host_files(host: Host, number: int, state: str) -> dict[str, str]:
 
 
 def token_folder(state: str, element: str) -> str:
-    """Return the folder of an agent's token; its path is the same on the machine and on the node."""
+    """Return the folder of an agent's token. The path is the same on the machine and on the node."""
     return f"{state}/tokens/{element}"
 
 
@@ -156,7 +159,7 @@ def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) ->
 
 
 def driver_binds(host: Host) -> tuple[tuple[str, str], ...]:
-    """Return bind mounts of the libvirt drivers that this host needs; each further driver slows libvirtd's start."""
+    """Return bind mounts of the libvirt drivers that this host needs. Each additional driver slows libvirtd's start."""
     files = [f"libvirt_driver_{kind.value}.so" for kind in host.hypervisors]
     return tuple((f"{DRIVER_LIBRARIES}/{file}", f"{DRIVERS}/{file}") for file in files)
 

@@ -1,4 +1,4 @@
-"""PURE. A switch of the lab as an Open vSwitch: ovsdb-server and ovs-vswitchd on its node.
+"""PURE. A switch of the lab as an Open vSwitch: ovsdb-server and ovs-vswitchd on the switch's node.
 
 The datapath is in user space (``netdev``), so that it runs on any kernel. Such a datapath does not complete frames:
 senders on its ports must compute checksums and insert tags themselves.
@@ -14,18 +14,18 @@ FOLDER = "/run/openvswitch"
 DATABASE = f"unix:{FOLDER}/db.sock"
 BEGIN = f"{FOLDER}/begin.sh"
 UNUSED_VLAN = 4095
-"""The VLAN list of a trunk without clusters; an empty list would carry every VLAN."""
+"""The VLAN list of a trunk without clusters. With an empty list, the trunk would carry every VLAN."""
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
-    """Return the script that creates the bridge once; a restarted daemon finds the bridge."""
+    """Return the script that creates the bridge once. A restarted daemon finds the existing bridge."""
     ports = " ".join(_port(switch, port) for port in switch.ports)
     make = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
     return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {make}\nexec ovs-vswitchd {DATABASE} "$@"\n'}
 
 
 def ovs_services() -> tuple[NodeService, ...]:
-    """Return both daemons."""
+    """Return the services of both daemons."""
     database, schema = f"{FOLDER}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"
     create = f"[ -e {database} ] || ovsdb-tool create {database} {schema}"
     server = f"exec ovsdb-server {database} --remote=p{DATABASE} --unixctl={FOLDER}/server.ctl"
@@ -38,7 +38,7 @@ def ovs_services() -> tuple[NodeService, ...]:
 
 
 def ip_lines(switch: Switch) -> tuple[str, ...]:
-    """Return the commands that bring up the cables' ends; all other configuration is in the database."""
+    """Return the commands that bring up the cables' ends. All other configuration is in Open vSwitch's database."""
     return tuple(f"link set {cable} up" for port in switch.ports for cable in switch.members(port))
 
 

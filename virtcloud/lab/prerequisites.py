@@ -1,6 +1,6 @@
-"""What a lab needs from its machine: programs, drivers, Python packages, rights and kernel features.
+"""Prerequisites of a lab on its machine: programs, drivers, Python packages, rights and kernel features.
 
-``lab up`` checks it before anything is changed; ``virtcloud doctor`` shows it.
+``lab up`` checks the prerequisites before any change; ``virtcloud doctor`` shows the results.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ REQUIRED_PROGRAMS = {
     "tcpdump": "tcpdump",
 }
 LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
-"""Only needed for a lab with ``lldp: true``."""
+"""Needed only for a lab with ``lldp: true``."""
 DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 FRR_PACKAGE = "frr"
@@ -44,7 +44,9 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""A sample of each of our extras; their other packages were installed with them."""
+"""A sample of packages from each extra of virtcloud. The other packages of an extra are installed together with
+these.
+"""
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -59,7 +61,7 @@ def has_driver(kind: Hypervisor) -> bool:
 
 
 def check_prerequisites(lab: LabFile) -> None:
-    """Raise LabImpossible that names everything that this machine lacks for a lab, and the remedy."""
+    """Raise LabImpossible with everything that this machine lacks for a lab, and the remedy."""
     if os.geteuid() != 0:
         raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
     absent = missing_modules()
@@ -73,7 +75,7 @@ def check_prerequisites(lab: LabFile) -> None:
 
 
 def missing_modules() -> list[str]:
-    """Return the Python packages that a lab needs and this Python lacks."""
+    """Return the Python packages that a lab needs and that this Python lacks."""
     return [module for module in PYTHON_PACKAGES if importlib.util.find_spec(module) is None]
 
 
@@ -94,7 +96,7 @@ def _missing_programs(lab: LabFile) -> Iterator[tuple[str, str]]:
 
 
 def has_routers() -> bool:
-    """Return whether FRR is installed; without it, edges cannot use BGP."""
+    """Return whether FRR is installed. Without FRR, edges cannot use BGP."""
     return all(Path(FRR_PROGRAMS, name).exists() for name in ("zebra", "bgpd"))
 
 
@@ -105,7 +107,10 @@ def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """The result of one check. ``needed``: no lab runs without it; ``remedy``: how to install it."""
+    """The result of one check.
+
+    ``needed``: no lab can run without this prerequisite. ``remedy``: the way to install it.
+    """
 
     group: str
     name: str
@@ -116,14 +121,14 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All results, and the kernel in which a lab would run: ``direct``, ``uml`` or None."""
+    """All results, and the kernel in which a lab would run: ``direct``, ``uml``, or None if no lab can run."""
 
     findings: tuple[Prerequisite, ...]
     kernel: str | None
 
     @property
     def healthy(self) -> bool:
-        """Whether a lab can run here."""
+        """Return whether a lab can run here."""
         return self.kernel is not None and all(one.present for one in self.findings if one.needed)
 
 

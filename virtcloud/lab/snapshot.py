@@ -1,4 +1,4 @@
-"""Snapshots of the lab: what switches, edges, cores, hosts and guests report themselves. SBF is not asked."""
+"""Snapshots of the lab: the states that switches, edges, cores, hosts and guests report themselves, without SBF."""
 
 import csv
 import itertools
@@ -16,9 +16,9 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of all elements: VLANs of each switch port, interfaces and guests of each host.
+    """The state of all elements: VLANs of each switch port, and interfaces and guests of each host.
 
-    Of an edge it has also the learnt addresses of its bridge and its BGP routes.
+    For an edge, the state also contains the learnt addresses of its bridge and its BGP routes.
     """
 
     switches: dict[str, dict[str, str]]
@@ -28,7 +28,7 @@ class Snapshot:
     edges: dict[str, tuple[str, ...]]
 
     def differs(self, other: "Snapshot") -> str:
-        """Return the differences, one element after the other; empty if there are none."""
+        """Return the differences, element by element. The result is empty if there are no differences."""
         return "; ".join(
             f"{name}: {ours.get(name)} became {theirs.get(name)}"
             for field in fields(self)
@@ -56,7 +56,7 @@ def switch_names(topology: Topology) -> list[Name]:
 
 
 def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
-    """Read a switch's VLANs as ranges, for each port that carries any."""
+    """Read a switch's VLANs as ranges, for each port with VLANs."""
     if node in openvswitch.ovs_switch_names(lab.file):
         return _open_vswitch_vlans(lab, node)
     ports = json.loads(run_checked(lab, node, "bridge", "-json", "vlan", "show"))
@@ -98,7 +98,7 @@ def read_forwarding(lab: Lab, edge: str) -> list[dict[str, Any]]:
 
 
 def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
-    """Read the EVPN routes of an edge's bgpd; empty without bgpd."""
+    """Read the EVPN routes of an edge's bgpd. The result is empty if the edge runs no bgpd."""
     if "bgpd" not in lab.state.about["nodes"][edge]:
         return ()
     output = run_checked(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
@@ -107,12 +107,12 @@ def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
     )
 
 
-def _prefixes(found: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers there are counters
+def _prefixes(found: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers it contains counters
     return [key for key in found if key.startswith("[")] if isinstance(found, dict) else []
 
 
 def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
-    """Read the names of a host's running guests from libvirt, hypervisor by hypervisor."""
+    """Read the names of a host's running guests from libvirt, one hypervisor after the other."""
     kinds = lab.file.host(host).hypervisors
     found = [
         run_checked(lab, host, "virsh", "-q", "-c", f"{kind}:///system", "list", "--name").split() for kind in kinds
@@ -121,7 +121,7 @@ def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
 
 
 def run_checked(lab: Lab, node: str, *argv: str) -> str:
-    """Run a command on a node and return its output. Raise CalledProcessError if it fails."""
+    """Run a command on a node and return its output. Raise CalledProcessError if the command fails."""
     done = lab.run(node, argv)
     if done.returncode:
         raise subprocess.CalledProcessError(done.returncode, [node, *argv], done.stdout, done.stderr)

@@ -1,4 +1,4 @@
-"""The folder of a lab on the machine: its files, whether its lab is alive, and the removal of what a lab left."""
+"""The folder of a lab on the machine: its files, the check whether the lab is alive, and the removal of remains."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ END_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """The folder of a lab's files; only root can read it."""
+    """The folder of a lab's files. Only root can read the folder."""
 
     folder: Path
 
@@ -31,7 +31,7 @@ class LabState:
     def of_machine(cls) -> "LabState":
         """Return the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``.
 
-        Raise LabImpossible if it exists and the caller may not enter it.
+        Raise LabImpossible if the folder exists and the caller may not enter it.
         """
         folder = Path(os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)).absolute()
         if _is_closed(folder):
@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """The socket of SBF: the default path of SBF's clients, unless the lab's folder is another than the default."""
+        """The socket of SBF: the default path of SBF's clients, unless the lab uses a folder other than the default."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -58,7 +58,7 @@ class LabState:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Name, kernel, token and options of the lab; empty if none was written."""
+        """Name, kernel, token and options of the lab. The result is empty if they were not written."""
         return _read(self.folder / "lab.json")
 
     def write_about(self, about: dict[str, Any]) -> None:
@@ -68,16 +68,16 @@ class LabState:
         target.write_text(json.dumps(about))
 
     def write_lab_file(self, lab: LabFile) -> None:
-        """Write the lab file (as JSON, which is YAML too)."""
+        """Write the lab file as JSON, which is also valid YAML."""
         (self.folder / LAB_FILE).write_text(lab.model_dump_json(indent=1, exclude_none=True))
 
     def pid(self) -> int | None:
-        """Return the process id of the lab's first process if it is alive, or None."""
+        """Return the process id of the lab's first process, or None if it is not alive."""
         noted = _read(self.folder / "pid")
         return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
 
     def launcher(self) -> int | None:
-        """Return the process id of the process that holds the lab's namespaces if it is alive, or None."""
+        """Return the process id of the process that holds the lab's namespaces, or None if it is not alive."""
         noted = _read(self.folder / "launcher")
         return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
 
@@ -108,7 +108,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def process_start_time(pid: int) -> int | None:
-    """Return when a process started (clock ticks since boot), or None. It distinguishes processes with the same id."""
+    """Return the start time of a process (clock ticks since boot), or None if there is no such process.
+
+    The start time distinguishes processes with the same id.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -117,7 +120,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def kill_lab(state: LabState) -> None:
-    """Kill the lab's first process, and with it every other process of the lab, and wait until it is gone."""
+    """Kill the lab's first process, which ends every other process of the lab, and wait until it has ended."""
     for find in (state.pid, state.launcher):
         pid = find()
         if pid is not None:
@@ -133,7 +136,7 @@ def _kill_process(pid: int) -> None:
 
 
 def find_remains(state: LabState) -> list[str]:
-    """Return what a lab left on this machine: processes, folder, control groups, SBF's socket."""
+    """Return what a lab left on this machine: processes, folder, control groups, and SBF's socket."""
     found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
     found += [str(one) for one in (state.folder, state.cgroup) if one.exists()]
     if state.folder.exists() and state.sbf_socket.exists():
@@ -142,7 +145,7 @@ def find_remains(state: LabState) -> list[str]:
 
 
 def remove_remains(state: LabState) -> list[str]:
-    """Remove everything that :func:`find_remains` finds. Return what could not be removed."""
+    """Remove everything that :func:`find_remains` finds. Return the remains that could not be removed."""
     kill_lab(state)
     _remove_cgroups(state.cgroup)
     if state.folder.exists():

@@ -1,1 +1,1 @@
-"""The demonstration: two clusters over three sites, a creation that fails, and the removal of everything."""
+"""The demonstration: two clusters over three sites, a failed creation, and the removal of all clusters."""

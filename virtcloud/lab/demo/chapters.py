@@ -1,6 +1,6 @@
 """The chapters of the demonstration: create two clusters, check connectivity and isolation, fail a creation, delete.
 
-Each check reads the elements themselves, never SBF's view of them.
+Each check reads the state from the elements themselves, not from SBF.
 """
 
 import re
@@ -22,7 +22,7 @@ SET_UP_S = 60.0
 
 
 def create_clusters(context: DemoContext) -> None:
-    """Request both clusters at once and wait until they are active."""
+    """Request both clusters at the same time and wait until they are active."""
     report = context.report
     with report.chapter("Two clusters of three guests each, one per site, with the same IP addresses"):
         views = [context.request(key, SET_UP_S) for key in ("demo-a", "demo-b")]
@@ -61,7 +61,7 @@ def check_switches(context: DemoContext) -> None:
 
 
 def _expected(context: DemoContext, switch: Name) -> dict[str, str]:
-    """Return a switch's VLANs by port: both clusters on the ports to the first host and to the core."""
+    """Return a switch's expected VLANs by port: both clusters on the ports to the first host and to the core."""
     site = context.topology.site_of[switch]
     uplink = site.attachments[0].port
     host = next(link for link in context.topology.links if site.hosts[0].name in {end.element for end in link.ends})
@@ -71,7 +71,7 @@ def _expected(context: DemoContext, switch: Name) -> dict[str, str]:
 
 
 def check_connectivity(context: DemoContext) -> None:
-    """Ping all guests of each cluster from its first one, while a capture runs on the core."""
+    """Ping all guests of each cluster from the cluster's first guest, while a capture runs on the core."""
     report = context.report
     with report.chapter("Guests of one cluster reach each other over the core"), ThreadPoolExecutor() as pool:
         core = context.topology.transports[0]
@@ -124,7 +124,7 @@ LIMIT_S = 60.0
 
 
 def check_failed_creation(context: DemoContext) -> None:
-    """Disconnect the second site's switch, request a cluster, and check that it fails without a trace."""
+    """Disconnect the second site's switch, request a cluster, and check that the cluster fails and leaves nothing."""
     report, lab = context.report, context.lab
     first, victim = switch_names(context.topology)[:2]
     with report.chapter(f"A creation fails: {victim} is disconnected half-way"), ThreadPoolExecutor() as pool:
@@ -144,7 +144,10 @@ def check_failed_creation(context: DemoContext) -> None:
 
 
 def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict[Name, VlanId]]:
-    """Request demo-c and follow it until it fails. Return its last view, and its VLAN IDs while it was being set up."""
+    """Request the cluster demo-c and wait until it fails.
+
+    Return the cluster's last view, and the VLAN IDs that it had while it was being set up.
+    """
     report = context.report
     view = context.request("demo-c", DEADLINE_S)
     view = context.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
@@ -160,7 +163,7 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 
 
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
-    """Wait until a failed cluster is removed, and check that everything is as before."""
+    """Wait until a failed cluster is removed, and check that every element is in the same state as before."""
     report = context.report
     context.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)
@@ -183,7 +186,7 @@ REMOVAL_LIMIT_S = 60.0
 
 
 def remove_clusters(context: DemoContext) -> None:
-    """Delete both clusters and compare every element with its state before the first one."""
+    """Delete both clusters and compare every element with its state before the first cluster."""
     report = context.report
     with report.chapter("Both clusters are deleted"):
         views = [context.client.delete_cluster(key) for key in context.clusters]
@@ -218,11 +221,11 @@ CHAPTERS = (
 
 
 DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
-"""Seconds for SBF; an unreachable switch is given up sooner than by default."""
+"""Time limits of SBF in seconds. SBF stops waiting for an unreachable switch earlier than with the default limits."""
 
 
 def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
-    """Run all chapters and return whether every check succeeded. The lab is taken down in any case."""
+    """Run all chapters and return whether every check succeeded. The lab is always taken down at the end."""
     with report.chapter("Three sites are built: switches with sshd, an 802.1ad core, hosts with libvirt, SBF, agents"):
         lab = bring_up()
     try:

@@ -1,4 +1,4 @@
-"""What the chapters share: the lab, SBF, the clusters, pings from guests, and captures of frames."""
+"""The common context of the chapters: the lab, SBF, the clusters, pings from guests, and captures of frames."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ NETWORK = "10.0.0."
 
 @dataclass(slots=True)
 class DemoContext:
-    """The lab, the client, the snapshot before the first cluster, and the clusters."""
+    """The lab, the client, the snapshot from the time before the first cluster, and the clusters."""
 
     report: DemoReport
     lab: Lab
@@ -34,7 +34,7 @@ class DemoContext:
         return [site.hosts[0].name for site in self.topology.sites]
 
     def request(self, key: str, deadline_s: float) -> ClusterView:
-        """Request a cluster of one guest at each site; all clusters get the same addresses."""
+        """Request a cluster with one guest at each site. All clusters get the same addresses."""
         guests = tuple(
             Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32, addresses=(f"{NETWORK}{i}/24",))
             for i, host in enumerate(self.first_hosts(), start=1)
@@ -43,20 +43,23 @@ class DemoContext:
         return self.client.put_cluster(key, ClusterRequest(spec=spec))
 
     def follow(self, view: ClusterView, until: Callable[[ClusterView], bool], limit_s: float) -> ClusterView:
-        """Print every step that SBF reports until ``until`` holds. Raise VirtcloudError after ``limit_s`` seconds."""
-        start, told = time.monotonic(), set[str]()
+        """Print every step that SBF reports, until ``until`` returns True for the cluster's view, and return this view.
+
+        Raise VirtcloudError after ``limit_s`` seconds.
+        """
+        start, printed = time.monotonic(), set[str]()
         while True:
-            told |= self._tell(view, told, time.monotonic() - start)
+            printed |= self._tell(view, printed, time.monotonic() - start)
             if until(view):
                 return view
             if time.monotonic() - start > limit_s:
                 raise VirtcloudError(f"cluster {view.key} is still {view.state} after {limit_s:.0f} s: {view.reason}")
             view = self.client.cluster(view.key, after=view.version, wait=POLL_S)
 
-    def _tell(self, view: ClusterView, told: set[str], seconds: float) -> set[str]:
+    def _tell(self, view: ClusterView, printed: set[str], seconds: float) -> set[str]:
         done = {PlacementProgress.CONFIRMED, PlacementProgress.REMOVED}
         steps = [f"{one.element} {one.progress}" for one in view.placements if one.progress in done]
-        news = [step for step in [*steps, f"cluster is {view.state}"] if step not in told]
+        news = [step for step in [*steps, f"cluster is {view.state}"] if step not in printed]
         if news:
             self.report.print_line(f"{seconds:5.1f} s  {view.key}: {', '.join(news)}")
         return set(news)
@@ -64,21 +67,23 @@ class DemoContext:
 
 WINDOW_S = 6
 ENTER_CONTAINER = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -u -- "$@"'
-"""Runs a command in a container: its first process is the only child of its libvirt_lxc."""
+"""A shell command that runs a program in a container. The container's first process is the only child of its
+libvirt_lxc.
+"""
 ABSENT_ADDRESS = "10.0.0.77"
-"""An address that no guest has: the ARP request for it reaches every guest of the cluster."""
+"""An address that no guest has. The ARP request for this address reaches every guest of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class PingResult:
-    """The result of ping: whether it succeeded, and its last lines."""
+    """The result of ping: whether ping succeeded, and the last lines of its output."""
 
     answered: bool
     words: str
 
 
 def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address: str, *options: str) -> PingResult:
-    """Ping ``address`` from the cluster's guest number ``guest`` (from 0)."""
+    """Ping ``address`` from a guest of the cluster; ``guest`` is the index of the guest (from 0)."""
     chosen = view.spec.guests[guest]
     domain = next(
         name for name in read_guests(context.lab, chosen.host) if view.id in name and name.endswith(chosen.name)
@@ -90,7 +95,7 @@ def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address
 def capture_frames(
     context: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *words: str
 ) -> Future[list[str]]:
-    """Capture on a node's interface for some seconds. The result has one line for each frame."""
+    """Capture on a node's interface for some seconds. Return one line for each frame."""
     command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
 
     def capture() -> list[str]:

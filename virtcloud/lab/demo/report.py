@@ -21,7 +21,7 @@ class DemoChapter:
 
 @dataclass(slots=True)
 class DemoReport:
-    """Prints the chapters as they run and stores what the final table needs."""
+    """Prints the chapters as they run and stores the results for the final table."""
 
     console: Console
     clock: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class DemoReport:
 
     @contextmanager
     def chapter(self, title: str) -> Iterator[None]:
-        """Open a chapter; its duration ends with the block."""
+        """Begin a chapter. The chapter ends with the block."""
         chapter = DemoChapter(title)
         self.chapters.append(chapter)
         self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]", highlight=False, soft_wrap=True)
@@ -44,7 +44,7 @@ class DemoReport:
         self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
     def check(self, sentence: str, holds: bool, seen: str = "") -> None:
-        """Print a claim and whether it holds; if it does not, print the observation ``seen``."""
+        """Print a claim and whether it is true. If the claim is false, print the observation ``seen``."""
         chapter = self.chapters[-1]
         if holds:
             chapter.held += 1
@@ -55,7 +55,7 @@ class DemoReport:
 
     @property
     def succeeded(self) -> bool:
-        """Whether at least one check ran and none failed."""
+        """Return whether at least one check ran and no check failed."""
         return any(chapter.held for chapter in self.chapters) and not any(chapter.failed for chapter in self.chapters)
 
     def table(self) -> Table:

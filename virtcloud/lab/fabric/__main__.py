@@ -1,4 +1,4 @@
-"""The first process of the lab's namespaces, and of its User-mode Linux kernel if there is one."""
+"""The first process of the lab's namespaces, and of the lab's User-mode Linux kernel if the lab uses one."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ KERNEL_S = 90.0
 
 
 def main(argv: list[str]) -> int:
-    """Create and serve what the settings file ``argv[0]`` describes. Returns only after an error."""
+    """Create and run the nodes that the settings file ``argv[0]`` describes. Returns only after an error."""
     path = Path(argv[0])
     if os.getpid() == 1 and not Path("/proc/self").exists():
         syscalls.mount("proc", "/proc", "proc")
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     events = EventLog(Path(settings.events))
     try:
         _run(settings, events)
-    except BaseException as error:  # noqa: BLE001 - whoever watches must see every error
+    except BaseException as error:  # noqa: BLE001 - the launcher must receive every error
         traceback.print_exc()
         events.write("fabric", "failed", str(error))
     return _end(settings)
@@ -61,7 +61,7 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _settle_station(settings: FabricSettings) -> None:
-    """Record our process id as seen from outside, then mount a /proc with our own processes only."""
+    """Record the process id of this process outside its namespace. Then mount a /proc of this namespace."""
     outside = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()
@@ -103,7 +103,7 @@ def _dial(where: str) -> socket.socket:
 
 
 def _reap_for_ever(kernel: int) -> None:
-    """Reap orphans. The kernel's process is reaped by its own thread."""
+    """Reap orphaned processes. A separate thread reaps the process of User-mode Linux."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:
         time.sleep(1)

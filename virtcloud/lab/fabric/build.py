@@ -1,4 +1,4 @@
-"""Create a plan's nodes, cables and services in the kernel of this process."""
+"""Creates a plan's nodes, cables and services in the kernel of this process."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ class Fabric:
     """The running nodes and services of a plan. Call ``connect``, then ``serve``."""
 
     def __init__(self, plan: FabricPlan, state: str, events: EventLog) -> None:
-        """Fork the first processes of all nodes. No thread may run before. ``state`` is the lab's folder."""
+        """Fork the first processes of all nodes. No thread may run before this call. ``state`` is the lab's folder."""
         logs, groups = Path(state, "log"), nodes.lab_cgroup(state)
         self._plan = plan
         self._events = events
@@ -52,7 +52,7 @@ class Fabric:
             run_in_threads(NodeHandle.network, self.nodes.values())
 
     def serve(self) -> None:
-        """Start all services: all nodes at the same time, the services of each node in order."""
+        """Start the services of all nodes at the same time; the services of one node start one after the other."""
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def _serve_node(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The control server of one kernel: run a program on a node, control a service, return the status."""
+"""The control server of one kernel. It runs programs on nodes, controls services, and returns the status."""
 
 import contextlib
 import hmac
@@ -22,7 +22,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
-    """Run ``request["argv"]``. The connection carries its streams, and its exit code last."""
+    """Run ``request["argv"]``. The connection carries the program's streams, and the exit code at the end."""
     session = _terminal(request) if request.get("tty") else _pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:
@@ -51,7 +51,10 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
 
 
 def _await_end(connection: socket.socket) -> None:
-    """Read the rest of the input: closing the connection earlier would reset it and lose our last frames."""
+    """Read the rest of the input.
+
+    An earlier close would reset the connection, and the last frames to the client would be lost.
+    """
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(CLOSE_TIMEOUT_S)
@@ -63,7 +66,7 @@ class ProgramStreams:
     """Both ends of a program's standard streams."""
 
     def __init__(self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int]) -> None:
-        """Store the descriptors; ``outputs`` maps a frame's letter to the end that we read."""
+        """Store the descriptors. ``outputs`` maps a frame's letter to the descriptor from which this process reads."""
         self.child_ends = child_ends
         self.stdin = stdin
         self.outputs = outputs
@@ -74,12 +77,12 @@ class ProgramStreams:
             os.close(end)
 
     def close(self) -> None:
-        """Close our ends."""
+        """Close the ends that belong to this process."""
         for end in {self.stdin, *self.outputs.values()}:
             os.close(end)
 
     def close_stdin(self) -> None:
-        """Close the program's input; a terminal gets its end-of-file character."""
+        """Close the program's input. If the input is a terminal, write the end-of-file character instead."""
         if self.stdin in self.outputs.values():
             os.write(self.stdin, b"\x04")
         elif self.stdin >= 0:
@@ -100,7 +103,7 @@ def _terminal(request: Mapping[str, Any]) -> ProgramStreams:
 
 
 def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
-    with contextlib.suppress(OSError):  # reading a terminal whose program ended is an error
+    with contextlib.suppress(OSError):  # reading a terminal whose program has ended raises OSError
         while data := os.read(end, CHUNK):
             with lock:
                 send_frame(connection, letter, data)
@@ -108,7 +111,7 @@ def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: i
 
 
 def _feed(connection: socket.socket, session: ProgramStreams, handle: NodeHandle, running: RunningProgram) -> None:
-    """Pass input on until the client disconnects; then end the program."""
+    """Pass the client's input to the program until the client disconnects. Then end the program."""
     try:
         while True:
             letter, payload = receive_frame(connection)
@@ -137,7 +140,7 @@ Services = Mapping[tuple[str, str], ServiceControl]
 
 
 class ControlServer:
-    """Serves the nodes of one kernel, and relays requests about other nodes to the other kernel (``relay``)."""
+    """Serves the nodes of one kernel. Sends requests about other nodes to the other kernel through ``relay``."""
 
     def __init__(
         self,
@@ -146,14 +149,14 @@ class ControlServer:
         token: str,
         relay: Callable[[], socket.socket] | None = None,
     ) -> None:
-        """Serve ``nodes`` and ``services`` to callers that know ``token``."""
+        """Serve ``nodes`` and ``services`` to clients whose requests contain ``token``."""
         self._nodes = nodes
         self._services = services
         self._token = token
         self._relay = relay
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept callers until the listener is closed, each in a thread of its own."""
+        """Accept clients until the listener is closed. Each client is served in a separate thread."""
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The events of a lab's start: written by the fabric as one JSON object per line, and read by the launcher."""
+"""The events of a lab's start. The fabric writes one JSON object per line, and the launcher reads these lines."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LabEvent:
-    """A step of the start reached a state: ``begin``, ``done``, ``failed``, or ``note``."""
+    """An event of the start: a step reached the state ``begin``, ``done``, ``failed`` or ``note``."""
 
     step: str
     state: str
@@ -25,7 +25,7 @@ class EventLog:
     """Writes events to a file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Append to ``path``."""
+        """Append events to the file ``path``."""
         self._path = path
         self._lock = threading.Lock()
 
@@ -37,7 +37,7 @@ class EventLog:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Write the begin and the end of a step; an error is written and raised again."""
+        """Write the begin and the end of a step. Write an error as ``failed`` and raise it again."""
         self.write(name, "begin")
         try:
             yield
@@ -48,7 +48,7 @@ class EventLog:
 
 
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
-    """Yield the events that were added to the file since the previous iteration, without end."""
+    """Yield lists of the events that were added to the file since the previous iteration. The iterator never ends."""
     with path.open() as file:
         part = ""
         while True:

@@ -1,7 +1,8 @@
-"""The first process of a node: it creates the node's file tree and network, and runs programs on request.
+"""The first process of a node. It creates the node's file tree and network, and runs programs on request.
 
-It talks to the fabric over a packet socket: one JSON object per packet, with the file descriptors of a program's
-standard streams. Requests: ``network``, ``spawn``, ``signal``. It also reaps all processes of the node.
+The process exchanges packets with the fabric over a packet socket: one JSON object per packet, with the file
+descriptors of a program's standard streams. Requests are ``network``, ``spawn`` and ``signal``. The process also reaps
+all processes of the node.
 """
 
 import array
@@ -50,15 +51,15 @@ def set_up_node(node: LabNode) -> None:
 
 
 def _own_cgroups() -> None:
-    with contextlib.suppress(OSError):  # without cgroup v2, guests have no limits
+    with contextlib.suppress(OSError):  # without cgroup v2, guests have no resource limits
         syscalls.mount("cgroup2", str(CGROUPS), "cgroup2")
         delegate_controllers(CGROUPS)
 
 
 def delegate_controllers(group: Path) -> None:
-    """Enable all controllers of a control group for its subgroups."""
+    """Enable all controllers of a control group for the groups below it."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # one unavailable controller does not exclude the others
+        with contextlib.suppress(OSError):  # if one controller is not available, the others are still enabled
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
@@ -69,10 +70,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def run_batch(program: str, lines: tuple[str, ...]) -> str:
-    """Run ``ip``, ``bridge`` or ``tc`` once for many lines. Return its error message, or ""."""
+    """Run ``ip``, ``bridge`` or ``tc`` once for many lines. Return the error message of the program, or ""."""
     if not lines:
         return ""
-    done = subprocess.run(  # noqa: S603 - the programs are ours, the lines come from the plan
+    done = subprocess.run(  # noqa: S603 - constant programs; the lines come from the plan
         [program, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
     )
     return f"{program}: {done.stderr.strip()}" if done.returncode else ""
@@ -81,7 +82,7 @@ def run_batch(program: str, lines: tuple[str, ...]) -> str:
 def _disable_offloads(port: str) -> str:
     """Disable a port's offloads. Return the error message, or ""."""
     command = ["ethtool", "-K", port, "tx", "off", "txvlan", "off", "rxvlan", "off"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port is the plan's
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port comes from the plan
     return f"ethtool: {done.stderr.strip()}" if done.returncode else ""
 
 
@@ -89,7 +90,7 @@ class NodeInit:
     """Starts and reaps the programs of one node."""
 
     def __init__(self, node: LabNode, channel: socket.socket) -> None:
-        """Serve ``node`` on ``channel``."""
+        """Store the node and the ``channel`` to the fabric."""
         self._node = node
         self._channel = channel
         self._calls: dict[int, int] = {}
@@ -145,7 +146,7 @@ class NodeInit:
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
         child = _child(request, descriptors)
-        child.returncode = 0  # _reap() waits for it
+        child.returncode = 0  # _reap() waits for the process
         self._calls[child.pid] = request["id"]
         self._send({"id": request["id"], "spawned": child.pid})
 
@@ -164,7 +165,7 @@ class NodeInit:
 
 
 class ProgramNotExecutable(Exception):
-    """A program could not be started; ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
+    """A program could not be started. ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
 
     def __init__(self, program: str, error: OSError) -> None:
         """Format the message as a shell does."""
@@ -176,7 +177,7 @@ class ProgramNotExecutable(Exception):
 def _child(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
     stdin, stdout, stderr = streams
     try:
-        return subprocess.Popen(  # noqa: S603 - its purpose is to run any program
+        return subprocess.Popen(  # noqa: S603 - this function must run any program
             request["argv"],
             stdin=stdin,
             stdout=stdout,

@@ -1,4 +1,4 @@
-"""Nodes as the fabric sees them: started by fork in new namespaces, and controlled over a packet socket."""
+"""The fabric's handles of nodes. A node is started by fork in new namespaces, and controlled over a packet socket."""
 
 import hashlib
 import itertools
@@ -23,11 +23,11 @@ Message = dict[str, Any]
 
 
 class NodeFailed(Exception):
-    """A node could not be created, or failed to do what was requested; the message quotes the node."""
+    """A node could not be created, or a request to a node failed. The message quotes the node's error."""
 
 
 class ProgramNotStarted(NodeFailed):
-    """A program could not be started; ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
+    """A program could not be started. ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
 
     def __init__(self, message: str, code: int) -> None:
         """Store the message and the exit code."""
@@ -36,25 +36,28 @@ class ProgramNotStarted(NodeFailed):
 
 
 class RunningProgram:
-    """A program on a node; ``exit`` is set once it ended (negative: the signal that killed it)."""
+    """A program on a node.
+
+    ``exit`` is set when the program has ended; a negative value is the signal that killed it.
+    """
 
     def __init__(self, pid: int) -> None:
-        """Represent the program with this process id."""
+        """Store the process id of the program."""
         self.pid = pid
         self.exit: int | None = None
         self.ended = threading.Event()
 
     def end(self, code: int) -> None:
-        """Record the exit code."""
+        """Record the exit code of the program."""
         self.exit = code
         self.ended.set()
 
 
 class NodeHandle:
-    """The handle of one node. Thread-safe."""
+    """The fabric's handle of one node. Thread-safe."""
 
     def __init__(self, node: LabNode, pid: int, channel: socket.socket, group: Path) -> None:
-        """Store the first process ``pid`` of a node, its channel, and its control group if the machine has any."""
+        """Store a node's first process ``pid``, its channel, and its control group (if the machine has cgroup v2)."""
         self.node = node
         self.pid = pid
         self.group = group
@@ -65,7 +68,7 @@ class NodeHandle:
         self._running: dict[int, RunningProgram] = {}
 
     def listen(self) -> None:
-        """Start to receive the node's answers. Call it once, after all forks."""
+        """Start to receive the node's answers. Call this method once, after all forks."""
         threading.Thread(target=self._listen, daemon=True, name=f"node {self.node.name}").start()
 
     def network(self) -> None:
@@ -75,7 +78,10 @@ class NodeHandle:
     def spawn(
         self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
     ) -> RunningProgram:
-        """Start a program with these three standard streams. Raise ProgramNotStarted if it cannot be started."""
+        """Start a program with these three standard streams.
+
+        Raise ProgramNotStarted if the program cannot be started.
+        """
         request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
         running: RunningProgram = self._call(request, streams)["running"]
         return running
@@ -117,12 +123,12 @@ class NodeHandle:
 
 
 def lab_cgroup(state: str) -> Path:
-    """Return the control group of the lab with the folder ``state``; several labs may run on one machine."""
+    """Return the control group of the lab with the folder ``state``. Several labs may run on one machine."""
     return BRANCH / hashlib.sha256(state.encode()).hexdigest()[:12]
 
 
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
-    """Start a node's first process, in a control group below ``groups``. Call it before any thread runs."""
+    """Start a node's first process, in a control group below ``groups``. Call this function before any thread runs."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -146,7 +152,7 @@ def wait_until_set_up(handle: NodeHandle) -> None:
 
 
 def _be_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
-    """Enter new namespaces, start a first process in them, and send its process id to the fabric."""
+    """Enter new namespaces, start the node's first process in them, and send the id of this process to the fabric."""
     try:
         os.setsid()
         if not node.isolated:
@@ -189,7 +195,7 @@ def _be_first(node: LabNode, channel: socket.socket) -> NoReturn:
         if node.isolated:
             set_up_node(node)
         channel.send(b"{}")
-    except BaseException as error:  # noqa: BLE001 - sent to the fabric, which raises it
+    except BaseException as error:  # noqa: BLE001 - the error is sent to the fabric, which raises it
         channel.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
     NodeInit(node, channel).run()

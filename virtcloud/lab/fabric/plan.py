@@ -1,4 +1,4 @@
-"""Plans and settings: plain data that travels as JSON to the fabric's processes, also into User-mode Linux."""
+"""Plans and settings of the fabric: plain data, passed as JSON to the fabric's processes, also in User-mode Linux."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -10,9 +10,9 @@ from typing import Any
 class FabricSettings:
     """The settings of a fabric process.
 
-    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``; ``relay`` is ADDRESS:PORT or "". ``machine`` marks the first
-    process of a User-mode Linux kernel. ``kernel`` is the command that boots such a kernel (station only), with the
-    library ``preload`` loaded into it.
+    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``; ``relay`` is ADDRESS:PORT or "". ``machine`` is true for the
+    first process of a User-mode Linux kernel. ``kernel`` is the command that boots such a kernel (only the station has
+    one), and ``preload`` is a library that is loaded into the kernel's process.
     """
 
     state: str
@@ -43,9 +43,9 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    With ``module``, ``main(argv[1:])`` of that Python module runs in a fork of a process that has already imported the
-    module and ``imports``. ``ready`` is the condition of readiness: ``unix:PATH`` or ``tcp:ADDRESS:PORT`` accepts
-    connections, or "" for no condition.
+    If ``module`` is set, the service runs ``main(argv[1:])`` of this Python module, in a fork of a process that has
+    already imported the module and ``imports``. ``ready`` is the condition for readiness: an address ``unix:PATH`` or
+    ``tcp:ADDRESS:PORT`` that must accept connections, or "" for no condition.
     """
 
     name: str
@@ -60,8 +60,8 @@ class NodeService:
 class LabNode:
     """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
-    ``plain`` are ports without offloads: every frame leaves them with its checksum and tag. A node that is not
-    ``isolated`` shares all namespaces with the fabric's process (the station).
+    ``plain`` contains the ports without offloads: every frame leaves these ports with its checksum and tag. A node that
+    is not ``isolated`` shares all namespaces with the fabric's process; only the station is such a node.
     """
 
     name: str
@@ -81,7 +81,7 @@ class LabNode:
 
 @dataclass(frozen=True, slots=True)
 class VethPair:
-    """A veth pair between two nodes; an empty node name stands for the fabric itself. MTUs are in bytes."""
+    """A veth pair between two nodes. An empty node name means the fabric itself. MTUs are in bytes."""
 
     node: str
     port: str
@@ -93,7 +93,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables; ``before`` and ``after`` are ip lines for the fabric itself, around those of the cables."""
+    """All nodes and cables. ``before`` and ``after`` are ip lines of the fabric itself, before and after the cables."""
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]
@@ -128,7 +128,10 @@ def _node(data: dict[str, Any]) -> LabNode:
 
 
 def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
-    """Return the ip line that creates a veth pair, each end in its node; ``pids`` are the nodes' first processes."""
+    """Return the ip line that creates a veth pair with each end in its node.
+
+    ``pids`` contains the process id of each node's first process.
+    """
     return (
         f"link add name {cable.port} mtu {cable.mtu}{_netns_option(cable.node, pids)} type veth "
         f"peer name {cable.peer_port} mtu {cable.peer_mtu}{_netns_option(cable.peer_node, pids)}"

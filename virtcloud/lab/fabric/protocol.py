@@ -1,7 +1,7 @@
-"""The protocol of the control server: a request is one line of JSON; frames then carry a program's streams.
+"""The protocol of the control server. A request is one line of JSON; frames then carry a program's streams.
 
-A frame is a letter, a length of four bytes, and that many bytes. To the node: ``i`` input, ``e`` end of input, ``w``
-window size. From the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
+A frame is a letter, a length of four bytes, and that many bytes. Frames to the node: ``i`` input, ``e`` end of input,
+``w`` window size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
 """
 
 import json
@@ -19,7 +19,7 @@ def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive_line(connection: socket.socket) -> dict[str, Any]:
-    """Receive one line and read no further. Raise ConnectionError if the peer disconnected."""
+    """Receive one line and no bytes after it. Raise ConnectionError if the peer disconnected."""
     line = bytearray()
     while not line.endswith(b"\n"):
         seen = connection.recv(LINE_LIMIT, socket.MSG_PEEK)

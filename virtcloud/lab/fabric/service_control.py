@@ -1,4 +1,4 @@
-"""The services of nodes: start in order, stop, kill, and detect services that ended by themselves."""
+"""The services of nodes: starts them in order, stops them, kills them, and detects services that ended unexpectedly."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ class ServiceControl:
     """One service on one node."""
 
     def __init__(self, handle: NodeHandle, service: NodeService, log: Path, zygote: Zygote | None) -> None:
-        """Control ``service``; its output is appended to ``log``."""
+        """Store the service and its node. The output of the service is appended to ``log``."""
         self._handle = handle
         self._service = service
         self._log = log
@@ -36,20 +36,20 @@ class ServiceControl:
 
     @property
     def state(self) -> str:
-        """The state: ``running``, ``stopped`` (on request) or ``died`` with the exit code."""
+        """The state: ``running``, ``stopped`` (on request), or ``died`` with the exit code."""
         if self._running is None or (self._stopped and self._running.exit is not None):
             return "stopped"
         return "running" if self._running.exit is None else f"died ({self._running.exit})"
 
     def start(self) -> None:
-        """Start the service unless it runs, and wait until it is ready."""
+        """Start the service unless it is running, and wait until it is ready."""
         if self.state != "running":
             self._stopped = False
             self._running = self._begin()
         self._await_ready()
 
     def stop(self) -> None:
-        """Terminate the service; kill it after a timeout."""
+        """Terminate the service. Kill it after a timeout."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -108,7 +108,7 @@ def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
-    """Return the check of a plan's ``ready`` condition; paths are those of the mount namespace of ``pid``."""
+    """Return a function that checks a plan's ``ready`` condition. Paths belong to the mount namespace of ``pid``."""
     kind, _, rest = ready.partition(":")
     if kind == "unix":
         root = f"/proc/{pid}/root" if pid else ""

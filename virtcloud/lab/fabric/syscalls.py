@@ -27,12 +27,12 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move the calling process into new namespaces; a new PID namespace applies to its children."""
+    """Move the calling process into new namespaces. A new PID namespace applies to the children of the process."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(path: str) -> None:
-    """Enter the namespace at ``path``; a PID namespace applies to the children."""
+    """Enter the namespace at ``path``. A PID namespace applies to the children of the process."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.setns(descriptor, 0), f"setns {path}")
@@ -41,7 +41,7 @@ def setns(path: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
-    """Mount a file system; ``data`` are its own options."""
+    """Mount a file system. ``data`` contains the options of the file system type."""
     result = _libc.mount(
         source.encode(),
         target.encode(),
@@ -58,7 +58,7 @@ def mount_private() -> None:
 
 
 def bind(source: str, target: str) -> None:
-    """Bind-mount ``source`` at ``target``; create a missing target."""
+    """Bind-mount ``source`` at ``target``. Create the target if it is missing."""
     place = Path(target)
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -70,5 +70,5 @@ def bind(source: str, target: str) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every orphan below it (PR_SET_CHILD_SUBREAPER)."""
+    """Make this process the parent of every orphaned descendant (PR_SET_CHILD_SUBREAPER)."""
     _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")

@@ -1,6 +1,6 @@
-"""User-mode Linux: boot it on the machine's own file tree, and mount inside what a lab needs.
+"""User-mode Linux: boots it on the file tree of the machine, and mounts the file systems that a lab needs.
 
-The file tree is the machine's, so every folder that a lab writes to is covered by a mount first.
+The file tree belongs to the machine, so a mount first covers every folder to which a lab writes.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ from virtcloud.lab.fabric import syscalls
 from virtcloud.lab.fabric.events import EventLog
 from virtcloud.lab.fabric.plan import FabricSettings
 
-COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - they are mounted over
+COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
 MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables")
 MODPROBE = Path("/run/modprobe")
-# The kernel's own requests for modules come here as well. Only busybox is static, and so runs without /usr/lib.
+# The kernel's own requests for modules also call this script. busybox is static, and so does not need /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind /usr/lib/uml /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
@@ -25,7 +25,7 @@ exec /bin/busybox unshare -m /bin/busybox sh -c \
 
 
 def set_up_machine(state: str, kept: tuple[str, ...]) -> None:
-    """Mount the file systems of a running system; keep ``state`` and the folders ``kept`` visible."""
+    """Mount the file systems of a running system. The folder ``state`` and the folders ``kept`` stay visible."""
     open_folders = [(os.open(one, os.O_PATH), one) for one in kept]
     for place in (one for one in COVERED if Path(one).is_dir()):
         syscalls.mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place.endswith("tmp") else "mode=755")
@@ -43,7 +43,7 @@ def set_up_machine(state: str, kept: tuple[str, ...]) -> None:
 
 
 def _devices() -> None:
-    with contextlib.suppress(OSError):  # some kernels have mounted it already
+    with contextlib.suppress(OSError):  # some kernels have already mounted it
         syscalls.mount("devtmpfs", "/dev", "devtmpfs")
     for name in ("pts", "shm"):
         Path("/dev", name).mkdir(exist_ok=True)
@@ -59,13 +59,13 @@ def _modules() -> None:
 
 
 def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:
-    """Boot User-mode Linux and return its process. Its console goes to ``console.log``."""
+    """Boot User-mode Linux and return its process. The kernel's console is written to ``console.log``."""
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": settings.state, "TMPDIR": "/dev/shm"}  # noqa: S108
     if settings.preload:
         environment["LD_PRELOAD"] = settings.preload
     with Path(settings.state, "console.log").open("ab") as console:
         subprocess.run(["ip", "tuntap", "add", "dev", "kernel0", "mode", "tap"], check=True)  # noqa: S607
-        return subprocess.Popen(  # noqa: S603 - the command comes from our own launcher
+        return subprocess.Popen(  # noqa: S603 - the launcher created the command
             settings.kernel,
             stdin=subprocess.DEVNULL,
             stdout=console,
@@ -76,7 +76,7 @@ def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:
 
 
 def report_end(kernel: subprocess.Popen[bytes], events: EventLog) -> None:
-    """Write an event when the kernel ends."""
+    """Write an event when the kernel's process ends."""
 
     def wait() -> None:
         kernel.wait()

@@ -1,6 +1,6 @@
-"""The zygote: a process that has imported the modules of services, and forks itself into nodes to run them.
+"""The zygote: a process that has imported the modules of services, and forks itself to run them on nodes.
 
-Inside User-mode Linux an agent's imports take seconds, and a fork takes a fraction of a second.
+Inside User-mode Linux an agent's imports take seconds, but a fork takes a fraction of a second.
 """
 
 import importlib
@@ -24,10 +24,10 @@ ORDER = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
 
 
 class Zygote:
-    """The fabric's end of the zygote; it serves one start at a time."""
+    """The fabric's end of the zygote. Starts one service at a time."""
 
     def __init__(self, modules: tuple[str, ...]) -> None:
-        """Fork the zygote, which imports ``modules``. Call it before any thread runs."""
+        """Fork the zygote, which imports ``modules``. Call this method before any thread runs."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._running: dict[int, RunningProgram] = {}
@@ -39,7 +39,7 @@ class Zygote:
         theirs.close()
 
     def listen(self) -> None:
-        """Start to receive answers."""
+        """Start to receive the zygote's answers."""
         threading.Thread(target=self._listen, daemon=True, name="zygote").start()
 
     def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
@@ -105,7 +105,7 @@ def _import(modules: tuple[str, ...]) -> dict[str, str]:
     for name in modules:
         try:
             importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001 - reported when the service is started
+        except Exception as error:  # noqa: BLE001 - the error is reported when the service is started
             failed[name] = f"cannot import {name}: {error}"
     return failed
 
@@ -128,7 +128,7 @@ def _start(request: dict[str, Any], failed: dict[str, str], carriers: dict[int, 
 
 
 def _carry(request: dict[str, Any], write: int) -> None:
-    """Enter the node, run the module in a child there, and exit with the child's exit code."""
+    """Enter the node, run the module in a child process there, and exit with the child's exit code."""
     os.setsid()
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1), os.dup2(log, 2)

@@ -1,4 +1,4 @@
-"""A real OpenPBS in a running lab: its server on the station, a MoM on each host, users who submit jobs."""
+"""A real OpenPBS in a running lab: a server on the station, a MoM on each host, and users who submit jobs."""
 
 from virtcloud.lab.pbs.openpbs import LabPbs, as_user
 

@@ -1,4 +1,4 @@
-"""Start OpenPBS in a running lab, install the hooks there, and run commands as its users."""
+"""Starts OpenPBS in a running lab, installs the hooks there, and runs commands as the lab's users."""
 
 import json
 import shlex
@@ -42,7 +42,7 @@ class LabPbs:
             ) from error
 
     def start(self, hosts: Sequence[str], watch: Watcher = SILENT) -> None:
-        """Start the server and a MoM on each of ``hosts``, and wait until all are free.
+        """Start the server and a MoM on each of ``hosts``, and wait until all hosts are free.
 
         Raise LabImpossible if OpenPBS was started in this lab before, and for an unknown host.
         """
@@ -84,11 +84,11 @@ class LabPbs:
         return self.virtcloud("pbs", "install", *options).stdout
 
     def reconcile(self, keys: Mapping[str, float] | None = None) -> None:
-        """Start the scheduler's agent, which reconciles jobs and clusters, with these settings."""
+        """Start the scheduler's agent with these settings. The agent reconciles jobs and clusters."""
         self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, keys or {}))
 
     def virtcloud(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the ``virtcloud`` command on the station. Raise LabFailed if it fails."""
+        """Run the ``virtcloud`` command on the station. Raise LabFailed if the command fails."""
         done = self.try_virtcloud(*words)
         if done.returncode:
             raise LabFailed(f"virtcloud {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
@@ -97,7 +97,7 @@ class LabPbs:
     def try_virtcloud(
         self, *words: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the ``virtcloud`` command on the station as root, with these further environment variables."""
+        """Run the ``virtcloud`` command on the station as root, with these additional environment variables."""
         variables = [f"{key}={value}" for key, value in (environment or {}).items()]
         argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *words]
         return self.lab.run(addressing.STATION, argv)
@@ -109,19 +109,19 @@ class LabPbs:
         return self.lab.run(node, as_user(name, command))
 
     def root(self, *words: str) -> str:
-        """Run one of PBS's commands as root and return its output. Raise LabFailed if it fails."""
+        """Run a PBS command as root and return its output. Raise LabFailed if the command fails."""
         argv = [str(self.place.program(words[0])), *words[1:]]
         return self.lab.run(addressing.STATION, argv, check=True).stdout
 
     def version(self) -> str:
         """Return OpenPBS's version."""
-        done = subprocess.run(  # noqa: S603 - PBS's own program
+        done = subprocess.run(  # noqa: S603 - a program of PBS
             [str(self.place.program("qstat")), "--version"], capture_output=True, text=True, check=False
         )
         return done.stdout.rpartition("=")[2].strip()
 
     def start_server(self, version: str) -> None:
-        """Start the server's processes unless they run."""
+        """Start the server's processes unless they are running."""
         self._shell(addressing.STATION, scripts.start_server(str(self.place.exec), version))
 
     def start_mom(self, host: str) -> None:
@@ -163,5 +163,8 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Return the command line of a command in a user's login shell; of the shell itself without a command."""
+    """Return the command line that runs a command in a user's login shell.
+
+    Without a command, it starts only the shell.
+    """
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

@@ -7,9 +7,9 @@ from virtcloud.lab import addressing
 SERVER = addressing.STATION
 HOME = "/var/spool/pbs"
 CONF = "/run/pbs.conf"
-"""The path on a host. The station has an /etc of its own."""
+"""The path on a host. The station has a separate /etc."""
 USERS = addressing.USERS
-TOKEN = "/etc/virtcloud/pbs.token"  # noqa: S105 - a file's name
+TOKEN = "/etc/virtcloud/pbs.token"  # noqa: S105 - the name of a file
 SETTINGS = "/etc/virtcloud/hooks.json"
 AGENT = "/etc/virtcloud/agent.toml"
 SPOOL = "/var/spool/virtcloud"
@@ -37,22 +37,22 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station's TMPDIR is its own: it shares /tmp with the machine, where a ``qsub`` of another lab leaves a daemon
-    that would submit this lab's jobs.
+    The station has its own TMPDIR, because it shares /tmp with the machine. In /tmp, a ``qsub`` of another lab leaves a
+    daemon that would submit this lab's jobs.
     """
     yes, no = int(server), int(not server)
     return (
         f"PBS_SERVER={SERVER}\nPBS_EXEC={programs}\nPBS_HOME={HOME}\nPBS_CORE_LIMIT=unlimited\nPBS_SCP=/usr/bin/scp\n"
-        f"PBS_TMPDIR={TEMPORARY if server else '/tmp'}\n"  # noqa: S108 - a host has a /tmp of its own
+        f"PBS_TMPDIR={TEMPORARY if server else '/tmp'}\n"  # noqa: S108 - a host has a separate /tmp
         f"PBS_START_SERVER={yes}\nPBS_START_SCHED={yes}\nPBS_START_COMM={yes}\nPBS_START_MOM={no}\n"
     )
 
 
 def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
-    """Return the script that creates the station's own /etc, /home, spool, users and keys of file transfers.
+    """Return the script that creates the station's own /etc, /home, spool, users, and keys for file transfers.
 
-    ``key`` is the users' public key. ``images`` is the lab's folder of images, which users cannot reach at its own
-    path.
+    ``key`` is the users' public key. ``images`` is the lab's folder of images; users cannot reach this folder by its
+    own path.
     """
     people = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
@@ -81,7 +81,7 @@ chmod 644 /var/spool/ssh/*.pub
 
 
 def start_server(programs: str, version: str) -> str:
-    """Return the script that starts the server's processes with a /run of their own, for PostgreSQL's socket."""
+    """Return the script that starts the server's processes with a separate /run, which PostgreSQL's socket needs."""
     return f"""set -e
 cat > /var/spool/start <<'END'
 set -e
@@ -97,7 +97,10 @@ unshare --mount --propagation private sh /var/spool/start
 
 
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
-    """Return the script that creates a host's users and a MoM's spool. ``keys`` are the files of a user's .ssh."""
+    """Return the script that creates a host's users and a MoM's spool.
+
+    ``keys`` contains the files of a user's .ssh folder.
+    """
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
     kept = [(name, text) for name, text in keys]
@@ -133,7 +136,10 @@ def start_mom(programs: str) -> str:
 
 
 def start_scheduler_agent(python: str, keys: Mapping[str, float]) -> str:
-    """Return the script that starts the scheduler's agent; ``keys`` are settings of its table ``[scheduler]``."""
+    """Return the script that starts the scheduler's agent.
+
+    ``keys`` contains the settings of its table ``[scheduler]``.
+    """
     settings = (
         f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
         f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'
@@ -148,7 +154,7 @@ setsid {python} -m virtcloud.cli agent --config {AGENT} >{SPOOL}/log 2>&1 </dev/
 
 
 def configure_server(programs: str, hosts: Iterable[str]) -> str:
-    """Return the script that adds the hosts to the server and makes the server keep ended jobs."""
+    """Return the script that adds the hosts to the server and configures the server to keep ended jobs."""
     lines = ["set server flatuid=True", "set server job_history_enable=True"]
     lines += [f"create node {one} resources_available.ncpus={PROCESSORS}" for one in hosts]
     return f"{programs}/bin/qmgr <<'END'\n" + "\n".join(lines) + "\nEND\n"
