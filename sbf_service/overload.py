@@ -101,7 +101,7 @@ def _set_outcome(found: "asyncio.Future[T]", result: list[T], error: Exception |
 class RateLimiter:
     """Rate limits with counts in memory. Thread-safe.
 
-    The methods raise TooManyRequests with the number of seconds until the next try.
+    A method that refuses a call raises TooManyRequests with the number of seconds until the next try.
     """
 
     rates: RateLimits
@@ -129,14 +129,14 @@ class RateLimiter:
     def _limiter(self) -> MovingWindowRateLimiter:
         return MovingWindowRateLimiter(MemoryStorage())
 
-    def _count(self, rate: RateLimit, what: str, caller: Principal, words: str) -> None:
+    def _count(self, rate: RateLimit, what: str, caller: Principal, complaint: str) -> None:
         if not self._limiter.hit(_parse_rate(rate), what, caller.who):
-            raise self._too_many(rate, what, caller.who, f"{caller.who} {words} too often")
+            raise self._too_many(rate, what, caller.who, f"{caller.who} {complaint} too often")
 
-    def _too_many(self, rate: RateLimit, what: str, who: str, words: str) -> TooManyRequests:
+    def _too_many(self, rate: RateLimit, what: str, who: str, complaint: str) -> TooManyRequests:
         resets = self._limiter.get_window_stats(_parse_rate(rate), what, who).reset_time
         after = max(1, ceil(resets - time.time()))
-        return TooManyRequests(f"{words} (limit {rate}): try again in {after} s", after)
+        return TooManyRequests(f"{complaint} (limit {rate}): try again in {after} s", after)
 
 
 def _parse_rate(rate: RateLimit) -> RateLimitItem:

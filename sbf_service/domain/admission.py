@@ -41,8 +41,8 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
     for name in spec.all_hosts:
         admits, _ = _find_host_rules(topology, name)
         if not admits.allows(origin):
-            whose = f"a batch job of {origin.owner}" if origin.batch else origin.owner
-            yield f"host {name} is for {admits}, not for {whose}: see 'admits' of the host or its site in the topology"
+            user = f"a batch job of {origin.owner}" if origin.batch else origin.owner
+            yield f"host {name} is for {admits}, not for {user}: see 'admits' of the host or its site in the topology"
     for guest in spec.guests:
         _, images = _find_host_rules(topology, guest.host)
         if not origin.batch and images is not None and guest.image not in images:

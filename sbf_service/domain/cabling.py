@@ -192,8 +192,8 @@ def check_cables(
 ) -> tuple[CableView, ...]:
     """Return the state of every cable of a site, followed by observed cables that the topology does not contain."""
     found = _CableCheck(topology, observed, tuple(TopologyNames(topology, canonical).observations(observed)))
-    ours = {element.name for element in site.elements}
-    views = tuple(found.cable(one) for one in list_cables(topology) if {one.a.element, one.b.element} & ours)
+    site_elements = {element.name for element in site.elements}
+    views = tuple(found.cable(one) for one in list_cables(topology) if {one.a.element, one.b.element} & site_elements)
     return views + tuple(found.unlisted({end for one in views if one.is_wrong for end in (one.a, one.b)}))
 
 

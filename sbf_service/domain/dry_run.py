@@ -25,24 +25,24 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 
 
-def compute_switch_change(must: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
+def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
     The database stores only a part of the last reading. Ports that carry every VLAN are therefore not detected before
     the next reading.
     """
-    ports = {port: carried.get(port, VlanSet()) & managed for port in must.ports}
-    return compare_switch(must, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
+    ports = {port: carried.get(port, VlanSet()) & managed for port in wanted.ports}
+    return compare_switch(wanted, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
 
 
-def compute_edge_change(must: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
+def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
     """Return the difference between an edge's last observed circuits and its wanted state.
 
     The database stores only a part of the last reading. Incomplete circuits are therefore not detected before the next
     reading.
     """
-    ours = tuple(one for one in carried if one.vlan in managed)
-    return compare_edge(must, EdgeObserved(circuits=ours))
+    managed_circuits = tuple(one for one in carried if one.vlan in managed)
+    return compare_edge(wanted, EdgeObserved(circuits=managed_circuits))
 
 
 def plan_segments(
@@ -56,8 +56,8 @@ def plan_segments(
 def _plan_cluster_segments(
     host: Name, topology: Topology, cluster: LiveCluster, ports: FindPorts
 ) -> list[PlannedSegment]:
-    must = compute_wanted(host, topology, [cluster], ports)
-    segments = must.segments if isinstance(must, HostWanted) else ()
+    wanted = compute_wanted(host, topology, [cluster], ports)
+    segments = wanted.segments if isinstance(wanted, HostWanted) else ()
     guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
     return [
         PlannedSegment(key=cluster.key, vlan=one.vlan, port=one.port, untagged=one.untagged, guests=guests)

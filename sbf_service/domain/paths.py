@@ -128,8 +128,8 @@ def find_path_ports(
     base = NetworkEndpoints.of(joined)
     if transport is None and (chosen := choose_transport(topology, *(ends | base))) is not None:
         transport = chosen.name
-    whole = _find_joining_ports(topology, ends | base, base, transport)
-    to_network = whole - _find_joining_ports(topology, base, base, transport)
+    combined = _find_joining_ports(topology, ends | base, base, transport)
+    to_network = combined - _find_joining_ports(topology, base, base, transport)
     return to_network | _find_joining_ports(topology, ends, base, transport)
 
 
@@ -156,10 +156,10 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 
 def _no_transport_message(sites: tuple[Site, ...]) -> str:
     names = ", ".join(site.name for site in sites)
-    has = "; ".join(
+    attached = "; ".join(
         f"{site.name} is on {', '.join(one.transport for one in site.attachments) or 'none'}" for site in sites
     )
-    return f"no transport joins {names}: {has}; attach them to a common one or choose other hosts"
+    return f"no transport joins {names}: {attached}; attach them to a common one or choose other hosts"
 
 
 def _find_joining_ports(

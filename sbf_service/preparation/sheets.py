@@ -12,11 +12,11 @@ from sbf_service.drivers.registry import find_dialect
 from sbf_service.drivers.switch.dialect import Commands
 from sbf_service.preparation.platforms import PLATFORMS
 from sbf_service.preparation.templates import (
+    FRAME_SIZE_NOTE,
     LABELS_NOTE,
-    OWN_PORT,
-    ROOM,
-    STRANGERS,
-    TREES,
+    NO_OTHER_DEVICES_NOTE,
+    SPANNING_TREES_NOTE,
+    UNUSED_PORT_NOTE,
     PlatformTemplates,
     describe_service,
     fill_templates,
@@ -125,10 +125,10 @@ def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
     templates = _format_uplink_lines(PLATFORM_ALIASES.get(switch.platform, switch.platform))
     lines = fill_templates(templates, {"uplink": port.port})
     notes = (
-        OWN_PORT,
+        UNUSED_PORT_NOTE,
         *_note_no_template(templates, switch.platform),
         *_note_optional_lines(switch.platform, lines.lines),
-        ROOM,
+        FRAME_SIZE_NOTE,
     )
     return PreparationSheet(
         side=PreparationSide.SITE, device=str(port), platform=switch.platform, lines=lines.lines, notes=notes
@@ -173,7 +173,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
     service = describe_service(context.transport)
     needs = f"{context.transport.name}: {service}. SBF creates and removes each cluster's service."
     labels = (LABELS_NOTE,) if context.transport.kind is TransportKind.VPLS else ()
-    notes = (needs, *_note_no_template(templates, edge.platform), ROOM, *labels, *texts.notes)
+    notes = (needs, *_note_no_template(templates, edge.platform), FRAME_SIZE_NOTE, *labels, *texts.notes)
     return PreparationSheet(
         side=PreparationSide.BACKBONE,
         device=f"provider edge {edge.name}",
@@ -199,9 +199,9 @@ def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
     notes = (
         needs,
         *(_note_no_template(templates, platform) if platform else (_note_platforms(),)),
-        TREES,
-        STRANGERS,
-        ROOM,
+        SPANNING_TREES_NOTE,
+        NO_OTHER_DEVICES_NOTE,
+        FRAME_SIZE_NOTE,
         *texts.notes,
     )
     return PreparationSheet(

@@ -8,17 +8,21 @@ from typing import NamedTuple
 from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.transport import Transport, TransportKind
 
-TREES = (
+SPANNING_TREES_NOTE = (
     "Do not tunnel the sites' BPDUs and do not answer them: each site has its own spanning tree. A second port of the "
     "same site in the same service would be an unprotected loop."
 )
-OWN_PORT = (
+UNUSED_PORT_NOTE = (
     "These lines are for a port without any other use. They configure the port as a trunk without VLANs. SBF adds and "
     "removes the VLANs of clusters. If the port is in use already, do not enter the lines, and remove the pool's VLAN "
     "IDs from the port."
 )
-ROOM = "A guest's largest packet has 1500 bytes. Its tag adds 4 bytes, 802.1ad 4, VXLAN 50, and MPLS 22 to 30 bytes."
-STRANGERS = "Connect no other device to this service: every connected device reaches the networks of all clusters."
+FRAME_SIZE_NOTE = (
+    "A guest's largest packet has 1500 bytes. Its tag adds 4 bytes, 802.1ad 4, VXLAN 50, and MPLS 22 to 30 bytes."
+)
+NO_OTHER_DEVICES_NOTE = (
+    "Connect no other device to this service: every connected device reaches the networks of all clusters."
+)
 CIRCUIT = "A dedicated circuit must pass tagged frames of at least 1504 bytes unchanged."
 
 
