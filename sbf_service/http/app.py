@@ -35,7 +35,10 @@ A body longer than the setting `limits.body` is answered with 413 `beyond-limit`
 
 
 def create_app(service: SbfService) -> FastAPI:
-    """Create the application of a service; it starts and stops the service with itself."""
+    """Create the application of a service.
+
+    The application starts and stops the service when it starts and stops itself.
+    """
 
     @asynccontextmanager
     async def run_service(_app: FastAPI) -> AsyncIterator[None]:
@@ -64,7 +67,7 @@ def create_app(service: SbfService) -> FastAPI:
 
 
 def _document_problems(app: FastAPI) -> None:
-    """Add the problem document to the OpenAPI document, to which FastAPI adds only what a route returns."""
+    """Add the problem document to the OpenAPI document. FastAPI adds only the documents that routes return."""
     make_document = app.openapi
 
     def openapi() -> dict[str, Any]:

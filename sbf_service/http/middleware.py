@@ -23,7 +23,7 @@ JSON: Final = "application/json"
 
 
 class RequestTimingMiddleware:
-    """Records the duration of every call by route and status, except of long polls."""
+    """Records the duration of every call by route and status. Long polls are not recorded."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         """Wrap ``app``; ``clock`` returns seconds."""
@@ -32,7 +32,7 @@ class RequestTimingMiddleware:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on, and record its duration."""
+        """Process a call, and record its duration."""
         if scope["type"] != "http" or is_long_poll(scope):
             await self._app(scope, receive, send)
             return
@@ -50,17 +50,20 @@ class RequestTimingMiddleware:
 
 
 def is_long_poll(scope: Scope) -> bool:
-    """Return whether a call asks for a long poll."""
+    """Return whether a call requests a long poll."""
     return "wait" in parse_qs(scope["query_string"].decode("latin-1"))
 
 
 def route_template(scope: Scope) -> str:
-    """Return a call's route, such as ``/v1/clusters/{key}``: the key itself would make a series per key."""
+    """Return a call's route, such as ``/v1/clusters/{key}``.
+
+    With the key itself, each key would make a new time series.
+    """
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def method_label(scope: Scope) -> str:
-    """Return a call's method, or ``none`` without a route: callers may send any word as a method."""
+    """Return a call's method; ``none`` for a call without a route, because callers may send any text as a method."""
     return str(scope["method"]) if "route" in scope else NO_ROUTE
 
 
@@ -71,7 +74,7 @@ class Version01Middleware:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on; rewrite its answer if its client is of version 0.1."""
+        """Process a call, and rewrite the answer if the client is of version 0.1."""
         if scope["type"] == "http" and _is_version_0_1(scope):
             await self.app(scope, receive, _AnswerRewriter(scope, send))
         else:
@@ -83,7 +86,7 @@ def _is_version_0_1(scope: Scope) -> bool:
 
 
 class _AnswerRewriter:
-    """Collects the body of a JSON answer, and sends it with the keys of version 0.1 only."""
+    """Collects the body of a JSON answer, and sends it without the keys that version 0.1 does not have."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
@@ -122,13 +125,13 @@ def _media_type(start: Message) -> str:
 
 
 def declared_length(scope: Scope) -> int:
-    """Return the Content-Length of a call's body; 0 without one, when the body is counted while it is read."""
+    """Return the Content-Length of a call's body; 0 for a call without it, whose body is counted while it is read."""
     found = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(found) if found.isdigit() else 0
 
 
 def limit_body(receive: Receive, limit: int) -> Receive:
-    """Return a channel that raises BodyTooLong after more than ``limit`` bytes of a body."""
+    """Return a channel that raises BodyTooLong after the first ``limit`` bytes of a body."""
     received = 0
 
     async def count() -> Message:

@@ -1,4 +1,4 @@
-"""What operations share: a route class, long polls, and preconditions of calls that replace a document."""
+"""Parts that all operations use: a route class, long polls, and preconditions of calls that replace a document."""
 
 import inspect
 import time
@@ -14,11 +14,13 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""Interval at which a long poll reads the version again, in case the change feed missed a change of another replica."""
+"""Interval at which a long poll reads the version again, in case the change feed missed a change by another replica."""
 ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
-Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a newer version at most.")]
+Wait = Annotated[
+    float, Query(ge=0, le=MAX_WAIT_S, description="The maximum time in seconds to wait for a newer version.")
+]
 IfMatch = Annotated[
     str | None,
     Header(
@@ -30,7 +32,10 @@ IfMatch = Annotated[
 
 
 class Operation(APIRoute):
-    """A route: its function's name is the operation ID, its docstring the summary and description."""
+    """A route whose operation ID is the name of its function.
+
+    The function's docstring is the summary and description.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's
         """Create the route; an operation ID or summary in ``options`` takes precedence."""
@@ -46,7 +51,7 @@ async def wait_until_newer(
 ) -> None:
     """Return when ``read_version()`` exceeds ``after``, after ``wait`` seconds, or when the service stops.
 
-    No thread waits. ``topic`` is the topic of the change feed that the resource's changes are published under.
+    No thread waits. ``topic`` is the topic of the change feed under which changes of the resource are published.
     """
     if after is None or wait <= 0:
         return
@@ -67,8 +72,8 @@ def make_etag(version: object) -> str:
 def check_if_match(given: str | None, version: object, what: str) -> None:
     """Check the precondition of a call that replaces ``what`` (RFC 9110, 13.1.1; RFC 6585, 3).
 
-    Raise PreconditionRequired without a condition, PreconditionFailed unless one of its entity tags is that of
-    ``version``.
+    Raise PreconditionRequired without a condition, and PreconditionFailed unless one of the condition's entity tags is
+    the entity tag of ``version``.
     """
     if given is None:
         raise PreconditionRequired(

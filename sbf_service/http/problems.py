@@ -80,7 +80,10 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 
 
 class BodyTooLong(HTTPException):
-    """The body of a call is longer than ``limit`` bytes; an HTTPException, because Starlette's parser passes it on."""
+    """The body of a call is longer than ``limit`` bytes.
+
+    A subclass of HTTPException, because the parser of bodies re-raises such errors unchanged.
+    """
 
     def __init__(self, limit: int) -> None:
         """Create the error for a limit in bytes."""
@@ -97,7 +100,7 @@ class ProblemResponse(JSONResponse):
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI description of the problems that an operation may answer with."""
+    """Return the OpenAPI description of the problems that an operation may return."""
     described = [HTTPStatus(status) for status in statuses]
     return {int(status): {"description": status.phrase, "content": _content(status)} for status in described}
 
@@ -110,7 +113,7 @@ def _content(status: HTTPStatus) -> dict[str, Any]:
 
 
 def add_problem_schema(document: dict[str, Any]) -> None:
-    """Add the schema of the problem document, to which every problem refers, to an OpenAPI document."""
+    """Add the schema of the problem document to an OpenAPI document. All problems refer to this schema."""
     schema = Problem.model_json_schema()
     slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
     schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in slugs)}
@@ -145,7 +148,10 @@ def error_response(error: VirtcloudError) -> ProblemResponse:
 
 
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
-    """Return the response to a body that is too long; it closes the connection, since the rest is not read."""
+    """Return the response to a body that is too long.
+
+    It closes the connection, because the rest of the body is not read.
+    """
     response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     response.headers["connection"] = "close"
     return response

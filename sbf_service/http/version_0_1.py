@@ -1,8 +1,8 @@
-"""Answers to clients of version 0.1, which refuse documents with unknown keys and problems of unknown types. Pure.
+"""Answers to clients of version 0.1, which reject documents with unknown keys and problems of unknown types. Pure.
 
-The middleware recognizes these clients, removes the keys that 0.1 does not have from their answers, and replaces a type
-of problem that 0.1 does not have by the type of the nearest base class that it has. The tables are recorded from 0.1's
-API.
+The middleware recognizes these clients. It removes keys that version 0.1 does not have from their answers. It replaces
+a type of problem that version 0.1 does not have by the type of the nearest base class that version 0.1 has. The tables
+were recorded from the API of version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
-"""A key that is removed only while empty: 0.1 must refuse a document with features that an agent has to understand."""
+"""A key that is removed only if it is empty: 0.1 must reject a document with features that an agent must support."""
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),
     "create_token": ("NewToken",),
@@ -44,7 +44,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "verify_site": ("SiteCables",),
     "who_am_i": ("Identity",),
 }
-"""The document of each operation's answer, alone or in a list; or several possible documents."""
+"""The documents that an operation may return, alone or in a list."""
 KEYS: dict[str, frozenset[str]] = {
     "Attachment": frozenset(["bandwidth_mbit", "latency_ms", "port", "transport"]),
     "AuditEntry": frozenset(["at", "cluster", "cluster_id", "difference", "element", "id", "what", "who", "why"]),
@@ -191,12 +191,15 @@ PROBLEMS: frozenset[str] = frozenset(
 
 
 def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return an operation's answer with the keys of 0.1 only; answers of operations that 0.1 lacks are unchanged."""
+    """Return an operation's answer without the keys that version 0.1 does not have.
+
+    Answers of operations that version 0.1 does not have are returned unchanged.
+    """
     return _remove_unknown_keys(answer, ANSWERS.get(operation, ()))
 
 
 def rewrite_problem(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a problem document with a type that 0.1 has."""
+    """Return a problem document with a type that version 0.1 has."""
     slug = str(problem["type"]).removeprefix(URN)
     return {**problem, "type": URN + _KNOWN_TYPES.get(slug, slug)}
 
@@ -215,7 +218,7 @@ def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa
 
 
 def _find_known_types(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
-    """Return for each type of problem the nearest type that 0.1 has: its own, or that of a base class."""
+    """Return for each type of problem the nearest type that version 0.1 has: its own, or that of a base class."""
     found = {}
     for kind in kinds:
         lineage = (one for one in kind.__mro__ if issubclass(one, VirtcloudError))

@@ -1,1 +1,1 @@
-"""Authentication of calls, and authorization of what they ask for."""
+"""Authentication of calls, and authorization of the actions that they request."""

@@ -39,19 +39,19 @@ UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
-"""Threads of the whole process, because the machine has one user directory."""
+"""Threads of the whole process, because this host has one user directory."""
 log = get_log(__name__)
 
 
 @dataclass(frozen=True)
 class AuthenticationMiddleware:
-    """Authenticates every call, except those of open paths, and limits its body."""
+    """Authenticates every call except calls of open paths, and limits the length of its body."""
 
     app: ASGIApp
     service: SbfService
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on with its :class:`Caller`, or answer with a problem document."""
+        """Process a call with its :class:`Caller`, or answer with a problem document."""
         if scope["type"] != "http" or is_open(scope):
             await self.app(scope, receive, send)
             return
@@ -71,9 +71,9 @@ class AuthenticationMiddleware:
         await self.app(scope, limit_body(receive, limit), send)
 
     async def _authenticate_token(self, scope: Scope) -> Principal | None:
-        """Return the principal of the call's token, None without a token.
+        """Return the principal of the call's token; None for a call without a token.
 
-        The rate limit of failed tokens also limits the log lines that an address can cause.
+        The rate limit of failed tokens also limits the number of log lines that an address can cause.
         """
         if all(name != HEADER for name, _ in scope["headers"]):
             return None
@@ -111,7 +111,7 @@ def is_open(scope: Scope) -> bool:
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Return whether a call comes from this machine, and was not forwarded by a proxy on this machine."""
+    """Return whether a call comes from this host, and was not forwarded by a proxy on this host."""
     if scope.get(PEER_KEY) is not None:
         return True
     if any(name in FORWARDED for name, _ in scope.get("headers", ())):
@@ -123,7 +123,7 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the IP address that a call comes from, or ``uid N`` of a user of this machine."""
+    """Return the IP address that a call comes from; ``uid N`` for a user of this host."""
     peer = scope.get(PEER_KEY)
     if peer is not None:
         return f"uid {peer.uid}"
@@ -135,7 +135,7 @@ def client_address(scope: Scope) -> str:
 
 
 def _parse_address(text: str) -> IPv4Address | IPv6Address:
-    """Parse an address; an IPv6 socket shows an IPv4 address as ``::ffff:192.0.2.1`` (RFC 4291, 2.5.5.2)."""
+    """Return an address. An IPv6 socket shows an IPv4 address as ``::ffff:192.0.2.1`` (RFC 4291, 2.5.5.2)."""
     address = ip_address(text)
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
@@ -149,7 +149,7 @@ def bearer_token(scope: Scope) -> Token | None:
 
 @dataclass(frozen=True, slots=True)
 class LocalPeer:
-    """A user of this machine; ``name`` is None if the user ID has no name here."""
+    """A user of this host; ``name`` is None for a user ID without a name on this host."""
 
     uid: int
     name: str | None
@@ -157,17 +157,17 @@ class LocalPeer:
 
 @dataclass(frozen=True, slots=True)
 class PeerConnection:
-    """The user ID at the other end of a local connection; the name is looked up only when needed."""
+    """The user ID at the other end of a local connection. The name is looked up only when needed."""
 
     uid: int
 
     async def look_up(self) -> LocalPeer:
-        """Look the name up in another thread, since a directory may be on the network. Raise ServiceBusy."""
+        """Look the name up in another thread, because a user directory may be on the network. Raise ServiceBusy."""
         return LocalPeer(self.uid, await NAME_LOOKUPS.run(partial(user_name, self.uid), NAME_LOOKUP_TIMEOUT_S))
 
 
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported
-    """uvicorn's HTTP protocol; the scope of a call over an AF_UNIX socket has its peer."""
+    """uvicorn's HTTP protocol, extended: the scope of a call over an AF_UNIX socket contains its peer."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
@@ -187,7 +187,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 def user_name(uid: int) -> str | None:
-    """Return a user's name (getpwuid(3)); None if the user ID has none on this machine. May block for long."""
+    """Return a user's name (getpwuid(3)); None for a user ID without a name on this host. May block for a long time."""
     try:
         return None if uid == UNMAPPED_UID else pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -195,7 +195,7 @@ def user_name(uid: int) -> str | None:
 
 
 async def request_peer(scope: Scope) -> LocalPeer | None:
-    """Return the local user who makes a call, None for a call over TCP."""
+    """Return the local user who makes a call; None for a call over TCP."""
     peer = scope.get(PEER_KEY)
     if isinstance(peer, PeerConnection):
         return await peer.look_up()

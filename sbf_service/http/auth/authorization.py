@@ -1,6 +1,6 @@
-"""The caller of an operation, and checks whether the caller has the right to an action on a cluster, element or site.
+"""The caller of an operation, and checks of the caller's right to an action on a cluster, element or site.
 
-A check reads the database only for callers whose rights depend on what the call is about.
+A check reads the database only for callers whose rights depend on the cluster, element or site.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ class Caller:
             raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
     def require_for_any(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if the caller has the right to ``action`` on no resource of a kind; reads no database."""
+        """Raise Forbidden if the caller has the right to ``action`` on no resource of a kind. Reads no database."""
         if find_scope(self.principal, action) is None:
             self.require(action, ProtectedResource(f"any {kind}"))
 
@@ -94,7 +94,7 @@ class Caller:
             raise
 
     def deny(self, error: VirtcloudError, action: Action, resource: ProtectedResource) -> VirtcloudError:
-        """Log and count that a right was denied; return ``error`` for the caller to raise."""
+        """Log and count the denial of a right, and return ``error`` for the caller to raise."""
         self.metrics.record_denial(error.slug)
         log.warning(
             "denied", who=self.who, action=action.name.lower(), subject=resource.description, address=self.address
@@ -104,16 +104,16 @@ class Caller:
 
 BEARER = HTTPBearer(
     scheme_name="token",
-    description="A token made by `virtcloud token create`. Root and the service's own user need none on its socket.",
+    description="A token from `virtcloud token create`. Root and the service's user need no token on its socket.",
     auto_error=False,
 )
-"""Describes tokens in the OpenAPI document only: the authentication middleware checks them."""
+"""Describes tokens in the OpenAPI document only. The authentication middleware checks the tokens."""
 
 
 async def _current_caller(
     request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
 ) -> Caller:
-    """Return the caller. Asynchronous, because FastAPI would run a plain function in another thread."""
+    """Return the caller. Asynchronous, because FastAPI would run a synchronous function in another thread."""
     caller: Caller = request.scope[CALLER_KEY]
     return caller
 
@@ -124,7 +124,9 @@ async def _current_service(request: Request) -> SbfService:
 
 
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
-"""Type of the parameter by which an operation receives its caller; every operation has one, except open ones."""
+"""Type of the parameter by which an operation receives its caller. Every operation has it, except operations of open
+paths.
+"""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
 """Type of the parameter by which an operation receives the service."""
 
@@ -132,9 +134,9 @@ CurrentService = Annotated[SbfService, Depends(_current_service)]
 def authorize_cluster(
     store: Store, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None = None
 ) -> None:
-    """Check the caller's right to ``action`` on a cluster, in a transaction of its own.
+    """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden; NotFound, as for an unknown key, if the caller may not even read the cluster.
+    Raise Forbidden; or NotFound, as for an unknown key, if the caller may not even read the cluster.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -147,8 +149,8 @@ def authorize_cluster(
 def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> Iterator[Unit]:
     """Check the caller's right to ``action`` on a cluster, and yield a unit of work to change the cluster.
 
-    The right is checked twice: before a write lock is taken, and in the unit itself, where no other call changes
-    the cluster.
+    The right is checked twice: before a write lock is acquired, and within the unit of work, while no other call can
+    change the cluster.
     """
     authorize_cluster(store, caller, action, key)
     with store.change(who=caller.who) as unit:
@@ -170,7 +172,7 @@ def _authorize_in_unit(
 
 
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
-    """Return ``view``; raise NotFound if the caller may not read it, since another owner has the key now."""
+    """Return ``view``. Raise NotFound if the caller may not read it, because the key now belongs to another owner."""
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
         return view
@@ -178,7 +180,10 @@ def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
 
 
 def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName | None:
-    """Return the owner whose clusters are to be listed, None for all. Raise Forbidden if a user asks for another's."""
+    """Return the owner whose clusters are to be listed; None for all owners.
+
+    Raise Forbidden if a user requests the clusters of another user.
+    """
     caller.require_for_any(Action.READ_CLUSTER, "cluster")
     if find_scope(caller.principal, Action.READ_CLUSTER) is not RightScope.OWN:
         return owner
@@ -188,7 +193,7 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 
 
 def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
-    """Return the SQL condition on clusters for a caller who may read only those of its sites, or of its element."""
+    """Return the SQL condition for the clusters of the caller's sites or element; empty for other callers."""
     match find_scope(caller.principal, Action.READ_CLUSTER):
         case RightScope.SITES:
             return [has_placement_at(caller.principal.sites)]
@@ -201,7 +206,7 @@ def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
     """Check the caller's right to ``action`` on an element.
 
-    Raise Forbidden; NotFound for an unknown element only if the right depends on the element's site.
+    Raise Forbidden. Raise NotFound for an unknown element only if the right depends on the element's site.
     """
     caller.require_for_any(action, "element")
     sites: frozenset[Name] = frozenset()
@@ -212,10 +217,10 @@ def authorize_element(store: Store, caller: Caller, action: Action, name: Name) 
 
 
 def authorize_audit(store: Store, caller: Caller, wanted: AuditFilter) -> AuditFilter:
-    """Return ``wanted``, narrowed to the audit rows that the caller may read. Raise Forbidden, NotFound.
+    """Return ``wanted``, narrowed to the audit rows that the caller may read. Raise Forbidden or NotFound.
 
-    Users read rows about their own clusters, site administrators rows about their sites. If a key belonged to several
-    clusters, callers read the rows of those that they may read.
+    Users may read rows about their own clusters, site administrators rows about their sites. If a key belonged to
+    several clusters, callers receive the rows of those clusters that they may read.
     """
     caller.require_for_any(Action.READ_AUDIT, "cluster or element")
     if caller.is_unrestricted(Action.READ_AUDIT):
@@ -249,7 +254,7 @@ def describe_cluster(view: ClusterView) -> ProtectedResource:
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:
-    """Return a requested cluster as the resource of a right: its elements are the hosts that it will be placed on."""
+    """Return a requested cluster as the resource of a right. Its elements are the hosts that it will be placed on."""
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 

@@ -22,9 +22,9 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 ElementQuery = Annotated[Name | None, Query(description="Only changes on this element.")]
 ClusterQuery = Annotated[ClusterKey | None, Query(description="Only changes for clusters with this key.")]
 AfterIdQuery = Annotated[
-    int | None, Query(ge=0, lt=2**31, description="Only rows after this ID; without it the newest rows.")
+    int | None, Query(ge=0, lt=2**31, description="Only rows after this ID; if omitted, the newest rows.")
 ]
-LimitQuery = Annotated[int, Query(ge=1, le=1000, description="The highest number of rows.")]
+LimitQuery = Annotated[int, Query(ge=1, le=1000, description="The maximum number of rows.")]
 
 log = get_log(__name__)
 router = APIRouter(prefix="/v1", route_class=Operation)
@@ -58,13 +58,13 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
 
 @router.get("/whoami", tags=["access"])
 def who_am_i(caller: CurrentCaller) -> Identity:
-    """Return the user, role and sites that SBF sees for the caller."""
+    """Return the user, role and sites of the caller."""
     return caller.principal.identity
 
 
 @router.get("/tokens", tags=["access"])
 def list_tokens(caller: CurrentCaller, service: CurrentService) -> list[TokenView]:
-    """List tokens, oldest first, also expired and revoked ones."""
+    """List tokens, oldest first, including expired and revoked tokens."""
     caller.require(Action.MANAGE_TOKENS)
     with service.store.read() as unit:
         return tokens.list_tokens(unit)
@@ -72,7 +72,7 @@ def list_tokens(caller: CurrentCaller, service: CurrentService) -> list[TokenVie
 
 @router.post("/tokens", tags=["access"], status_code=HTTPStatus.CREATED, responses=problem_responses(422))
 def create_token(request: TokenRequest, caller: CurrentCaller, service: CurrentService) -> NewToken:
-    """Create a token, which only this answer contains; not idempotent."""
+    """Create a token. Only this answer contains the token itself. Not idempotent."""
     caller.require(Action.MANAGE_TOKENS)
     with service.store.change(who=caller.who) as unit:
         token = tokens.create_token(unit, request, secrets.token_bytes)
@@ -82,7 +82,7 @@ def create_token(request: TokenRequest, caller: CurrentCaller, service: CurrentS
 
 @router.delete("/tokens/{id}", tags=["access"], responses=problem_responses(404, 422))
 def revoke_token(id: TokenId, caller: CurrentCaller, service: CurrentService) -> TokenView:  # noqa: A002 - the word of the API
-    """Revoke a token; idempotent."""
+    """Revoke a token. Idempotent."""
     caller.require(Action.MANAGE_TOKENS)
     with service.store.change(who=caller.who) as unit:
         token = tokens.revoke_token(unit, id)
@@ -92,7 +92,7 @@ def revoke_token(id: TokenId, caller: CurrentCaller, service: CurrentService) ->
 
 @router.get("/quotas", tags=["access"])
 def list_quotas(caller: CurrentCaller, service: CurrentService) -> list[QuotaView]:
-    """List the users who have a quota of their own."""
+    """List the users for whom a quota was set."""
     caller.require(Action.READ_QUOTA, ProtectedResource("every user"))
     with service.store.read() as unit:
         return quotas.list_quotas(unit, service.settings.quota)
@@ -108,7 +108,7 @@ def get_quota(user: UserName, caller: CurrentCaller, service: CurrentService) ->
 
 @router.put("/quotas/{user}", tags=["access"], responses=problem_responses(422))
 def put_quota(user: UserName, limits: QuotaLimits, caller: CurrentCaller, service: CurrentService) -> QuotaView:
-    """Set a user's quota; limits that the body does not have are those of the service's settings."""
+    """Set a user's quota; limits that the body omits are those of the service's settings."""
     caller.require(Action.SET_QUOTA, _describe_user(user))
     with service.store.change(who=caller.who) as unit:
         quotas.put_quota(unit, user, limits)

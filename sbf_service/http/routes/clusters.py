@@ -38,7 +38,7 @@ from virtcloud.model.views import ClusterView
 CLUSTER_ID = "^[0-9a-z-]{1,63}$"
 
 KeyPath = Annotated[ClusterKey, Path(description="The caller's name for the cluster.")]
-UserPath = Annotated[UserName, Path(description="Whose clusters may join.")]
+UserPath = Annotated[UserName, Path(description="The user whose clusters may join.")]
 AttemptQuery = Annotated[
     int | None, Query(ge=0, description="The caller's attempt number; 410 if a later attempt was seen.")
 ]
@@ -56,12 +56,13 @@ DryRunQuery = Annotated[
     bool, Query(description="Only compute the VLAN IDs and the change of each element; create nothing.")
 ]
 ListOwnerQuery = Annotated[UserName | None, Query(description="Only clusters of this owner.")]
-EndedQuery = Annotated[bool, Query(description="Also clusters that have ended.")]
+EndedQuery = Annotated[bool, Query(description="Also return clusters that have ended.")]
 NetworkQuery = Annotated[
     ClusterKey | None, Query(description="Only clusters of the network with this name or key; none if it has ended.")
 ]
 LimitQuery = Annotated[
-    int, Query(ge=1, le=1000, description="With `ended`: the highest number of clusters, the newest ones.")
+    int,
+    Query(ge=1, le=1000, description="With `ended`: the maximum number of clusters; the newest clusters are returned."),
 ]
 BeforeQuery = Annotated[
     str | None, Query(pattern=CLUSTER_ID, description="With `ended`: only clusters older than the one with this ID.")
@@ -121,7 +122,7 @@ def _dry_run(service: SbfService, key: ClusterKey, request: ClusterRequest, call
 
 
 def _respond(status: HTTPStatus, document: ClusterView | ClusterDryRun) -> Response:
-    """Serialize a document here: FastAPI would validate it a second time, in another thread."""
+    """Return a response with the serialized document. FastAPI would validate the document again, in another thread."""
     return Response(document.model_dump_json(), status, media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""Elements: their views, differences and ports; and what agents fetch, confirm and report for hosts and gateways."""
+"""Elements: views, differences and ports; and the calls of agents, which fetch wanted states, confirm and report."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,7 +104,7 @@ def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, 
 
 @contextmanager
 def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterator[Unit]:
-    """Check the right to speak for an element, record its agent's heartbeat, and yield a unit of work."""
+    """Check the right to report for an element, record its agent's heartbeat, and yield a unit of work."""
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     record_agent_heartbeat(service.store, name)
     with service.store.change(who=caller.who) as unit:
@@ -131,7 +131,7 @@ async def get_difference(
 @router.post("/{name}/check", include_in_schema=False)  # name of the operation in version 0.1, for its clients
 @router.post("/{name}/reconcile", responses=ON_DEMAND)
 async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentService) -> ElementReconciliation:
-    """Read a switch or provider edge now, and change what differs from its wanted state."""
+    """Read a switch or provider edge now, and change whatever differs from its wanted state."""
     await run_in_threadpool(authorize_element, service.store, caller, Action.RECONCILE_ELEMENT, name)
     caller.count_device_read()
     return await service.device_threads.run(partial(_reader(service).reconcile, name))
@@ -151,7 +151,7 @@ def _reader(service: SbfService) -> OnDemandReader:
 
 @router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)
 def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, service: CurrentService) -> None:
-    """Allow SBF to take over ports of a switch that are in other use."""
+    """Allow SBF to manage ports of a switch that are in other use."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
     with service.store.change(who=caller.who) as unit:
         adopt_switch_ports(unit, _require_switch(unit, name), adoption.ports)
@@ -159,7 +159,7 @@ def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, servi
 
 @router.post("/{name}/ports/release", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)
 def release_ports(name: Name, release: PortRelease, caller: CurrentCaller, service: CurrentService) -> None:
-    """Take ports of a switch back from SBF; SBF restores their configuration from before the adoption."""
+    """Withdraw ports of a switch from SBF; SBF restores their configuration from before the adoption."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
     with service.store.change(who=caller.who) as unit:
         removed = parse_removed_switch(require_element(unit, name))

@@ -1,4 +1,4 @@
-"""Batch jobs that hosts are about to start: SBF asks the scheduler to confirm each of them."""
+"""Batch jobs that hosts are about to start: SBF requests a confirmation of each job from the scheduler."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -18,7 +18,7 @@ SERVER_NAME = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,254}$"
 JOBS = ProtectedResource("jobs")
 
 ServerQuery = Annotated[
-    str, Query(pattern=SERVER_NAME, description="The name of the batch server, in which the IDs of its jobs end.")
+    str, Query(pattern=SERVER_NAME, description="The name of the batch server; the IDs of its jobs end with this name.")
 ]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=Operation)
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=Operation)
 async def list_asked_jobs(
     caller: CurrentCaller, service: CurrentService, server: ServerQuery, wait: Wait = 0
 ) -> list[ClusterKey]:
-    """List the jobs of a batch server that wait for confirmation, or wait for one."""
+    """List the jobs of a batch server that wait for confirmation, or wait until there is such a job."""
     caller.require(Action.CONFIRM_JOB, JOBS)
 
     def read_jobs() -> list[ClusterKey]:

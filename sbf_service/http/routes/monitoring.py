@@ -1,7 +1,7 @@
 """Monitoring: liveness, readiness, and metrics for Prometheus.
 
-Liveness and readiness need no token. The database is probed at most once in ``PROBE_TTL_S`` for all callers, so that
-frequent calls cost the service little.
+Liveness and readiness need no token. For all callers together, the database is probed at most once in ``PROBE_TTL_S``
+seconds, so that frequent calls cost the service little.
 """
 
 import asyncio
@@ -52,7 +52,10 @@ class Health(Document):
 
 @dataclass
 class ReadinessProbe:
-    """The latest result of ``probe``, which returns the faults of the database. Refreshed after ``PROBE_TTL_S``."""
+    """The latest result of ``probe``, which returns the faults of the database.
+
+    Refreshed after ``PROBE_TTL_S`` seconds.
+    """
 
     probe: Callable[[], Sequence[str]]
     clock: Callable[[], float] = time.monotonic
@@ -60,7 +63,7 @@ class ReadinessProbe:
     _task: "asyncio.Task[Sequence[str]] | None" = field(default=None)
 
     async def find_faults(self) -> Sequence[str]:
-        """Return the faults of the database; waits at most ``PROBE_TIMEOUT_S`` seconds."""
+        """Return the faults of the database. Wait at most ``PROBE_TIMEOUT_S`` seconds."""
         task = self._task
         if task is None or (task.done() and self.clock() - self._start >= PROBE_TTL_S):
             self._start = self.clock()
@@ -71,7 +74,7 @@ class ReadinessProbe:
 
 @health_router.get("/healthz")
 async def get_health() -> Health:
-    """Return that the process is alive; checks nothing else."""
+    """Return that the process is alive, without any other check."""
     return Health()
 
 
@@ -84,7 +87,7 @@ async def get_readiness(request: Request, service: CurrentService) -> Health | R
 
 
 def probe_database(service: SbfService) -> Sequence[str]:
-    """Return the faults of the database; none when it can be read and written."""
+    """Return the faults of the database; empty if the database can be read and written."""
     try:
         with service.store.read() as unit:
             if not is_migrated(unit):
@@ -109,12 +112,15 @@ def get_metrics(service: CurrentService) -> Response:
 
 @dataclass(frozen=True, eq=False)
 class DatabaseCollector(Collector):
-    """Collects the metrics that the database has; only ``database_up`` while the database does not answer."""
+    """Collects the metrics that are counted in the database.
+
+    While the database does not answer, ``database_up`` is the only metric.
+    """
 
     service: SbfService
 
     def collect(self) -> Iterator[Metric]:
-        """Count now, in one transaction."""
+        """Count in the database, in one transaction, and yield the metrics."""
         try:
             with self.service.store.read() as unit:
                 counts = count_installation(unit, self.service.reserved)

@@ -1,4 +1,4 @@
-"""Sites: their pools, quarantine, cable check and preparation."""
+"""Sites: their pools, quarantine, cable checks and preparation."""
 
 from functools import partial
 from typing import Annotated
@@ -50,7 +50,7 @@ def get_site(name: Name, caller: CurrentCaller, service: CurrentService) -> Site
 
 
 def _hide_use(view: SiteView, caller: Caller) -> SiteView:
-    """Remove from a view the quarantine and the other use of VLAN IDs, unless the caller may read them."""
+    """Return a view without the quarantine and the other use of VLAN IDs, unless the caller may read them."""
     may_read = is_allowed(caller.principal, Action.READ_QUARANTINE, describe_site(view.name))
     return view if may_read else view.model_copy(update={"quarantine": (), "other_use": ()})
 

@@ -1,4 +1,4 @@
-"""The topology: read, replace and dry-run all of it, or only one site's part."""
+"""The topology: read, replace and dry-run the whole topology, or the part of one site."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator
@@ -107,14 +107,14 @@ async def preview_site_topology(
 
 
 def hash_part(part: SitePart) -> str:
-    """Return the version of a site's part: the same for the same content."""
+    """Return the version of a site's part. Equal parts have the same version."""
     return hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:16]
 
 
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
-    """Read the devices that ``change`` concerns, and return what it would change; rolls ``change`` back.
+    """Read the devices that ``change`` concerns, and return what it would change. ``change`` is rolled back.
 
-    Raise the errors of ``change``; ServiceBusy if no thread is free.
+    Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """
     dry_run = SettingDryRun(service.store, service.scheduler, service.device_threads)
     return await dry_run.preview(await run_in_threadpool(dry_run.plan, change))
@@ -180,7 +180,10 @@ def _replace_part(unit: Unit, service: SbfService, caller: Caller, part: SitePar
 
 
 def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:
-    """Raise Forbidden if a site administrator uses another site's credential for a new or redirected device."""
+    """Check the credentials of new devices, and of devices whose address or platform changes.
+
+    Raise Forbidden if a site administrator uses another site's credential for such a device.
+    """
     foreign = find_foreign_credentials(topology, part)
     if foreign and not is_allowed(caller.principal, Action.SET_TOPOLOGY):
         listed = ", ".join(f"{credential} for {device}" for device, credential in foreign.items())
