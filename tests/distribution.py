@@ -123,9 +123,9 @@ class LongestFirst(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         waiting = {name: self._units[next(iter(tests))] for name, tests in self.workqueue.items()}
-        place = list(self.assigned_work).index(node)
+        index = list(self.assigned_work).index(node)
         taken = [lab for other, lab in self._labs.items() if other is not node]
-        takes_labs = place < (len(self.assigned_work) + 1) // 2
+        takes_labs = index < (len(self.assigned_work) + 1) // 2
         unit = choose(waiting.values(), takes_labs=takes_labs, lab=self._labs.get(node, ""), taken=taken)
         if unit.lab:
             self._labs[node] = unit.lab
@@ -154,9 +154,9 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         """Write the table."""
         root = self._table.parent.parent
-        kept = {file: record for file, record in read_table(self._table).items() if (root / file).exists()}
+        former = {file: record for file, record in read_table(self._table).items() if (root / file).exists()}
         seen = {file: Record(seconds, self._labs.get(file, "")) for file, seconds in self._seconds.items()}
-        write_table(kept | seen, self._table)
+        write_table(former | seen, self._table)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -26,6 +26,6 @@ def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float
     waited = 0.0
     while process.poll() is None:
         waited = max(waited, waited_for_processor(process.pid) - before)
-        assert time.monotonic() - began < limit_s, "it does not end"
+        assert time.monotonic() - began < limit_s, "the process does not end"
         time.sleep(0.01)
     return time.monotonic() - began - waited - (waited_for_processor(os.getpid()) - own_before)

@@ -226,7 +226,7 @@ def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
 
 
 def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
-    """After a restart, a switch lacks the VLAN of one cluster and refuses that of the next.
+    """After a restart, a switch lacks the VLAN of one cluster and refuses the VLAN of the next cluster.
 
     The first cluster is degraded.
     """

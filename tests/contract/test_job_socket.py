@@ -248,11 +248,11 @@ def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Age
     active(world, host)
     host.ask("remove", JOB)
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
-    words = "host brno-h1 at brno has not confirmed that it removed it"
-    until(lambda: host.ask("remove", JOB) == {"ok": True, "gone": False, "missing": [words]})
+    missing = "host brno-h1 at brno has not confirmed that it removed it"
+    until(lambda: host.ask("remove", JOB) == {"ok": True, "gone": False, "missing": [missing]})
     world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
     assert host.ask("remove", JOB, wait=30)["gone"]
-    assert world.view(JOB).state is ClusterState.DRAINING, "the others still have it"
+    assert world.view(JOB).state is ClusterState.DRAINING, "other elements have not confirmed the removal"
 
 
 def test_a_cluster_that_nobody_knows_is_gone(host: Agent) -> None:
@@ -269,9 +269,9 @@ def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) 
     world.put(JOB, SPEC, attempt=2)
     host.up(JOB, 2)
     before = host.ask("list")
-    words = f"cluster {JOB}: attempt 1 is over, attempt 2 came here since"
+    detail = f"cluster {JOB}: attempt 1 is over, attempt 2 came here since"
     for do in ("up", "state", "cancel", "remove"):
-        assert host.ask(do, JOB, 1) == {"ok": False, "error": "gone", "detail": words}
+        assert host.ask(do, JOB, 1) == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("list") == before
     assert world.view(JOB).state is ClusterState.CONFIGURING
 
@@ -279,10 +279,10 @@ def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) 
 def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> None:
     host.up(JOB, 1)
     world.put(JOB, SPEC, attempt=2)
-    words = f"cluster {JOB}: attempt 1 is over, SBF has attempt 2"
-    assert host.ask("state", JOB, 1, wait=30) == {"ok": False, "error": "gone", "detail": words}
+    detail = f"cluster {JOB}: attempt 1 is over, SBF has attempt 2"
+    assert host.ask("state", JOB, 1, wait=30) == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("remove", JOB, 1, wait=30)["gone"]
-    assert world.view(JOB).state is ClusterState.CONFIGURING, "the later run has its cluster"
+    assert world.view(JOB).state is ClusterState.CONFIGURING, "the later attempt has a cluster"
 
 
 def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
@@ -291,9 +291,9 @@ def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, hos
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB, 1) == {"ok": True}
     before = host.ask("list")
-    words = f"cluster {JOB}: the job of bob is over, another user's came here since"
+    detail = f"cluster {JOB}: the job of bob is over, another user's came here since"
     for do in ("state", "cancel", "remove"):
-        assert host.ask(do, JOB, 3, user="bob") == {"ok": False, "error": "gone", "detail": words}
+        assert host.ask(do, JOB, 3, user="bob") == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("list") == before
     assert world.view(JOB).state is ClusterState.CONFIGURING
 
@@ -309,8 +309,8 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
     former(world, host)
     active(world, host, 1)
     host.ask("up", JOB, 4, user="bob")
-    words = f"cluster {JOB}: SBF has another user's under this key, not that of bob"
-    assert host.ask("state", JOB, 4, user="bob") == {"ok": False, "error": "gone", "detail": words}
+    detail = f"cluster {JOB}: SBF has another user's under this key, not that of bob"
+    assert host.ask("state", JOB, 4, user="bob") == {"ok": False, "error": "gone", "detail": detail}
 
 
 def former(world: World, host: Agent) -> None:

@@ -65,8 +65,8 @@ def test_a_record_of_unknown_lines_is_private(tmp_path: Path) -> None:
         done = tried(switch, tmp_path, "--record", record)
     assert done.returncode == 1
     assert "are not understood: no table of VLANs in 'VLAN of all things'" in done.stderr
-    asked = yaml.safe_load(record.read_text(encoding="utf-8"))["asked"]
-    assert asked[0] == {"command": "show vlan brief", "answer": ["VLAN of all things"]}
+    recorded = yaml.safe_load(record.read_text(encoding="utf-8"))["asked"]
+    assert recorded[0] == {"command": "show vlan brief", "answer": ["VLAN of all things"]}
     assert oct(record.stat().st_mode & 0o777) == "0o600"
 
 

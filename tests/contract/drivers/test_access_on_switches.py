@@ -1,6 +1,6 @@
 """Tests of access ports on an emulated switch of each platform.
 
-An access port is in one untagged VLAN or in none. Between two VLANs, the port is in no third one.
+An access port is in one untagged VLAN or in none. While the VLAN changes, the port is in no other VLAN.
 """
 
 from collections.abc import Iterator

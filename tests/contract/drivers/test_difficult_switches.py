@@ -87,8 +87,8 @@ def test_a_missing_right_is_refused_with_the_platforms_message(platform: str, ma
     bench = make_bench(platform)
     bench.read()
     bench.switch.forbid("112")
-    words = bench.switch.unauthorized.partition(" '")[0].strip()
-    with pytest.raises(Refused, match=re.escape(words)):
+    error = bench.switch.unauthorized.partition(" '")[0].strip()
+    with pytest.raises(Refused, match=re.escape(error)):
         bench.converge("112")
 
 

@@ -343,10 +343,10 @@ def test_an_unused_port_becomes_a_trunk_after_the_read_back(platform: str) -> No
     bench.device.commands.clear()
     assert not bench.converge(112)
     assert bench.device.running.ports[bench.ports[0]].allowed == {112}
-    told = bench.device.commands
-    emptied, trunk = told.index("switchport trunk allowed vlan none"), told.index("switchport mode trunk")
-    assert any(line.startswith("show") for line in told[emptied:trunk])
-    assert emptied < trunk < told.index("vlan 112")
+    commands = bench.device.commands
+    emptied, trunk = commands.index("switchport trunk allowed vlan none"), commands.index("switchport mode trunk")
+    assert any(line.startswith("show") for line in commands[emptied:trunk])
+    assert emptied < trunk < commands.index("vlan 112")
 
 
 @pytest.mark.parametrize("platform", READY)

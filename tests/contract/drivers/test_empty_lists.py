@@ -67,9 +67,8 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "theirs"
     bench.switch.fail(fault, EMPTY_LIST)
-    with suppress(
-        Refused
-    ):  # by default, a trunk of Comware carries only VLAN 1; the driver empties its list nevertheless
+    # By default, a trunk of Comware carries only VLAN 1. The driver empties its list nevertheless.
+    with suppress(Refused):
         bench.converge("112", "120")
     assert not bench.converge("112", "120")
     names = bench.names
@@ -82,12 +81,12 @@ def test_preparing_ports_needs_one_additional_reading_once(platform: str, make_b
     bench = make_bench(platform)
     before = len(bench.switch.commands)
     bench.converge("112", "120")
-    asked = [line for line in bench.switch.commands[before:] if is_question(line)]
-    assert len(asked) == 3 * READS[platform]
+    queries = [line for line in bench.switch.commands[before:] if is_question(line)]
+    assert len(queries) == 3 * READS[platform]
     before = len(bench.switch.commands)
     bench.converge("112,113", "120,121")
-    asked = [line for line in bench.switch.commands[before:] if is_question(line)]
-    assert len(asked) == 2 * READS[platform]
+    queries = [line for line in bench.switch.commands[before:] if is_question(line)]
+    assert len(queries) == 2 * READS[platform]
 
 
 @pytest.mark.parametrize("platform", LISTS)
@@ -107,8 +106,8 @@ def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench
     """A separate commit of empty lists would remain in effect if the second commit failed."""
     bench = make_bench("arista_eapi")
     assert not bench.converge("112", "120")
-    asked = [line for line in bench.switch.commands if "virtcloud-" in line]
-    session = re.sub(r"virtcloud-\w+", "S", "; ".join(asked))
+    queries = [line for line in bench.switch.commands if "virtcloud-" in line]
+    session = re.sub(r"virtcloud-\w+", "S", "; ".join(queries))
     assert session == (
         "configure session S; show session-config named S diffs; show session-config named S; "
         "configure session S commit timer 00:02:00; configure session S commit"

@@ -197,8 +197,8 @@ def test_a_dripping_answer_never_ends(ios: EmulatedSwitch) -> None:
 def test_output_in_small_pieces_is_slow() -> None:
     with emulate("cisco_ios", drip=(100, 0.02)) as switch, AdministratorClient(switch) as client:
         before = time.monotonic()
-        said = client.ask("show running-config")
-        assert time.monotonic() - before >= len(said) // 100 * 0.02
+        output = client.ask("show running-config")
+        assert time.monotonic() - before >= len(output) // 100 * 0.02
 
 
 def test_a_switch_reboots_while_it_drips() -> None:

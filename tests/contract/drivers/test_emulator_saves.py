@@ -61,9 +61,9 @@ def test_a_failed_save_prints_the_platforms_message(platform: str, how: str) -> 
         client = AdministratorClient(switch)
         last = switch.save_failures[how].strip().splitlines()[-1]
         asks = last.endswith((":", "]", "?"))
-        said = client.ask(SAVE[platform], *[r"[:?] ?$"] * asks)
+        output = client.ask(SAVE[platform], *[r"[:?] ?$"] * asks)
         client.close()
-        assert last in said
+        assert last in output
         assert (112 in switch.startup.vlans, switch.saves) == (False, 0)
 
 
@@ -98,9 +98,9 @@ def test_a_cut_save_ends_the_session(switch: EmulatedSwitch, how: str, written: 
 def test_a_hung_save_shows_no_prompt_again(switch: EmulatedSwitch, how: str, written: bool) -> None:
     changed(switch).fail_save(how)
     with AdministratorClient(switch) as client:
-        said = client.overhear(SAVE[switch.platform])
-    assert switch.saving.replace("\r", "").strip() in said
-    assert "sw1" not in said.replace(SAVE[switch.platform], "")
+        output = client.overhear(SAVE[switch.platform])
+    assert switch.saving.replace("\r", "").strip() in output
+    assert "sw1" not in output.replace(SAVE[switch.platform], "")
     assert (112 in switch.startup.vlans) is written
 
 
@@ -118,8 +118,8 @@ def test_no_session_saves_while_the_save_of_another_hangs() -> None:
 def test_ios_asks_for_the_name_of_the_startup_file() -> None:
     with emulate("cisco_ios") as switch:
         client = AdministratorClient(changed(switch))
-        said = client.ask("copy running-config startup-config", until=r"\? $")
-        assert said.endswith("Destination filename [startup-config]? ")
+        output = client.ask("copy running-config startup-config", until=r"\? $")
+        assert output.endswith("Destination filename [startup-config]? ")
         assert switch.saves == 0
         assert "[OK]" in client.ask("")
         assert switch.saves == 1

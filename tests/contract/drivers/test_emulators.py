@@ -54,13 +54,13 @@ def test_netmiko_prepares_a_session_enables_and_reads(platform: str) -> None:
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
 def test_an_invalid_line_is_answered_with_the_platforms_message(platform: str) -> None:
-    words = {"sonic": "command not found", "arista_eos": "% Invalid input", "hp_comware": "% Unrecognized command"}
+    errors = {"sonic": "command not found", "arista_eos": "% Invalid input", "hp_comware": "% Unrecognized command"}
     with emulate(platform) as switch:
         connection = enabled(switch)
         output = connection.send_command("bogus")
         connection.remote_conn_pre.close()
     usual = ("% Invalid", "Invalid input", "% Error")
-    assert words[platform] in output if platform in words else any(word in output for word in usual)
+    assert errors[platform] in output if platform in errors else any(word in output for word in usual)
 
 
 def test_a_wrong_password_is_rejected() -> None:

@@ -67,8 +67,8 @@ def test_an_open_trunk_is_detected_without_the_configuration(make_bench: MakeBen
 def test_an_account_without_rights_is_refused_with_the_devices_message(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^show (running-config|interfaces)")
-    said = r"asked 'show running-config \| include .*', it said 'Command authorization failed"
-    with pytest.raises(Refused, match=said):
+    message = r"asked 'show running-config \| include .*', it said 'Command authorization failed"
+    with pytest.raises(Refused, match=message):
         bench.read()
 
 
@@ -87,9 +87,9 @@ def test_every_alternative_belongs_to_a_command_of_its_dialect() -> None:
 
 @pytest.mark.parametrize("platform", DIALECTS)
 def test_the_message_for_a_missing_right_is_a_refusal(platform: str) -> None:
-    words = EMULATED[platform].unauthorized.format(line="vlan 112")
-    assert words
-    assert DIALECTS[platform].errors.search(words)
+    error = EMULATED[platform].unauthorized.format(line="vlan 112")
+    assert error
+    assert DIALECTS[platform].errors.search(error)
 
 
 def test_a_forbidden_line_is_refused(make_bench: MakeBench) -> None:

@@ -62,8 +62,8 @@ def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:
 
 
 def test_service_devices_come_up_last_and_customer_vlans_leave_first(bench: InMemory) -> None:
-    said = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
-    assert said == (
+    commands = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
+    assert commands == (
         "bridge vlan del dev ac1 vid 101",
         "ip link del stag2007",
         "ip link add vni10042 type vxlan id 10042 local 10.255.0.1 dstport 4789 nolearning",

@@ -53,7 +53,7 @@ class LostLine:
     prompt = "^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        raise AssertionError("a lost session is noticed without asking")
+        raise AssertionError("a lost session is detected without a command")
 
     def is_lost(self) -> bool:
         return True

@@ -1,6 +1,6 @@
 """Tests that a device which restarted after a read receives no line of the change, over any session.
 
-After the restart, the device may have another configuration than the one read: open ports, or foreign uses.
+After the restart, the configuration may differ from the configuration that was read: open ports, or foreign uses.
 """
 
 import time

@@ -100,9 +100,9 @@ def test_a_difference_is_applied_and_reversed_without_other_changes(bench: Switc
     other.mode, other.allowed = "trunk", {50}
     assert not bench.converge("112", "112,120")
     assert (bench.carries(bench.names[0]), bench.carries(bench.names[1])) == ({112}, {112, 120})
-    ours = bench.switch.running.ports[bench.names[0]].allowed
-    assert ours is not None
-    ours.add(50)
+    allowed = bench.switch.running.ports[bench.names[0]].allowed
+    assert allowed is not None
+    allowed.add(50)
     assert not bench.converge("", "120")
     before = bench.switch.running_config()
     assert not bench.converge("130-135,140", "120")
@@ -130,8 +130,8 @@ def test_an_open_trunk_never_carries_a_new_vlan(platform: str, make_bench: MakeB
     assert bench.read().open == (bench.a, bench.b)
     bench.switch.timeline.clear()
     assert not bench.converge("112", "")
-    ours = [state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline]
-    assert not any(ours)
+    states = [state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline]
+    assert not any(states)
     assert all(state.get(bench.names[0], set()) & POOL <= {112} for _, state in bench.switch.timeline)
 
 
@@ -152,10 +152,10 @@ def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")
     assert bench.switch.saves == 1
-    told = sum(not line.startswith("show") for line in bench.switch.commands[before:])
+    changes = sum(not line.startswith("show") for line in bench.switch.commands[before:])
     dialect = DIALECTS.get(bench.switch.platform)
     has_ranges = dialect is None or any(line.endswith("{vlans}") for line in dialect.allow)
-    assert told <= (100 * 3 + 30 if has_ranges else 1000)
+    assert changes <= (100 * 3 + 30 if has_ranges else 1000)
 
 
 def test_scattered_vlans_span_several_lines(bench: SwitchBench) -> None:
@@ -178,9 +178,8 @@ def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: Make
 def test_a_port_that_cannot_be_entered_stops_no_other(platform: str, make_bench: MakeBench) -> None:
     """The lines of this port take effect on no other port, and the driver leaves the configuration mode only once."""
     bench = make_bench(platform)
-    if (
-        platform == "cisco_ios"
-    ):  # a port without a mode may become a trunk, so nothing is created while its VLAN list is not empty
+    # A port without a mode may become a trunk, so nothing is created while its VLAN list is not empty.
+    if platform == "cisco_ios":
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
     bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)
     with pytest.raises(Refused, match="switch sw1: told 'interface "):

@@ -152,8 +152,8 @@ def test_creating_and_revoking_tokens_is_audited(world: World) -> None:
     made = ask(world, "POST", "/v1/tokens", {"name": "ivo", "role": "site-administrator", "sites": ["brno"]}, token=eva)
     ask(world, "DELETE", f"/v1/tokens/{made.json()['id']}", token=eva)
     rows = [(row.who, row.what, row.why) for row in world.audit()[-2:]]
-    words = f"{made.json()['id']}: ivo, site-administrator of brno"
-    assert rows == [("eva", "token_created", words), ("eva", "token_revoked", words)]
+    entry = f"{made.json()['id']}: ivo, site-administrator of brno"
+    assert rows == [("eva", "token_created", entry), ("eva", "token_revoked", entry)]
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_pages_contain_only_visible_clusters(world: World) -> None:
         world.token(Role.AGENT, "brno-h2"),
         world.token(Role.SCHEDULER, "pbs"),
     ]
-    asked = "/v1/clusters?ended=true&limit=1"
-    assert [[one["key"] for one in ask(world, "GET", asked, token=one).json()] for one in tokens] == [
+    path = "/v1/clusters?ended=true&limit=1"
+    assert [[one["key"] for one in ask(world, "GET", path, token=one).json()] for one in tokens] == [
         ["b"],
         ["b"],
         ["b"],

@@ -186,7 +186,9 @@ def test_ended_clusters_are_listed_in_pages(world: World) -> None:
     assert (newest, older) == (["c3", "c4", "c5"], ["c1", "c2"])
     assert page(f"&before={first}") == ([], "")
     assert page("")[0] == ["c1", "c2", "c3", "c4", "c5"]
-    assert ask(world, "GET", "/v1/clusters?limit=1").json()[0]["key"] == "c2", "what has not ended is listed whole"
+    assert ask(world, "GET", "/v1/clusters?limit=1").json()[0]["key"] == "c2", (
+        "all clusters that have not ended are listed"
+    )
 
 
 def test_a_page_before_an_unknown_cluster_is_not_found(world: World) -> None:

@@ -73,11 +73,11 @@ def test_a_long_poll_gets_a_new_row_at_once(world: World) -> None:
 
     async def wait() -> tuple[float, list[str]]:
         async with client(world.service) as made:
-            asked = asyncio.create_task(made.get(f"/v1/audit?after={after}&wait=20"))
+            poll = asyncio.create_task(made.get(f"/v1/audit?after={after}&wait=20"))
             await asyncio.sleep(0.1)
             begun = time.monotonic()
             await asyncio.to_thread(world.put, "demo", spec("brno-h1"))
-            return time.monotonic() - begun, [one["what"] for one in (await asked).json()]
+            return time.monotonic() - begun, [one["what"] for one in (await poll).json()]
 
     seconds, found = asyncio.run(wait())
     assert found == ["cluster_created"]

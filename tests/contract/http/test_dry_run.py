@@ -158,14 +158,14 @@ def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
         "sites": [site(name, 1) for name in names],
         "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in names],
     }
-    world, asked = make_world(folder), spec(*(f"{name}-h1" for name in names))
+    world, wanted = make_world(folder), spec(*(f"{name}-h1" for name in names))
     world.furnish(topology=Topology.model_validate(topology))
     for number in range(10):
-        world.put(f"c{number}", asked)
+        world.put(f"c{number}", wanted)
     with world.store.read() as unit:
         connection = unit.connection.connection.dbapi_connection
         connection.set_progress_handler(lambda: steps.append(1), 100)
-        dry_run_cluster(unit, ClusterKey("demo"), ClusterRequest(spec=asked), world.service.reserved)
+        dry_run_cluster(unit, ClusterKey("demo"), ClusterRequest(spec=wanted), world.service.reserved)
         connection.set_progress_handler(None, 0)
     world.close()
     return len(steps)

@@ -41,8 +41,8 @@ def test_every_error_refers_to_one_problem_document(document: Document) -> None:
 def test_the_types_of_problems_are_an_enumeration(document: Document) -> None:
     kinds = document["components"]["schemas"]["Problem"]["properties"]["type"]["enum"]  # type: ignore[index]
     expected = {*slugs(VirtcloudError), "http", "no-such-method", "no-such-route", "not-ready"}
-    ours = {slug for slug in expected if not slug.startswith(("lab-", "unknown-in-lab"))}
-    assert {kind.removeprefix("urn:virtcloud:problem:") for kind in kinds} >= ours
+    own_slugs = {slug for slug in expected if not slug.startswith(("lab-", "unknown-in-lab"))}
+    assert {kind.removeprefix("urn:virtcloud:problem:") for kind in kinds} >= own_slugs
 
 
 def test_every_error_answer_has_an_example_of_its_status(document: Document) -> None:

@@ -44,8 +44,8 @@ def test_a_hundred_concurrent_probes_query_the_database_once(world: World, monke
 
 
 def test_a_probe_is_reused_for_two_seconds() -> None:
-    now, asked = [100.0], iter("abc")
-    readiness = ReadinessProbe(lambda: [next(asked)], lambda: now[0])
+    now, calls = [100.0], iter("abc")
+    readiness = ReadinessProbe(lambda: [next(calls)], lambda: now[0])
 
     async def run() -> list[str]:
         found = []
@@ -103,5 +103,5 @@ def fill(path: Path) -> None:
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
     ends = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < ends, "it did not come to be in time"
+        assert time.monotonic() < ends, "the condition was not met in time"
         time.sleep(0.1)

@@ -122,12 +122,12 @@ def test_an_unused_element_can_be_removed_and_added_again(world: World) -> None:
     world.settle()
     world.delete("demo")
     world.settle()
-    whole = world.topology()
+    before = world.topology()
     revision = world.element("brno-sw1").wanted_revision
     world.put_topology(changed(world, without_brno))
     with pytest.raises(NotFound, match="element brno-sw1 is not known; known are: plzen-h1"):
         world.element("brno-sw1")
-    world.put_topology(whole)
+    world.put_topology(before)
     element = world.element("brno-sw1")
     assert (element.wanted_revision, element.confirmed_revision) == (revision + 1, 0)
     assert str(world.site("brno").pool) == "100-139"

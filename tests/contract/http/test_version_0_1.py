@@ -70,9 +70,9 @@ def test_a_problem_before_routing_has_a_known_type(world: World) -> None:
 
 
 def test_an_unknown_key_of_a_request_is_refused(world: World) -> None:
-    asked = request_for("brno-h1") | {"color": "red"}
+    request = request_for("brno-h1") | {"color": "red"}
     for headers in (None, OLD):
-        sent = ask(world, "PUT", "/v1/clusters/a", asked, headers=headers)
+        sent = ask(world, "PUT", "/v1/clusters/a", request, headers=headers)
         assert (sent.status_code, sent.json()["detail"]) == (422, "color: expected no such key; is it misspelt?")
 
 

@@ -19,7 +19,7 @@ def read_by_a_sweep(world: World) -> list[str]:
 
 @pytest.fixture
 def well(world: World) -> World:
-    """Two active clusters at different hosts. The second one has a lease of one hour."""
+    """Two active clusters at different hosts. The second cluster has a lease of one hour."""
     world.put("a", spec("brno-h1"))
     world.put("b", spec("praha-h1", lease_s=3600))
     world.settle()
@@ -56,8 +56,8 @@ def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
     world.settle()
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.clock.advance(151)
-    asked = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
-    world.service.change_feed.listen(lambda _changed: next(asked, lambda: None)())
+    heartbeats = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
+    world.service.change_feed.listen(lambda _changed: next(heartbeats, lambda: None)())
     world.sweep()
     assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
     assert world.element("praha-h1").trouble is None

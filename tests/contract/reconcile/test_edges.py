@@ -394,9 +394,9 @@ def test_a_dry_run_lists_service_and_circuits(world: World) -> None:
 
 def test_a_difference_can_be_read_from_the_edge(world: World) -> None:
     world.edges["brno-pe1"].circuits = {circuit(100, 10150)}
-    kept = ask(world, "GET", "/v1/elements/brno-pe1/difference").json()
+    stored = ask(world, "GET", "/v1/elements/brno-pe1/difference").json()
     read = ask(world, "GET", "/v1/elements/brno-pe1/difference?read=true").json()
-    assert kept["edge"]["remove"] == []
+    assert stored["edge"]["remove"] == []
     assert read["edge"]["remove"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10150}]
     assert world.edges["brno-pe1"].applied == []
 

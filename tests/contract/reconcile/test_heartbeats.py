@@ -375,5 +375,5 @@ def restarted(world: World, **timing: float) -> SbfService:
 def until(holds: Callable[[], bool], seconds: float = 10) -> None:
     ends = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < ends, "it did not come to be in time"
+        assert time.monotonic() < ends, "the condition was not met in time"
         time.sleep(0.05)

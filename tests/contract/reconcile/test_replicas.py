@@ -29,7 +29,7 @@ TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most
 def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - any value that is not false
     ends = time.monotonic() + seconds
     while not (found := holds()):
-        assert time.monotonic() < ends, "it did not come to be in time"
+        assert time.monotonic() < ends, "the condition was not met in time"
         time.sleep(0.05)
     return found
 
@@ -72,7 +72,7 @@ class Installation:
     replicas: list[Replica] = field(default_factory=list)
 
     def start(self, count: int) -> list[Replica]:
-        """Start all replicas simultaneously on an empty database, and send the topology to the first one."""
+        """Start all replicas simultaneously on an empty database, and send the topology to the first replica."""
         names = [f"r{number}" for number in range(count)]
         processes = [self._start(name) for name in names]
         for name, process in zip(names, processes, strict=True):

@@ -40,7 +40,7 @@ def test_attempts_of_a_new_owner_start_from_zero(world: World) -> None:
     former = world.view(JOB)
     made = world.put(JOB, OF_ALICE, attempt=1)
     assert (made.created, made.view.attempt, made.view.spec.owner) == (True, 1, "alice")
-    assert made.view.version > former.version, "who waits for news of the key sees it"
+    assert made.view.version > former.version, "a long poll for the key returns the new cluster"
     assert world.view(JOB) == made.view
     assert world.put(JOB, OF_ALICE, attempt=1).created is False
 
@@ -94,8 +94,8 @@ def test_users_read_only_their_own_clusters_audit_rows(world: World) -> None:
         ids = {one["cluster_id"] for one in answer.json()}
         return {one: {row["what"] for row in answer.json() if row["cluster_id"] == one} for one in ids}
 
-    whole = read()
-    assert sorted(map(len, whole.values())) == [1, 4]
+    complete = read()
+    assert sorted(map(len, complete.values())) == [1, 4]
     assert sorted(map(len, read(world.token(Role.USER, "alice")).values())) == [1]
     assert sorted(map(len, read(world.token(Role.USER, "bob")).values())) == [4]
     answer = ask(world, "GET", f"/v1/audit?cluster={JOB}", token=world.token(Role.USER, "dora"))
@@ -115,10 +115,10 @@ def test_a_long_poll_does_not_show_the_next_owners_cluster(world: World) -> None
 
     async def wait() -> httpx.Response:
         async with client(world.service, token) as made:
-            asked = asyncio.create_task(made.get(f"/v1/clusters/{JOB}?after={before}&wait=20"))
+            poll = asyncio.create_task(made.get(f"/v1/clusters/{JOB}?after={before}&wait=20"))
             await asyncio.sleep(0.1)
             await asyncio.to_thread(world.put, JOB, OF_ALICE, 1)
-            return await asked
+            return await poll
 
     assert problem(asyncio.run(wait())) == (404, "not-found", f"cluster {JOB} is not known")
 

@@ -40,6 +40,7 @@ def stir(world: World, random: Random) -> None:
 
 
 def chosen(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+    """Return the VLAN IDs that the indexed query finds, or the error message."""
     try:
         return allocate_longest_unused(unit, sites, reserved, translates=translates)
     except NoVlanFree as error:
@@ -47,6 +48,7 @@ def chosen(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates
 
 
 def decided(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+    """Return the VLAN IDs that the pure rule chooses, or the error message."""
     try:
         return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
     except NoVlanFree as error:
@@ -66,6 +68,7 @@ def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> Non
 
 
 def choose_as_decided(world: World, reserved: ReservedVlans) -> None:
+    """Check that query and rule agree for every combination of sites, with and without translation."""
     with world.store.read() as unit:
         every = world.topology().sites
         for sites in (list(some) for count in (1, 2, 3) for some in combinations(every, count)):
