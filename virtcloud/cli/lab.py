@@ -134,8 +134,8 @@ def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
 
     As in a shell, the exit code is 127 if NODE has no such program, and 126 if the program cannot be executed.
     """
-    words = command if user is None else as_user(user, command)
-    sys.exit(run_attached(Lab.running().state, node, words, terminal=False))
+    arguments = command if user is None else as_user(user, command)
+    sys.exit(run_attached(Lab.running().state, node, arguments, terminal=False))
 
 
 @lab.command()
@@ -143,8 +143,8 @@ def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
 @click.argument("node")
 def shell(user: str | None, node: str) -> None:
     """Open a shell on NODE."""
-    words = SHELL if user is None else as_user(user, ())
-    sys.exit(run_attached(Lab.running().state, node, words, terminal=True))
+    arguments = SHELL if user is None else as_user(user, ())
+    sys.exit(run_attached(Lab.running().state, node, arguments, terminal=True))
 
 
 @lab.command()

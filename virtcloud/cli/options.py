@@ -37,12 +37,12 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """Format whole seconds with the two largest units: ``1h30m``."""
-    left, words = max(0, round(seconds)), []
+    left, parts = max(0, round(seconds)), []
     for unit, size in sorted(DURATION_UNITS.items(), key=lambda one: -one[1]):
         if unit != "w" and left >= size:
-            words.append(f"{left // size}{unit}")
+            parts.append(f"{left // size}{unit}")
             left %= size
-    return "".join(words[:2]) or "0s"
+    return "".join(parts[:2]) or "0s"
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click

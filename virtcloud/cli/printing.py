@@ -121,8 +121,8 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 def shorten(text: str | None) -> str | None:
     """Return a text on one line. If the text is too long for a table, return its beginning."""
-    words = " ".join(text.split()) if text else text
-    return f"{words[:MAX_CELL_CHARACTERS].rstrip()}…" if words and len(words) > MAX_CELL_CHARACTERS + 1 else words
+    line = " ".join(text.split()) if text else text
+    return f"{line[:MAX_CELL_CHARACTERS].rstrip()}…" if line and len(line) > MAX_CELL_CHARACTERS + 1 else line
 
 
 def format_time(at: datetime) -> str:

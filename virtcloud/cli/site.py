@@ -123,8 +123,8 @@ def format_cable_errors(found: SiteCables) -> str:
 
 def _print_cable(cable: CableView, head: str) -> None:
     click.echo(head)
-    for words in cable.found:
-        click.echo(f"  {words}")
+    for sentence in cable.found:
+        click.echo(f"  {sentence}")
 
 
 def print_preparation(found: SitePreparation) -> None:

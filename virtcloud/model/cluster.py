@@ -122,8 +122,8 @@ class ClusterSpec(Document):
     def _a_member_has_what_its_network_has(self) -> Self:
         own = [key for key in ("name", "vlan", "shares_with", "sites") if getattr(self, key)]
         if self.joins is not None and own:
-            words = " and no ".join(own)
-            raise BadInput(f"expected no {words} of a cluster that joins {self.joins}: its network owns these")
+            keys = " and no ".join(own)
+            raise BadInput(f"expected no {keys} of a cluster that joins {self.joins}: its network owns these")
         return self
 
 

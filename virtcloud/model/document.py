@@ -132,10 +132,10 @@ def explain_validation_error(detail: ErrorDetails) -> str:
         return f"expected at least {detail['ctx']['min_length']} item, got none"
     if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
         return f"expected a list such as [{detail['input']!r}], got the text {detail['input']!r}"
-    words = detail["msg"].removeprefix("Value error, ")
-    if words.startswith("expected") or detail["type"] == "value_error":
-        return words
-    return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
+    message = detail["msg"].removeprefix("Value error, ")
+    if message.startswith("expected") or detail["type"] == "value_error":
+        return message
+    return f"expected {message.removeprefix('Input should be ')}, got {detail['input']!r}"
 
 
 def format_validation_errors(error: ValidationError, prefix: str = "", root: str = "") -> str:

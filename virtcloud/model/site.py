@@ -40,10 +40,11 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
                 "changed with the whole topology",
                 ("links", index),
             )
-    kept = tuple(link for link in topology.links if not _is_within(link, former))
+    other_links = tuple(link for link in topology.links if not _is_within(link, former))
     sites = tuple(part.site if site.name == former.name else site for site in topology.sites)
-    whole = {"name": topology.name, "transports": topology.transports, "sites": sites, "links": (*kept, *part.links)}
-    return Topology.model_validate(whole)
+    links = (*other_links, *part.links)
+    fields = {"name": topology.name, "transports": topology.transports, "sites": sites, "links": links}
+    return Topology.model_validate(fields)
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:

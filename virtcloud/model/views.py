@@ -262,5 +262,5 @@ class JobStatement(Document):
     """Whether the server runs the job and the job requested a cluster."""
     owner: UserName | None = Field(None, description="The user under whose account the job runs.")
     hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
-    network: ClusterKey | None = Field(None, description="The network that the job asked to join.")
-    words: Annotated[ElementMessage, Field(max_length=1000)] = Field("", description="The job's state, for people.")
+    network: ClusterKey | None = Field(None, description="The network that the job requested to join.")
+    words: Annotated[ElementMessage, Field(max_length=1000)] = Field("", description="The job's state, for users.")

@@ -1,4 +1,4 @@
-"""The command line with an SBF in memory, which answers over real HTTP."""
+"""Fixtures: a fake SBF in memory that answers over real HTTP, and a function that runs commands with it."""
 
 import threading
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def sbf() -> Iterator[FakeSbf]:
         do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - the base class's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Log nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -1,4 +1,4 @@
-"""``virtcloud quota``: a user's usage and limits."""
+"""Tests of ``virtcloud quota``: output of a user's usage and limits, and input of limits."""
 
 import pytest
 from cli_calls import RunCommand

@@ -1,4 +1,4 @@
-"""``virtcloud audit``."""
+"""Tests of ``virtcloud audit``."""
 
 import json
 from itertools import islice
@@ -53,7 +53,7 @@ def test_following_continues_after_the_last_row_until_interrupted(
 
 
 class Growing:
-    """An SBF whose audit log has one more row at the second call."""
+    """A fake SBF whose audit log has one more row at the second call."""
 
     def __init__(self) -> None:
         self.asked: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Simple commands, and properties of all commands."""
+"""Tests of simple commands, and of properties of all commands."""
 
 import json
 import subprocess

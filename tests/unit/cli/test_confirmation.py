@@ -1,4 +1,4 @@
-"""Changes of pools and topologies that concern ports and VLANs in other use: dry runs and confirmation."""
+"""Tests of dry runs and confirmation of changes of pools and topologies that concern ports and VLANs in other use."""
 
 import json
 from pathlib import Path

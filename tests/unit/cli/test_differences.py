@@ -1,4 +1,4 @@
-"""Output of dry runs, differences and reconciliations."""
+"""Tests of the output of dry runs, differences and reconciliations."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Output about provider edges, and about clusters across them."""
+"""Tests of the output about provider edges, and about clusters that use provider edges."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Troubles and unsaved configurations: shortened in tables, complete for one element."""
+"""Tests of the output of errors and unsaved configurations: shortened in tables, in full for one element."""
 
 import pytest
 from cli_calls import RunCommand

@@ -14,8 +14,8 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Three images: usable by everybody, with a missing file, and with a description that others cannot read."""
-    made = Path(tempfile.mkdtemp())  # other users cannot read pytest's own folder
+    """A folder with three images: one for everybody, one with a missing file, one that only its owner may read."""
+    made = Path(tempfile.mkdtemp())  # other users cannot read the folder tmp_path of pytest
     yield _filled(made)
     shutil.rmtree(made)
 
@@ -62,9 +62,9 @@ def test_an_image_is_usable_by_readers_of_its_description(folder: Path, mode: in
     path = folder / "secret" / "image.yaml"
     path.chmod(mode)
     path.parent.chmod(folder_mode)
-    said = describe_readers(path)
-    assert said.replace("everybody", "").startswith("group ") == (who == "group")
-    assert (said == "everybody") == (who == "everybody")
+    readers = describe_readers(path)
+    assert readers.replace("everybody", "").startswith("group ") == (who == "group")
+    assert (readers == "everybody") == (who == "everybody")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")

@@ -1,4 +1,4 @@
-"""``virtcloud job``: the cluster of a batch job for its user."""
+"""Tests of ``virtcloud job``, which shows the cluster of a batch job to its user."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The legacy commands of ``sbf`` for schedulers."""
+"""Tests of the legacy commands of ``sbf`` for schedulers."""
 
 from xml.etree import ElementTree as ET
 
@@ -12,7 +12,7 @@ from virtcloud.model.cluster import ClusterState
 
 @pytest.fixture
 def made(sbf: FakeSbf) -> FakeSbf:
-    """An SBF with the network ``mine``."""
+    """A fake SBF with the network ``mine``."""
     assert verb(sbf, "requestvlan", "mine").exit_code == 0
     return sbf
 
@@ -135,7 +135,7 @@ def test_the_state_has_the_format_of_legacy_scripts(made: FakeSbf) -> None:
         "</vlan>",
         "</state>",
     ]
-    assert ET.fromstring(text).tag == "state"  # noqa: S314 - our own document
+    assert ET.fromstring(text).tag == "state"  # noqa: S314 - the XML is from the command under test
 
 
 def test_a_malformed_id_is_refused(sbf: FakeSbf) -> None:

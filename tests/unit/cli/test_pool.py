@@ -1,4 +1,4 @@
-"""``virtcloud pool``: quarantined VLAN IDs and VLAN IDs in other use."""
+"""Tests of ``virtcloud pool``: quarantined VLAN IDs and VLAN IDs in other use."""
 
 import pytest
 from cli_calls import RunCommand

@@ -1,4 +1,4 @@
-"""``virtcloud element adopt`` and ``release``: the effect is shown, and adoption needs confirmation."""
+"""Tests of ``virtcloud element adopt`` and ``release``: the effect is shown, and adoption requires confirmation."""
 
 import json
 
@@ -19,7 +19,7 @@ SHOWN = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs onl
 
 @pytest.fixture
 def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
-    """The requests to a service whose switch has two managed ports."""
+    """The list of requests sent to a fake SBF, whose switch has two managed ports."""
     made: list[tuple[str, dict[str, object]]] = []
 
     def answer(method: str, path: str, body: bytes) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Tables at the widths of real terminals, and in a pipe."""
+"""Tests of tables at the widths of real terminals, and in a pipe."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``virtcloud site verify``: output and exit codes."""
+"""Tests of the output and exit codes of ``virtcloud site verify``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``virtcloud site prepare``: printed sheets."""
+"""Tests of the sheets that ``virtcloud site prepare`` prints."""
 
 import pytest
 from cli_calls import RunCommand

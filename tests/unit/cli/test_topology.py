@@ -1,4 +1,4 @@
-"""``virtcloud topology``: the difference is shown first; with ``--site`` only that site is changed."""
+"""Tests of ``virtcloud topology``: the difference is shown first, and ``--site`` changes only one site."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make commands believe that they have a terminal."""
+    """Simulate a terminal: commands find that standard input is one."""
     monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 

@@ -1,4 +1,4 @@
-"""A real SBF on a socket of its own, and a scripted HTTP server."""
+"""Fixtures: a real SBF on its own socket, a scripted HTTP server, and a client of that server."""
 
 import threading
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def script() -> Iterator[Script]:
         do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - the base class's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Say nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -1,4 +1,4 @@
-"""The Python API: names, representations, errors."""
+"""Tests of the Python API: names, representations, errors."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ ME = '{"name": "eva", "role": "user"}'
 
 @pytest.fixture
 def client(script: Script) -> Iterator[Client]:
-    with Client(script.url, token="vc_secret") as made:  # noqa: S106 - a test's own
+    with Client(script.url, token="vc_secret") as made:  # noqa: S106 - a token for tests
         yield made
 
 

@@ -1,4 +1,4 @@
-"""The token of a client: where it is found, and which files are rejected."""
+"""Tests of the search for the client's token, and of the rejection of unsafe files."""
 
 import re
 from pathlib import Path

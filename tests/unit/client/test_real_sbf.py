@@ -1,4 +1,4 @@
-"""The client with a real SBF."""
+"""Tests of the client with a real SBF."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""The client with a scripted HTTP server: what it sends, and how it reads answers."""
+"""Tests of the client with a scripted HTTP server: the requests that it sends, and the parsing of answers."""
 
 import json
 import os

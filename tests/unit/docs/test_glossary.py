@@ -1,4 +1,4 @@
-"""The glossary: few terms, each once, and every module that it names exists."""
+"""Tests of the glossary: the number of terms, duplicate terms, and the existence of the modules that it names."""
 
 import re
 from pathlib import Path

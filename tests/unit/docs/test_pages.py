@@ -1,4 +1,4 @@
-"""The pages of the documentation: links, numbers of decisions, and generated pages."""
+"""Tests of the documentation's pages: links, numbers of decisions, and generated pages."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def test_every_page_is_reached_from_the_list_of_pages() -> None:
 
 def test_generated_pages_are_the_same_in_a_wide_terminal() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
-    ended = subprocess.run(  # noqa: S603 - our own program
+    ended = subprocess.run(  # noqa: S603 - a program of this repository
         command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The tour of the source names modules that exist."""
+"""Tests of the tour of the source: the modules that it names exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The units of systemd start existing commands, and messages use their names."""
+"""Tests of systemd's units: they start existing commands, and messages and pages use their names."""
 
 import re
 from pathlib import Path
@@ -27,8 +27,8 @@ def test_a_unit_starts_an_existing_command_with_valid_options(unit: Path) -> Non
     group = PROGRAMS[Path(program).name]
     command = group.get_command(click.Context(group), name)
     assert command is not None
-    taken = [word for one in command.params for word in one.opts]
-    assert (option in taken, Path(settings).parent) == (True, Path("/etc/virtcloud"))
+    options = [name for parameter in command.params for name in parameter.opts]
+    assert (option in options, Path(settings).parent) == (True, Path("/etc/virtcloud"))
 
 
 def test_a_restart_of_the_agent_leaves_processes_of_jobs() -> None:

@@ -1,4 +1,4 @@
-"""The spec of a cluster, and the table of its lifecycle."""
+"""Tests of the spec of a cluster, and of the transitions of its lifecycle."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The difference between wanted and observed circuits of provider edges."""
+"""Tests of the difference between wanted and observed circuits of provider edges."""
 
 from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.values import Name, PortName, VlanId

@@ -1,4 +1,4 @@
-"""The faults of a topology, each with file, line, key and expectation."""
+"""Tests of the faults of a topology: each message has the file, the line, the key and the expectation."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Transports: the keys of each kind, and the services of clusters."""
+"""Tests of transports: the required keys of each kind, and the services of clusters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sets of VLAN IDs."""
+"""Tests of sets of VLAN IDs."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The difference between the wanted and the observed state of a switch."""
+"""Tests of the difference between the wanted and the observed state of a switch."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Where a lab is required, a skipped test of it or of PostgreSQL fails; other tests may be skipped."""
+"""Tests of the option that a lab is required: a skipped test that needs a lab or PostgreSQL then fails."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_skips_of_lab_tests(tmp_path: Path, required: str, code: int, verdict: s
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers =\n  lab\n  postgresql\n")
-    done = subprocess.run(  # noqa: S603 - our own command
+    done = subprocess.run(  # noqa: S603 - runs pytest
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
         env={**os.environ, "VIRTCLOUD_REQUIRE_LAB": required},
         capture_output=True,
