@@ -146,7 +146,7 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
 
 
 def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
-    """Let the agent answer requests for the state with ``states`` in this order; the last state repeats."""
+    """Let the agent answer requests for a job's state with ``states`` in this order; the last state repeats."""
     left = list(states)
     usual = bench.agent_says
 

@@ -76,7 +76,7 @@ class TorqueMoms:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     known: dict[str, TorqueJob] = field(default_factory=dict)
-    """The server's jobs by number, each as it was at its last start."""
+    """The server's jobs by job number, each as it was at its last start."""
 
     def qstat(self, command: Sequence[str]) -> CommandResult:
         """Answer a ``qstat`` command as the server does."""

@@ -64,7 +64,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """Check once, after all tests, that no element carries anything of them: the reading of all elements takes long."""
+    """After all tests, check that elements carry what they carried before. It is done once, because it takes long."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield

@@ -164,7 +164,7 @@ def test_an_interrupt_leaves_nothing(own_state: LabState, what: str) -> None:
     """Press Ctrl-C in each step. A step has begun when the command prints the line of the previous step."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
-        before = "files ("  # the lab uses this machine's kernel, so no kernel boots
+        before = "files ("  # the lab uses the kernel of the test host, so no kernel boots
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", "--bare", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as starting:  # noqa: S603 - our own

@@ -1,4 +1,4 @@
-"""Two labs that run directly on one kernel with all features. That kernel is the kernel of another lab."""
+"""Two labs that run directly on one kernel with all features, which is the kernel of another lab."""
 
 import json
 import subprocess

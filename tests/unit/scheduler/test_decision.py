@@ -33,11 +33,11 @@ def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -
 def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
     """Decide at each observation, with the memory of the previous decision; return the last decision."""
     memory: DoubtMemory = {}
-    verdict = Decision()
+    result = Decision()
     for now, one in looks:
-        verdict = decide(one, memory, now, RULES)
-        memory = verdict.memory
-    return verdict
+        result = decide(one, memory, now, RULES)
+        memory = result.memory
+    return result
 
 
 GONE = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE))
@@ -58,8 +58,8 @@ def test_a_cluster_is_kept_within_the_grace_period(
 def test_without_grace_several_observations_are_still_needed() -> None:
     rules, memory, ends = DoubtRules(observations=3, grace_s=0), {}, []
     for now in range(3):
-        verdict = decide(GONE, memory, now, rules)
-        memory, ends = dict(verdict.memory), [*ends, len(verdict.ends)]
+        result = decide(GONE, memory, now, rules)
+        memory, ends = dict(result.memory), [*ends, len(result.ends)]
     assert ends == [0, 0, 1]
 
 
@@ -172,9 +172,9 @@ def test_a_job_seen_lately_keeps_its_cluster(
             memory = {}  # a failed observation
             continue
         recent = [*recent[-1:], one]
-        verdict = decide(one, memory, now, RULES)
-        memory = verdict.memory
-        for end in verdict.ends:
+        result = decide(one, memory, now, RULES)
+        memory = result.memory
+        for end in result.ends:
             alive = [job for look in recent if (job := look.jobs.get(end.key)) and may_run(job, end.attempt)]
             assert (alive, len(recent)) == ([], 2)
 
@@ -191,9 +191,9 @@ def test_nothing_is_ended_after_a_failed_observation(looked: list[tuple[float, O
     now, memory, fresh = 0.0, {}, True
     for pause, one in looked:
         now += pause
-        verdict = Decision() if one is None else decide(one, memory, now, RULES)
-        assert not (fresh and verdict.ends)
-        memory, fresh = dict(verdict.memory), one is None
+        result = Decision() if one is None else decide(one, memory, now, RULES)
+        assert not (fresh and result.ends)
+        memory, fresh = dict(result.memory), one is None
 
 
 @settings(deadline=None)

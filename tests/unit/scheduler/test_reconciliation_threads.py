@@ -119,9 +119,12 @@ def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "su
     Clusters of other servers' jobs and clusters that a person requested stay.
     """
     until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
-    told = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report
-    assert [(one.name, one.about) for one in told.alerts] == [("host-unknown", "n7")]
-    assert sorted((one.what, one.cluster) for one in told.deeds) == [("ended", "2.pbssrv"), ("extended", "1.pbssrv")]
+    found_report = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report
+    assert [(one.name, one.about) for one in found_report.alerts] == [("host-unknown", "n7")]
+    assert sorted((one.what, one.cluster) for one in found_report.deeds) == [
+        ("ended", "2.pbssrv"),
+        ("extended", "1.pbssrv"),
+    ]
     lives = {key: sbf.cluster(key) for key in ("1.pbssrv", "2.other", "99.pbssrv")}
     assert {one.state for one in lives.values()} == {ClusterState.CONFIGURING}
     assert lives["1.pbssrv"].lease_ends - lives["99.pbssrv"].lease_ends > timedelta(hours=2)

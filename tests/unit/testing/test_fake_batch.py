@@ -151,7 +151,7 @@ PASSES = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
 def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
-    """Run a job on two hosts of which one dies, and then on others; return the hook calls of both runs."""
+    """Run a job on two hosts until one of them dies, then on other hosts; return the hook calls of both runs."""
     hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=PASSES, server_hook=PASSES) as made:
         job = made.submit(BatchSubmission("echo ran", select="2:ncpus=1"))

@@ -62,13 +62,13 @@ def test_a_slow_answer_does_not_extend_the_timeout(tmp_path: Path) -> None:
             yield b" "
 
     with agent_socket(tmp_path / "s", drip):
-        told = away(tmp_path / "s", grace=0.1)
+        error = away(tmp_path / "s", grace=0.1)
         enough.set()
-    assert "timed out" in told or "took too long" in told
+    assert "timed out" in error or "took too long" in error
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "error"),
     [
         ([], "ended after 0 bytes"),
         ([b'{"ok": '], "ended after 7 bytes"),
@@ -76,6 +76,6 @@ def test_a_slow_answer_does_not_extend_the_timeout(tmp_path: Path) -> None:
         ([b"[1]\n"], "sent an invalid answer: [1]"),
     ],
 )
-def test_an_invalid_answer_counts_as_none(tmp_path: Path, answer: FakeAnswer, told: str) -> None:
+def test_an_invalid_answer_counts_as_none(tmp_path: Path, answer: FakeAnswer, error: str) -> None:
     with agent_socket(tmp_path / "s", lambda _: answer):
-        assert told in away(tmp_path / "s")
+        assert error in away(tmp_path / "s")

@@ -130,17 +130,17 @@ def test_the_attribute_debug_is_left_unchanged(place: PbsInstallation) -> None:
 
 
 def test_a_new_program_is_shown_by_its_digest(place: PbsInstallation) -> None:
-    said = [one.description for one in changes(installed(place), place, program=STUB + "# newer\n")]
-    assert [words.split(": program ")[0] for words in said] == ["hook virtcloud_server", "hook virtcloud_mom"]
-    assert len(set(said[0].split(": program ")[1].split(" becomes "))) == 2
+    descriptions = [one.description for one in changes(installed(place), place, program=STUB + "# newer\n")]
+    assert [words.split(": program ")[0] for words in descriptions] == ["hook virtcloud_server", "hook virtcloud_mom"]
+    assert len(set(descriptions[0].split(": program ")[1].split(" becomes "))) == 2
 
 
 def test_a_new_setting_keeps_the_others(place: PbsInstallation) -> None:
-    said = [
+    descriptions = [
         one.description
         for one in changes(installed(place), place, RequestedSettings({"server": {"sbf": "https://other.example"}}))
     ]
-    assert said == [
+    assert descriptions == [
         'hook virtcloud_server: settings\n  -sbf = "https://sbf.example"\n  +sbf = "https://other.example"',
     ]
 
@@ -242,9 +242,9 @@ def test_a_failed_list_of_jobs_stops_the_removal(place: PbsInstallation, script:
 
 
 def test_a_missing_pbs_conf_is_reported(place: PbsInstallation) -> None:
-    said = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
+    script = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
     with pytest.raises(NotFound, match=r"expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is"):
-        qmgr.Qmgr(with_script(place, "qmgr", said)).run_line("list hook")
+        qmgr.Qmgr(with_script(place, "qmgr", script)).run_line("list hook")
 
 
 def test_an_imported_program_is_exported_unchanged(place: PbsInstallation) -> None:

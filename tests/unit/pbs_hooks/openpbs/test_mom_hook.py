@@ -41,9 +41,9 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
     """Run the hook at an event; by default for run 3 of job 12.PBSsrv on the job's first host."""
-    told = {"job": None if kind.startswith("exechost") else job(folder)} | more
+    fields = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
-    outcome = run_hook(MOM, HookEvent(kind, config=config, **told))  # type: ignore[arg-type]
+    outcome = run_hook(MOM, HookEvent(kind, config=config, **fields))  # type: ignore[arg-type]
     assert outcome.failure is None, (outcome.traceback, outcome.printed)
     return outcome
 

@@ -173,7 +173,7 @@ def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, 
 
 
 def waited(moment: str | None) -> int | None:
-    """Return the delay of a job: the known delay that is next to the measured one."""
+    """Return the known delay (5 s or 120 s) that is closest to the delay until ``moment``."""
     if moment is None:
         return None
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
@@ -231,7 +231,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
 def test_a_used_run_number_lets_the_job_start_and_fail(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
-    """PBS increases the run number only when it sends a job to its hosts: a rejected job would keep its used number."""
+    """PBS increases the run number when it sends a job to its hosts. A rejected job would never get a new number."""
     sbf.say(PUT, answer)
     found = server_hook.start("image=debian12")
     assert found.accepted

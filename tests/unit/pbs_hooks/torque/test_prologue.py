@@ -111,7 +111,7 @@ def test_an_existing_folder_keeps_its_mode(bench: TorqueHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "told"),
+    ("resources", "message"),
     [
         (
             "nodes=2,walltime=1:0:0,other=vcluster=image=a:guests=0",
@@ -125,8 +125,8 @@ def test_an_existing_folder_keeps_its_mode(bench: TorqueHost) -> None:
         ("nodes=2,net=private", "vcluster: a walltime is required, at most 168:00:00"),
     ],
 )
-def test_an_invalid_request_aborts_the_job(bench: TorqueHost, resources: str, told: str) -> None:
-    assert bench.run("prologue", resources) == ScriptResult(1, told + "\n")
+def test_an_invalid_request_aborts_the_job(bench: TorqueHost, resources: str, message: str) -> None:
+    assert bench.run("prologue", resources) == ScriptResult(1, message + "\n")
     assert (bench.asked, bench.heard) == ([], [])
 
 
@@ -137,7 +137,7 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slug", "detail", "code", "told"),
+    ("slug", "detail", "code", "message"),
     [
         ("no-vlan-free", "no VLAN is free at brno", 2, "no VLAN is free at brno; the job will be tried again"),
         (
@@ -161,9 +161,11 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
         ),
     ],
 )
-def test_a_refusal_is_reported_and_withdrawn(bench: TorqueHost, slug: str, detail: str, code: int, told: str) -> None:
+def test_a_refusal_is_reported_and_withdrawn(
+    bench: TorqueHost, slug: str, detail: str, code: int, message: str
+) -> None:
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else problem(409, slug, detail)
-    assert bench.run("prologue") == ScriptResult(code, f"vcluster: {told}\n")
+    assert bench.run("prologue") == ScriptResult(code, f"vcluster: {message}\n")
     assert [one["do"] for one in bench.asked if one["do"] != "list"] == ["up", "remove"]
 
 
@@ -197,7 +199,7 @@ def test_a_timeout_names_what_is_missing_and_withdraws(bench: TorqueHost) -> Non
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "code", "told"),
+    ("state", "reason", "code", "message"),
     [
         (
             "failed",
@@ -209,10 +211,10 @@ def test_a_timeout_names_what_is_missing_and_withdraws(bench: TorqueHost) -> Non
         ("ended", None, 1, "the job was deleted while its cluster was being set up"),
     ],
 )
-def test_a_failed_cluster_ends_the_wait(bench: TorqueHost, state: str, reason: str, code: int, told: str) -> None:
+def test_a_failed_cluster_ends_the_wait(bench: TorqueHost, state: str, reason: str, code: int, message: str) -> None:
     waits_with(bench, {"state": state, "missing": [], "reason": reason})
     ran = bench.run("prologue")
-    assert (ran.code, told in ran.stderr) == (code, True)
+    assert (ran.code, message in ran.stderr) == (code, True)
     assert bench.asked[-1]["do"] == "remove"
 
 
@@ -247,7 +249,7 @@ def test_a_job_on_one_host_needs_no_nodefile(bench: TorqueHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("patience", 600, "setting patience: expected seconds from 1 to 260, got 600"),
         ("socket", None, "setting socket: expected a path that starts with /, got None"),
@@ -255,11 +257,11 @@ def test_a_job_on_one_host_needs_no_nodefile(bench: TorqueHost) -> None:
         ("sfb", "http://sbf", "settings: expected one of sbf, token_file"),
     ],
 )
-def test_an_invalid_setting_requeues_the_job(bench: TorqueHost, key: str, value: object, told: str) -> None:
+def test_an_invalid_setting_requeues_the_job(bench: TorqueHost, key: str, value: object, message: str) -> None:
     bench.settings(**{key: value})
     ran = bench.run("prologue")
     assert ran.code == 2
-    assert told in ran.stderr
+    assert message in ran.stderr
     assert ran.stderr.endswith("; the job will be tried again\n")
 
 
@@ -305,6 +307,6 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
 
 
 def test_a_short_list_overrides_the_script(long_job: TorqueHost) -> None:
-    """A user may alter the resources of a waiting job. If its list is complete, the script is not read."""
+    """A user may alter the resources of a waiting job. The job's script is read only if the list may be truncated."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.heard == []

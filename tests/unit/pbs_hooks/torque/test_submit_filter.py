@@ -47,7 +47,7 @@ def test_the_filter_is_idempotent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ("-l", "vcluster=guests=2"),
@@ -63,8 +63,8 @@ def test_the_filter_is_idempotent() -> None:
         ),
     ],
 )
-def test_an_invalid_request_is_refused(arguments: tuple[str, ...], told: str) -> None:
-    assert refusal(*arguments) == told
+def test_an_invalid_request_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    assert refusal(*arguments) == message
 
 
 def test_a_walltime_may_be_left_to_the_queue() -> None:

@@ -220,7 +220,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches: one carries the network, one has the transport."""
+    """The network's host has uplinks to two unconnected switches. One carries the network, one has the transport."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

@@ -94,10 +94,12 @@ def test_an_xr_configuration_is_parsed() -> None:
     }
 
 
-@pytest.mark.parametrize("said", ["", "busy", "interface Gi0/0/0/0\ninterface Gi0/0/0/0.9\n encapsulation dot1q 1-9-9"])
-def test_another_text_than_an_xr_configuration_raises(said: str) -> None:
+@pytest.mark.parametrize(
+    "shown", ["", "busy", "interface Gi0/0/0/0\ninterface Gi0/0/0/0.9\n encapsulation dot1q 1-9-9"]
+)
+def test_another_text_than_an_xr_configuration_raises(shown: str) -> None:
     with pytest.raises(ValueError, match=r"no interface|1-9-9"):
-        XR.see([said])
+        XR.see([shown])
 
 
 def test_the_xr_lines_of_one_change() -> None:

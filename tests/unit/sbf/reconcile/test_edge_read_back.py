@@ -21,9 +21,12 @@ def circuit(vlan: int = 100, service: int = 10100, port: str = "ac", transport: 
 
 
 def test_a_difference_within_what_is_managed_passes() -> None:
-    half = CircuitRemnant(transport=Name("evpn"), service=10199)
-    alone = CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
-    check_edge_scope(EDGE, MANAGED, EdgeDifference(clear=(half, alone), remove=(circuit(199),), add=(circuit(),)))
+    """Remnants of circuits may be cleared: one of a managed service, and one on a managed port and VLAN."""
+    incomplete = CircuitRemnant(transport=Name("evpn"), service=10199)
+    without_service = CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
+    check_edge_scope(
+        EDGE, MANAGED, EdgeDifference(clear=(incomplete, without_service), remove=(circuit(199),), add=(circuit(),))
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,10 +71,12 @@ def test_a_failed_read_back_names_each_circuit() -> None:
 
 
 def test_an_edge_behind_may_carry_more() -> None:
+    """An edge that has not confirmed its wanted state may carry more circuits than the confirmed state has."""
     more = EdgeObserved(circuits=(circuit(), circuit(101, 10101)))
     assert not read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more, behind=True).has_drifted
     assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more).has_drifted
 
 
 def test_an_edge_that_lost_a_circuit_has_drifted() -> None:
+    """A missing circuit of the confirmed state is drift, even before the edge has confirmed its wanted state."""
     assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), EdgeObserved(), behind=True).has_drifted

@@ -42,6 +42,7 @@ def test_a_difference_that_touches_anything_else_is_unsafe(difference: SwitchDif
 
 
 def test_what_is_carried_as_wanted_passes() -> None:
+    """The read-back check accepts a switch that carries exactly its wanted state."""
     read_switch(SWITCH, SwitchWanted(ports=ports(p1="100", p2="")), carried("100", p1="100", p2="")).check_read_back()
 
 

@@ -56,7 +56,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def behind_a_first_one(transactions: Transactions, *works: Callable[[list[str]], str]) -> Iterator[list[Future[str]]]:
-    """Queue ``works`` in their order while a first transaction runs; then let all continue. Yield their futures."""
+    """Queue ``works`` in their order while a first transaction runs, then let all of them run. Yield their futures."""
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
         first = threads.submit(together.run, transactions.change, add("first"))
