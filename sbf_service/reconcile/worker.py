@@ -190,7 +190,9 @@ def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> Device
     after = reading.task.read(driver)
     if list_observed_items(after.observed) != list_observed_items(reading.observed):
         task = reading.task
-        raise Refused(f"{task.kind} {task.name}: found changed after it saved: it may have restarted before")
+        raise Refused(
+            f"{task.kind} {task.name}: its configuration changed after the save: it may have restarted before the save"
+        )
     return after
 
 

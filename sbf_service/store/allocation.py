@@ -46,7 +46,7 @@ _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
 _CLAIMS = Base.metadata.tables[ClaimRow.__tablename__]
 _FOREIGN = Base.metadata.tables[ForeignVlanRow.__tablename__]
 _OF_CLUSTER = _CLAIMS.c.cluster_id == bindparam("cluster")
-_DELETE_FREE = delete(_FREE).where(_FREE.c.site == bindparam("of"), _FREE.c.vlan == bindparam("number"))
+_DELETE_FREE = delete(_FREE).where(_FREE.c.site == bindparam("of"), _FREE.c.vlan == bindparam("vlan_id"))
 _INSERT_FREE = insert(_FREE)
 _INSERT_CLAIMS = insert(_CLAIMS)
 _DELETE_CLAIMS = delete(_CLAIMS).where(_OF_CLUSTER)
@@ -163,7 +163,7 @@ def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeO
     holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
     row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
     if row is None:
-        return _describe_other_use(unit, pool.site, vlan) or "a device there keeps it for itself"
+        return _describe_other_use(unit, pool.site, vlan) or "a device of the site reserves it"
     whose = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
     return f"it is in quarantine after {whose}" if row.quarantined else f"{whose} has it"
 
@@ -264,7 +264,7 @@ def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]
 def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
     """Claim VLAN IDs, by site, for a cluster."""
     claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
-    unit.connection.execute(_DELETE_FREE, [{"of": site, "number": vlan} for site, vlan in vlans.items()])
+    unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
     unit.connection.execute(_INSERT_CLAIMS, claims)
 
 
@@ -280,7 +280,7 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
     A VLAN ID that is added again counts as never used.
     """
     foreign = read_foreign_vlans(unit, [site]).get(site, NO_VLANS)
-    removed = [{"of": site, "number": vlan} for vlan in before - after]
+    removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]
     added = [{"site": site, "vlan": vlan, "since": NEVER_USED} for vlan in after - before - foreign]
     if removed:
         unit.connection.execute(_DELETE_FREE, removed)
@@ -295,7 +295,7 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
 def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
     """Delete the free rows of VLAN IDs that are in other use at a site; idempotent."""
     if vlans:
-        unit.connection.execute(_DELETE_FREE, [{"of": site, "number": vlan} for vlan in vlans])
+        unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
 
 
 def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:

@@ -44,13 +44,13 @@ class AuditFilter:
         return [ClusterRow.key == self.cluster, *of_owner, *of_sites]
 
 
-def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
+def read_entries(unit: Unit, selected: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
     """Return at most ``limit`` entries, oldest first.
 
     These are the first entries after the ID ``after``, or the newest entries when ``after`` is None.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
-    rows = rows.where(*asked.conditions()).limit(limit)
+    rows = rows.where(*selected.conditions()).limit(limit)
     if after is not None:
         found = unit.session.execute(rows.where(AuditRow.id > after).order_by(AuditRow.id)).all()
     else:
@@ -58,9 +58,9 @@ def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) 
     return [_make_entry(row, key) for row, key in found]
 
 
-def find_newest_id(unit: Unit, asked: AuditFilter | None = None) -> int:
+def find_newest_id(unit: Unit, selected: AuditFilter | None = None) -> int:
     """Return the newest row's ID, or 0 when there is no row."""
-    conditions = asked.conditions() if asked else []
+    conditions = selected.conditions() if selected else []
     return unit.session.scalar(select(func.max(AuditRow.id)).where(*conditions)) or 0
 
 

@@ -294,11 +294,11 @@ def _make_status(element: Name, new: NewRevision) -> PlacementStatus:
 def _describe_ids(planned: PlannedCluster) -> str:
     """Return a text with the VLAN IDs (by site if they differ), the network's service ID, and the joined network."""
     vlans, service = planned.ids.vlans, planned.ids.service
-    words = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
+    parts = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
     if len(set(vlans.values())) == 1:
-        words = [f"VLAN {next(iter(vlans.values()))}"]
+        parts = [f"VLAN {next(iter(vlans.values()))}"]
     if service is not None:
-        words.append(f"service {service}")
+        parts.append(f"service {service}")
     if planned.joined is not None:
-        words.append(f"joins cluster {planned.joined.key}")
-    return ", ".join(words)
+        parts.append(f"joins cluster {planned.joined.key}")
+    return ", ".join(parts)

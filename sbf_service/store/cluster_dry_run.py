@@ -121,16 +121,16 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
         raise AttemptWaits(decision.message)
     if isinstance(decision, CreateAttempt) or row is None:
         check_new_cluster(unit, quota, request.spec)
-        wished = NewCluster(NO_ID, key, 0, request.spec, sees)
-        asked = _RequestedCluster(plan_cluster(unit, read_topology(unit), wished, reserved).cluster, created=True)
+        new = NewCluster(NO_ID, key, 0, request.spec, sees)
+        requested = _RequestedCluster(plan_cluster(unit, read_topology(unit), new, reserved).cluster, created=True)
     else:
-        asked = _RequestedCluster(make_live_clusters(unit, [row])[0], created=False)
-    found = tuple(_compute_cluster_differences(unit, asked, whole=whole)) if asked.cluster.vlans else ()
+        requested = _RequestedCluster(make_live_clusters(unit, [row])[0], created=False)
+    found = tuple(_compute_cluster_differences(unit, requested, whole=whole)) if requested.cluster.vlans else ()
     return ClusterDryRun(
         key=key,
-        created=asked.created,
-        vlans=dict(asked.cluster.vlans),
-        joined=_make_joined(unit, asked),
+        created=requested.created,
+        vlans=dict(requested.cluster.vlans),
+        joined=_make_joined(unit, requested),
         elements=found,
     )
 
@@ -141,37 +141,37 @@ def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
     return found
 
 
-def _compute_cluster_differences(unit: Unit, asked: _RequestedCluster, *, whole: bool) -> list[ElementDifference]:
-    shown = _DifferenceScope((asked.cluster,) if asked.created else (), None if whole else asked.cluster)
-    names = sorted(list_elements(find_cluster_ports(read_topology(unit), asked.cluster)))
-    return _compute_differences(unit, [require_element(unit, name) for name in names], shown)
+def _compute_cluster_differences(unit: Unit, requested: _RequestedCluster, *, whole: bool) -> list[ElementDifference]:
+    scope = _DifferenceScope((requested.cluster,) if requested.created else (), None if whole else requested.cluster)
+    names = sorted(list_elements(find_cluster_ports(read_topology(unit), requested.cluster)))
+    return _compute_differences(unit, [require_element(unit, name) for name in names], scope)
 
 
-def _make_joined(unit: Unit, asked: _RequestedCluster) -> ClusterTransport | None:
-    if asked.cluster.transport is None:
+def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport | None:
+    if requested.cluster.transport is None:
         return None
-    return make_joined_view(read_topology(unit).transport(asked.cluster.transport), asked.cluster.service)
+    return make_joined_view(read_topology(unit).transport(requested.cluster.transport), requested.cluster.service)
 
 
-def _compute_differences(unit: Unit, rows: Sequence[ElementRow], shown: _DifferenceScope) -> list[ElementDifference]:
+def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
     """Return the difference of each element. Every cluster is read once, with its placements on these elements."""
     seen, ways = _read_elements(unit, [row.name for row in rows]), CachedPaths()
-    return [_compute_difference(unit, row, shown.of(seen[row.name]), shown, ways.ports_on) for row in rows]
+    return [_compute_difference(unit, row, scope.of(seen[row.name]), scope, ways.ports_on) for row in rows]
 
 
 def _compute_difference(
-    unit: Unit, row: ElementRow, seen: _ElementClusters, shown: _DifferenceScope, ports: FindPorts
+    unit: Unit, row: ElementRow, seen: _ElementClusters, scope: _DifferenceScope, ports: FindPorts
 ) -> ElementDifference:
     name, topology = Name(row.name), read_topology(unit)
     made = ElementDifference(
         element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.carried_at or row.last_seen
     )
-    must = compute_wanted(name, topology, seen.staying, ports)
-    if isinstance(must, SwitchWanted):
-        change = compute_switch_change(must, parse_observed_ports(row) or {}, shown.vlans(unit, row.site))
+    wanted = compute_wanted(name, topology, seen.staying, ports)
+    if isinstance(wanted, SwitchWanted):
+        change = compute_switch_change(wanted, parse_observed_ports(row) or {}, scope.vlans(unit, row.site))
         return made.model_copy(update={"switch": change})
-    if isinstance(must, EdgeWanted):
-        circuits = compute_edge_change(must, parse_observed_circuits(row) or (), shown.vlans(unit, row.site))
+    if isinstance(wanted, EdgeWanted):
+        circuits = compute_edge_change(wanted, parse_observed_circuits(row) or (), scope.vlans(unit, row.site))
         return made.model_copy(update={"edge": circuits})
     add, remove = plan_segments(name, topology, seen.coming, ports), tuple(sorted(seen.leaving))
     return made.model_copy(update={"host": HostDifference(add=add, remove=remove)})

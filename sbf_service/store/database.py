@@ -57,9 +57,9 @@ def make_engine(url: str) -> Engine:
 def _make_postgresql(address: URL) -> Engine:
     if "password" in address.query:
         raise ArgumentError("a password after '?' would be shown: put it into a file, and say ?passfile=FILE")
-    ours = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
+    settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
     chosen = address.set(drivername="postgresql+psycopg")
-    return create_engine(chosen, pool_pre_ping=True, connect_args=ours, **POOL_SETTINGS)
+    return create_engine(chosen, pool_pre_ping=True, connect_args=settings, **POOL_SETTINGS)
 
 
 def _make_sqlite(address: URL) -> Engine:

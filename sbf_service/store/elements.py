@@ -176,7 +176,7 @@ def record_agent_error(
     If the agent was stale, its earlier confirmations are reset, because its host may have restarted.
     """
     if not require_element(unit, name).reachable:
-        reset_confirmation(unit, name, "its agent was silent, and has trouble since", drain_deadline)
+        reset_confirmation(unit, name, "its agent was stale and now reports an error", drain_deadline)
     return record_error(unit, name, message, drain_deadline, clusters=clusters)
 
 

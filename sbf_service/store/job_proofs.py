@@ -82,7 +82,7 @@ def _find_network_id(unit: Unit, word: str | None) -> str | None:
     return found[0].id if found else None
 
 
-def _record_question(unit: Unit, question: JobClusterRequest, said: str = "") -> JobUnproven:
+def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
     """Record a question, unless its host has too many open questions."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     mine = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
@@ -96,12 +96,12 @@ def _record_question(unit: Unit, question: JobClusterRequest, said: str = "") ->
     unit.session.merge(row)
     unit.session.flush()
     unit.changed.add(JOBS_TOPIC)
-    return _make_unproven(question, said)
+    return _make_unproven(question, reason)
 
 
-def _make_unproven(question: JobClusterRequest, said: str = "") -> JobUnproven:
+def _make_unproven(question: JobClusterRequest, reason: str = "") -> JobUnproven:
     return JobUnproven(
         f"cluster {question.key}: the batch system's server has not confirmed that job {question.key} of "
-        f"{question.owner} runs on {', '.join(question.hosts)}: {said or 'it was asked'}; ask again. It answers by "
+        f"{question.owner} runs on {', '.join(question.hosts)}: {reason or 'it was asked'}; ask again. It answers by "
         "the agent with [scheduler] on its host"
     )

@@ -40,11 +40,11 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
             f"VLAN {vlan} at {site} is not in quarantine: cluster {row.key} has it and is {row.state}; "
             f"end the cluster, and wait until it has ended"
         )
-    owing = [(cluster_id, part) for cluster_id, part in _list_unconfirmed(unit, row) if part.site == site]
-    for cluster_id, part in owing:
+    unconfirmed = [(cluster_id, part) for cluster_id, part in _list_unconfirmed(unit, row) if part.site == site]
+    for cluster_id, part in unconfirmed:
         _drop_placement(unit, cluster_id, part, f"VLAN {vlan} at {site}: {reason}")
     unit.session.flush()
-    if owing:
+    if unconfirmed:
         these = or_(ClusterRow.id == row.id, ClusterRow.network == row.id)
         increment_versions(unit, these)
         apply_due_transitions(unit, drain_deadline, these)
@@ -77,11 +77,13 @@ def _drop_placement(unit: Unit, cluster_id: str, part: PlacementStatus, why: str
     record_audit(unit, "number_said_clean", why=why, element=part.element, cluster_id=cluster_id)
 
 
-def _make_quarantine(claim: ClaimRow, row: ClusterRow, owing: Iterable[tuple[str, PlacementStatus]]) -> QuarantinedVlan:
+def _make_quarantine(
+    claim: ClaimRow, row: ClusterRow, unconfirmed: Iterable[tuple[str, PlacementStatus]]
+) -> QuarantinedVlan:
     return QuarantinedVlan(
         vlan=VlanId(claim.vlan),
         cluster=ClusterKey(row.key),
         cluster_id=row.id,
         since=row.leaving_since or row.created_at,
-        elements={part.element: part.site for _, part in owing},
+        elements={part.element: part.site for _, part in unconfirmed},
     )

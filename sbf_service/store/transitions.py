@@ -66,13 +66,13 @@ def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: Co
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
-        moves = find_due_transitions(unit, drain_deadline, *conditions)
-        stood = [row.state for row, _ in moves]
-        for (row, found), state in zip(moves, stood, strict=True):
+        due = find_due_transitions(unit, drain_deadline, *conditions)
+        states = [row.state for row, _ in due]
+        for (row, found), state in zip(due, states, strict=True):
             if row.state == state:  # false for a member that has just ended together with its network
                 apply_transition(unit, row, found)
             networks |= {row.network} - {None}
-        if not moves:
+        if not due:
             break
     if networks:
         apply_due_transitions(unit, drain_deadline, ClusterRow.id.in_(sorted(networks)))
@@ -175,10 +175,10 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
     for cluster in find_clusters(unit, ClusterRow.state == ClusterState.CONFIGURING, theirs, has_placement_on(element)):
         if cluster.state != ClusterState.CONFIGURING:
             continue  # the cluster has just ended together with its network
-        words = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]
+        message = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]
         apply_transition(
             unit,
             cluster,
-            ClusterTransition(ClusterState.FAILING, f"{row.kind} {element} at {row.site} refused: {words}"),
+            ClusterTransition(ClusterState.FAILING, f"{row.kind} {element} at {row.site} refused: {message}"),
         )
     apply_due_transitions(unit, drain_deadline, has_placement_on(element))

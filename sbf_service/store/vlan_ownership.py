@@ -43,13 +43,13 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
     record_created_vlans(unit, element, vlans)
 
 
-def record_foreign_vlans(unit: Unit, row: ElementRow, looked_at: VlanSet, found: Iterable[ForeignVlan]) -> None:
+def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
     """Record which of the VLAN IDs that were read are in other use on an element; idempotent.
 
     Records of other VLAN IDs are not changed: an earlier dry run may have read VLAN IDs beyond the managed ones.
     """
     now = {one.vlan: one for one in found}
-    known = {one.vlan: one for one in _read_rows(unit, row.name) if one.vlan in looked_at}
+    known = {one.vlan: one for one in _read_rows(unit, row.name) if one.vlan in was_read}
     for vlan, one in now.items():
         if vlan in known:
             known[vlan].name, known[vlan].ports = one.name, json.dumps(one.ports)
@@ -108,7 +108,7 @@ def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
         unit.session.execute(
             delete(ForeignVlanRow).where(ForeignVlanRow.element == row.element, ForeignVlanRow.vlan == row.vlan)
         )
-        record_audit(unit, "vlan_included", element=row.element, why=f"VLAN {row.vlan} is in other use there no longer")
+        record_audit(unit, "vlan_included", element=row.element, why=f"VLAN {row.vlan} is no longer in other use there")
         gone.setdefault(row.site, set()).add(row.vlan)
     unit.session.flush()
     for site, vlans in gone.items():

@@ -83,7 +83,7 @@ class Agent:
 
     def run(self) -> None:
         store, name = self.database.store, self.host.name
-        self.stop("ask")
+        self.stop("heartbeat")
         store.heard(name)
         if self.host.doubtful:
             store.set_back(name)
@@ -91,7 +91,7 @@ class Agent:
             self.stop("fetch")
         revision, _, wanted = store.target(name)
         assert isinstance(wanted, HostWanted)
-        self.stop("carry")
+        self.stop("apply")
         self.host.apply(wanted)
         self.stop("confirm")
         if not self.host.doubtful:

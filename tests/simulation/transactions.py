@@ -71,10 +71,10 @@ class MemoryTransactions:
                 self.devices[name].fences[self.holder] = fence
             return fence
 
-        return self.database.do(f"take {name}", work)
+        return self.database.do(f"acquire the lease of {name}", work)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        self.database.do(f"give up {name}", lambda: self.store.give_up_lease(name, fence))
+        self.database.do(f"release the lease of {name}", lambda: self.store.give_up_lease(name, fence))
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
         return self.database.do(f"read the task of {name}", lambda: self._task(name, fence))
@@ -90,7 +90,7 @@ class MemoryTransactions:
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
         if report.message.startswith("fault in the service"):
             self.database.stage.broken.append(report.message)
-        self.database.do(f"record the trouble of {name}", lambda: self._fail(name, fence, report))
+        self.database.do(f"record the error report of {name}", lambda: self._fail(name, fence, report))
 
     def _task(self, name: Name, fence: int) -> ReconcileTask:
         revision, confirmed, wanted = self.store.target(name)
@@ -176,7 +176,7 @@ class MemoryCandidates:
 
     def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
         store = self.database.store
-        return self.database.do("look at the devices", lambda: (store.now, store.candidates(holder)))
+        return self.database.do("read the device statuses", lambda: (store.now, store.candidates(holder)))
 
     def release_leases(self, holder: str) -> None:
         self.database.store.give_up_leases(holder)
@@ -190,13 +190,13 @@ class MemoryDeadlines:
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         store = self.database.store
-        return self.database.do("look at the time", lambda: (store.is_overdue(), store.silent(silence)))
+        return self.database.do("find overdue clusters", lambda: (store.is_overdue(), store.silent(silence)))
 
     def apply_transitions(self) -> None:
-        self.database.do("settle", self.database.store.sweep)
+        self.database.do("apply the due transitions", self.database.store.sweep)
 
     def record_stale_agent(self, name: Name, silence: timedelta, _message: str) -> None:
-        self.database.do(f"record the silence of {name}", lambda: self._silence(name, silence))
+        self.database.do(f"record the stale agent of {name}", lambda: self._silence(name, silence))
 
     def _silence(self, name: Name, silence: timedelta) -> None:
         if name in self.database.store.silent(silence):
