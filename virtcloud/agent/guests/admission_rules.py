@@ -1,6 +1,7 @@
-"""Admission rules of this machine: which guests it runs, independently of SBF.
+"""Admission rules of this host: conditions under which the agent runs a guest, independent of SBF.
 
-They limit what a stolen token or a defect of SBF can do: run guests on this machine, or read its files as root.
+The rules limit the damage of a stolen token or a defect of SBF, which could otherwise run any guest on this host or
+read the host's files as root.
 """
 
 import os
@@ -20,13 +21,13 @@ SETTINGS_HINT = "in the settings of this machine's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Whose guests run here, and which images users may name without a batch system (None: any)."""
+    """The owners whose guests this host runs, and the images that users may choose without a batch system (None: all)."""
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)
     images: tuple[Name, ...] | None = None
 
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
-        """Raise Refused for a guest that this machine does not run; ``images`` is the folder of images."""
+        """Raise Refused for a guest that this host must not run. ``images`` is the folder of images."""
         origin = segment.origins.get(guest.cluster or segment.id)
         if origin is None:
             if self != NO_RULES:
@@ -52,7 +53,10 @@ NO_RULES = AdmissionRules()
 
 
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
-    """Raise Refused for an image whose description the owner may not read. A missing image is no error here."""
+    """Raise Refused when the owner has no read permission for the image's description.
+
+    A missing image is no error here.
+    """
     path = images / guest.image / IMAGE_FILE
     try:
         found = [one.stat() for one in (path, path.parent, images)]
@@ -65,7 +69,7 @@ def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> 
 
 
 def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
-    """Return a user's user ID and group IDs on this machine; None and no groups for an unknown user."""
+    """Return a user's user ID and group IDs on this host. For an unknown user, return None and no groups."""
     try:
         account = pwd.getpwnam(user)
         return account.pw_uid, frozenset(os.getgrouplist(user, account.pw_gid))
@@ -74,7 +78,10 @@ def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
 
 
 def _is_permitted(found: os.stat_result, bit: int, uid: int | None, groups: frozenset[int]) -> bool:
-    """Return whether a mode permits an action; ``bit`` is the owner's, followed by those of the group and of others."""
+    """Return whether a file's mode permits an action.
+
+    ``bit`` is the owner's permission bit; the bits of the group and of others follow from it.
+    """
     if uid == 0:
         return True
     shift = 0 if uid == found.st_uid else 3 if found.st_gid in groups else 6

@@ -1,8 +1,8 @@
-"""Calls with a deadline, for a library whose calls may never return: each call runs in a thread of its own.
+"""Calls with a deadline, for a library whose calls may never return. Each call runs in its own thread.
 
-At most one abandoned call exists per object. Until it returns, every further call fails at once: the abandoned call may
-still change something, so a reading in the meantime would be unreliable. A call on a local socket always returns when
-its daemon continues, ends, or is restarted.
+A `DeadlineCalls` object has at most one abandoned call. Until that call returns, every further call fails immediately:
+the abandoned call may still change something, so a reading in the meantime would be unreliable. A call on a local
+socket always returns when the daemon continues, ends, or is restarted.
 """
 
 import threading
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCall:
-    """A call whose caller no longer waits; ``since`` is a time of the clock."""
+    """A call for which the caller no longer waits. ``since`` is the time when the call began."""
 
     what: str
     since: float
@@ -35,10 +35,13 @@ class CallResult(Generic[T]):
 
 
 class DeadlineCalls:
-    """Runs one call at a time; ``whom`` names the callee in messages, ``remedy`` what an administrator can do."""
+    """Runs one call at a time.
+
+    ``whom`` is the callee's name in messages, ``remedy`` an instruction for an administrator.
+    """
 
     def __init__(self, whom: str, remedy: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without an abandoned call."""
+        """Create the object without an abandoned call."""
         self._whom = whom
         self._remedy = remedy
         self._clock = clock

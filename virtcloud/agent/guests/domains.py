@@ -1,4 +1,7 @@
-"""PURE. A guest as a libvirt domain: XML (https://libvirt.org/formatdomain.html), ownership, and a hypervisor's API."""
+"""PURE.
+
+Libvirt domains of guests: their XML (https://libvirt.org/formatdomain.html), ownership, and a hypervisor's API.
+"""
 
 from dataclasses import dataclass
 from ipaddress import ip_interface
@@ -20,7 +23,7 @@ OWN_FOLDER_MIB = 64
 
 @dataclass(frozen=True, slots=True)
 class DomainOwnership:
-    """The content of the metadata element: the guest, and the digest of the wanted document it was started from."""
+    """The content of the metadata element: the guest, and the digest of the wanted document that started the guest."""
 
     cluster: str
     guest: str
@@ -43,24 +46,24 @@ class HypervisorApi(Protocol):
         """Return all domains."""
 
     def find_domain(self, name: str) -> GuestDomain | None:
-        """Return one domain, or None."""
+        """Return the domain with this name, or None."""
 
     def start(self, xml: str) -> None:
         """Start a transient domain."""
 
     def shut_down(self, name: str) -> None:
-        """Ask a domain to shut down; the guest may ignore the request."""
+        """Request that a domain shuts down. The guest may ignore the request."""
 
     def destroy(self, name: str) -> None:
-        """Stop a domain at once; an absent domain is success."""
+        """Stop a domain immediately. An absent domain is success."""
 
     def has_kvm(self) -> bool:
-        """Return whether the hypervisor runs guests with KVM."""
+        """Return whether the hypervisor lists KVM among its capabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainEnvironment:
-    """The machine that a domain runs on; ``folder`` is the guest's own folder."""
+    """The host's properties that a domain depends on. ``folder`` is the guest's folder on the host."""
 
     architecture: str
     folder: Path
@@ -158,7 +161,7 @@ def _cmdline(words: str, guest: GuestWanted) -> str:
 
 
 def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str) -> None:
-    """Add the guest's disk: an overlay with the guest's changes, over the image's disk."""
+    """Add the guest's disk: an overlay that stores the guest's changes to the image's disk."""
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="qcow2")
     _add(element, "source", file=str(overlay))

@@ -1,8 +1,9 @@
-"""Files of guests: a folder with the guest's disk and console log, and libvirt's logs of its domain.
+"""Files of guests: a folder with the guest's disk and console log, and libvirt's logs of the guest's domain.
 
-The folder ``<state>/guests/<domain>`` is created before the guest starts and removed last: while it exists, libvirt's
-logs of that name belong to this guest. A guest's disk is an overlay (qcow2) over the image's disk, which is never
-written. The overlay is created at each start, so files that a crash left do not prevent a start.
+The folder ``<state>/guests/<domain>`` is created before the guest starts and removed last. While the folder exists,
+libvirt's logs with the domain's name belong to this guest. A guest's disk is an overlay (qcow2) over the image's disk,
+which is never written. The overlay is created again at each start, so files that remained after a crash do not prevent
+a start.
 """
 
 import shutil
@@ -19,12 +20,12 @@ from virtcloud.model.errors import Refused
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE, DISK = "console.log", "disk.qcow2"
-PASSABLE = 0o711  # QEMU runs as another user
+PASSABLE = 0o711  # QEMU runs as another user and must enter the folder
 CREATE_S = 60.0
 
 
 class GuestFiles:
-    """The files of all guests on this machine."""
+    """The files of all guests on this host."""
 
     def __init__(self, folder: Path, libvirt_logs: Path = LIBVIRT_LOGS) -> None:
         """Store guests' folders in ``folder``, which is created when first needed."""
@@ -32,7 +33,10 @@ class GuestFiles:
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str, image: GuestImage) -> Path:
-        """Return the guest's folder, with an empty overlay if the image has a disk. Raise Refused."""
+        """Create the guest's folder, with an empty overlay if the image has a disk; return the folder.
+
+        Raise Refused.
+        """
         path = self._folder / domain
         with refuse_os_errors(f"make the guest's folder {path}"):
             path.mkdir(parents=True, exist_ok=True)
@@ -53,12 +57,12 @@ class GuestFiles:
                 log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str) -> None:
-        """Remove the files of a cluster's guests, also of guests that ended by themselves."""
+        """Remove the files of a cluster's guests, including guests that ended by themselves."""
         for domain in self._known(names.domain_name_patterns(cluster)):
             self.ensure_none(domain)
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
-        """Remove the files of all guests except those with a domain."""
+        """Remove the files of all guests except those of ``domains``."""
         for domain in self._known(("*",)) - set(domains):
             self.ensure_none(domain)
 
@@ -68,7 +72,7 @@ class GuestFiles:
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
-    """Remove a domain's log, and the rotated logs of virtlogd and logrotate."""
+    """Remove a domain's log, and the logs that virtlogd and logrotate rotated."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Start, stop and read the guests of this machine. All operations are idempotent."""
+"""Reading, starting and stopping the guests of this host. All operations are idempotent."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GuestSettings:
-    """Folders of images and guests, and how guests run on this machine.
+    """Folders of images and guests, and the way in which guests run on this host.
 
-    ``stop_grace_s``: seconds that a guest may take to shut down.
+    ``stop_grace_s``: seconds that a guest has to shut down before it is destroyed.
     """
 
     images: Path
@@ -35,7 +35,7 @@ class GuestSettings:
 
 
 class LocalGuests:
-    """The guests of this machine, on all its hypervisors."""
+    """The guests of this host, on all its hypervisors."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LocalGuests:
         settings: GuestSettings,
         pause: Callable[[float], None],
     ) -> None:
-        """Run guests on ``hypervisors``; ``pause`` waits some seconds, or raises StopRequested."""
+        """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested."""
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
@@ -60,10 +60,10 @@ class LocalGuests:
         return tuple(observed), tuple(unreachable)
 
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
-        """Start a guest unless it runs.
+        """Start a guest unless it is running.
 
-        Raise Unsafe when virtcloud did not create the domain of that name, Refused when the image is missing or libvirt
-        refuses, Unreachable when libvirt does not answer.
+        Raise Unsafe when another domain, which virtcloud did not create, has the guest's domain name. Raise Refused
+        when the image is missing or libvirt refuses, Unreachable when libvirt does not answer.
         """
         name, wanted = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
@@ -78,7 +78,7 @@ class LocalGuests:
         hypervisor.start(render_domain(segment, guest, image, wanted, environment))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
-        """Stop guests at the same time: ask each to shut down, and destroy it after the grace period.
+        """Stop all ``guests`` at the same time: request that each shuts down, and destroy it after the grace period.
 
         Raise Unreachable when a guest was not found and may run on a hypervisor that does not answer.
         """
@@ -99,11 +99,11 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def ensure_no_files(self, cluster: str) -> None:
-        """Remove the disks and logs of a removed cluster, also of guests that ended by themselves."""
+        """Remove the disks and logs of a removed cluster, including guests that ended by themselves."""
         self._files.ensure_none_of_cluster(cluster)
 
     def remove_orphaned_files(self) -> bool:
-        """Remove the disks and logs of guests without domain; return False when a hypervisor did not answer."""
+        """Remove the disks and logs of guests that have no domain. Return False when a hypervisor did not answer."""
         domains, unreachable = self._list_domains()
         if unreachable:
             return False
@@ -128,10 +128,10 @@ class LocalGuests:
         return found, unreachable
 
     def _find_domains(self, name: str, own: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains of this name; raise Unreachable when the guest's ``own`` hypervisor does not answer.
+        """Yield the domains with this name. Raise Unreachable when the guest's ``own`` hypervisor does not answer.
 
-        Another hypervisor that does not answer is skipped: the kernel refuses a second interface with the guest's port
-        name.
+        Another hypervisor that does not answer is skipped: if a domain with the guest's port name ran there, the kernel
+        would refuse to create a second interface with this name.
         """
         for hypervisor in self._hypervisors.values():
             try:

@@ -1,7 +1,7 @@
-"""A hypervisor through libvirt. Only this module imports libvirt, and it raises no libvirtError.
+"""A hypervisor, accessed through libvirt. Only this module imports libvirt, and no libvirtError leaves this module.
 
-Every call has a deadline (`call_deadlines`), since a libvirtd that hangs answers no call and closes no socket.
-libvirt's own keepalive messages do not cover opening a connection, and need an event loop.
+Every call has a deadline (`call_deadlines`), since a hanging libvirtd neither answers nor closes the socket. libvirt's
+own keepalive messages do not apply while a connection is opened, and they need an event loop.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,10 @@ _CONNECTION_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LibvirtDeadlines:
-    """Seconds for a call that reads, and for a call that starts or ends a domain (libvirt itself waits up to 30)."""
+    """Deadlines in seconds for calls that read, for calls that start or end a domain, and for closing the connection.
+
+    libvirt itself waits up to 30 seconds when it starts or ends a domain.
+    """
 
     read_s: float = 15.0
     change_s: float = 60.0
@@ -33,12 +36,12 @@ class LibvirtDeadlines:
 
 
 class LibvirtHypervisor:
-    """A `HypervisorApi` of one libvirtd; it connects when first needed, and again after a restart of libvirtd."""
+    """The `HypervisorApi` of one libvirtd. It connects at the first call, and again after a restart of libvirtd."""
 
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Store the address of libvirtd without connecting. ``progress`` is called after each call."""
+        """Store the address of libvirtd without connecting to it. ``progress`` is called after each call."""
         libvirt.registerErrorHandler(_ignore_error, None)  # otherwise libvirt prints every error to stderr
         self._uri = uri
         self._deadlines = deadlines or LibvirtDeadlines()
@@ -47,7 +50,7 @@ class LibvirtHypervisor:
         self._connection: Any = None
 
     def close(self) -> None:
-        """Close the connection, unless libvirtd hangs; the connection then ends with this process."""
+        """Close the connection. If libvirtd hangs, leave the connection open until this process ends."""
         with suppress(Unreachable):
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 
@@ -62,20 +65,20 @@ class LibvirtHypervisor:
         return self._call("list domains", _read_domains)
 
     def find_domain(self, name: str) -> GuestDomain | None:
-        """Return one domain, or None."""
+        """Return the domain with this name, or None."""
         return self._call(f"find domain {name}", lambda connection: _find_domain(connection, name))
 
     def start(self, xml: str) -> None:
-        """Start a transient domain, which libvirt removes when the guest ends."""
+        """Start a transient domain, which libvirt deletes when the guest ends."""
         name = ET.fromstring(xml).findtext("name")  # noqa: S314 - written by virtcloud
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def shut_down(self, name: str) -> None:
-        """Ask a domain to shut down; the guest may ignore the request, and the domain may be absent."""
+        """Request that a domain shuts down. The guest may ignore the request, and an absent domain is success."""
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name))
 
     def destroy(self, name: str) -> None:
-        """Stop a domain at once; an absent domain is success."""
+        """Stop a domain immediately. An absent domain is success."""
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def has_kvm(self) -> bool:
@@ -83,7 +86,10 @@ class LibvirtHypervisor:
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
 
     def _call(self, what: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
-        """Call libvirtd; raise Unreachable when it does not answer in time, Refused when it refuses."""
+        """Call libvirtd.
+
+        Raise Unreachable when libvirtd does not answer in time, Refused when libvirtd refuses the call.
+        """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:
             return self._calls.run(what, lambda: self._call_once(what, call, repeat=repeat), seconds)
@@ -91,7 +97,7 @@ class LibvirtHypervisor:
             self._progress()
 
     def _call_once(self, what: str, call: Callable[[Any], T], *, repeat: bool) -> T:
-        """Call libvirtd; after a lost connection, connect again and repeat the call once if ``repeat``."""
+        """Call libvirtd. After a lost connection, connect again and repeat the call once if ``repeat`` is set."""
         fresh = self._connection is None
         try:
             return call(self._connected())
@@ -115,7 +121,7 @@ class LibvirtHypervisor:
 
 
 def _ignore_error(_context: object, _error: object) -> None:
-    """Print nothing, since the exception has the error."""
+    """Print nothing, since the raised exception contains the error."""
 
 
 def _read_domains(connection: Any) -> list[GuestDomain]:  # noqa: ANN401 - libvirt has no types
@@ -148,17 +154,18 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
             raise
         return None
     except (KeyError, ET.ParseError):
-        return None  # a foreign element in our namespace: not a guest of virtcloud
+        return None  # another program's element in virtcloud's namespace: the domain is not a guest of virtcloud
 
 
 def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
-    # Without a flag, the LXC driver (seen with 9.0) returns success and does nothing when the container has no initctl.
+    # Without a flag, the LXC driver (observed with libvirt 9.0) returns success without effect if the container has no
+    # initctl.
     flags = libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL if connection.getType() == "LXC" else 0
     try:
         connection.lookupByName(name).shutdownFlags(flags)
     except libvirt.libvirtError as error:
         if _is_connection_lost(error):
-            raise  # any other error: the guest ignores the request or is absent, and destroy() follows
+            raise  # after any other error, the guest ignores the request or is absent, and destroy() follows
 
 
 def _destroy(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types

@@ -1,6 +1,7 @@
-"""Images of guests: ``<images>/<name>/image.yaml`` describes an image's kind and files.
+"""Images of guests: the file ``<images>/<name>/image.yaml`` describes an image's kind and files.
 
-Who may read an image's description may use the image; the scheduler's hook lists the images that a user may use.
+A user with read permission for an image's description may use the image. The scheduler's hook lists the images that a
+user may use.
 """
 
 import grp
@@ -28,7 +29,7 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that is booted directly. A guest's own disk is an overlay over ``disk``, removed with the guest."""
+    """A kernel that is booted directly. A guest's disk is an overlay over ``disk``, and is removed with the guest."""
 
     kind: Literal["qemu"]
     kernel: Path
@@ -43,10 +44,10 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 
 
 def read_image(folder: Path, name: str) -> GuestImage:
-    """Return the image ``name``, with absolute paths of its files.
+    """Return the image ``name``, with the absolute paths of its files.
 
-    Raise Refused when the image or one of its files is missing, or its description is malformed. A retry does not help,
-    so a cluster that needs the image fails after a few refusals and not at its deadline.
+    Raise Refused when the image or one of its files is missing, or when its description is malformed. Repeating the
+    call does not help, so a cluster that needs the image fails after a few refusals, before its deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -64,10 +65,10 @@ def read_image(folder: Path, name: str) -> GuestImage:
 
 
 def _check_trusted(path: Path) -> None:
-    """Raise Refused for an image whose description others can write: it may name any file, which root then reads.
+    """Raise Refused for an image whose description untrusted users can write.
 
-    It must belong to root, to this process's user or to the owner of the folder of images. A missing file is no error
-    here.
+    The description may name any file of this host, which root then reads. The folder and the description must belong to
+    root, to this process's user or to the owner of the folder of images. A missing file is no error here.
     """
     try:
         keepers = {0, os.geteuid(), path.parent.parent.stat().st_uid}
@@ -83,7 +84,7 @@ def _check_trusted(path: Path) -> None:
 
 
 class _Kind(Document):
-    """The key that determines which other keys an image has."""
+    """The image's kind, which determines the other keys of the image."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -109,7 +110,10 @@ READABLE_BY_ALL = "everybody"
 
 
 class ImageView(Document):
-    """An image; ``readable``: the caller may use it; ``trouble``: why a guest with this image would not start."""
+    """An image.
+
+    ``readable``: the caller may use the image. ``trouble``: the reason why a guest with this image cannot start.
+    """
 
     name: str
     kind: str | None = None
@@ -131,7 +135,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder has a description, or may have one that the caller cannot see."""
+    """Return whether a folder contains a description, or may contain a description that the caller cannot see."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:
@@ -151,7 +155,10 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 
 
 def describe_readers(path: Path) -> str:
-    """Return who may read a file according to its mode: everybody, a group, or one user. root may read every file."""
+    """Return the users who may read a file according to its mode: everybody, a group, or one user.
+
+    root may read every file.
+    """
     try:
         file, *folders = (one.stat() for one in (path, path.parent, path.parent.parent))
     except PermissionError:

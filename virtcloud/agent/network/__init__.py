@@ -1,1 +1,1 @@
-"""The network of a machine: interfaces of the kernel, their names, and the segments of clusters."""
+"""The network of a host: interfaces of the kernel, their names, and the segments of clusters."""

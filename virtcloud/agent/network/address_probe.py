@@ -1,10 +1,10 @@
-"""Address probes: ask on a bridge who has an address, from a machine without an address there.
+"""Address probes: query on a bridge which addresses are in use. The host itself needs no address on the bridge.
 
 Frames are sent and received raw (packet(7)), since the host's IP stack does not use the bridge. For IPv4, an ARP probe
-is sent (RFC 826, RFC 5227 §2.1.1): its sender is 0.0.0.0, so no cache learns from it. For IPv6, a neighbour
-solicitation (RFC 4861 §4.3) is sent from the bridge's own link-local address (RFC 4291 appendix A). A solicitation from
-the unspecified address, as duplicate address detection sends it, would make a guest give up an address that the guest
-is about to take (RFC 4862 §5.4.3).
+is sent (RFC 826, RFC 5227 §2.1.1). Its sender address is 0.0.0.0, so no ARP cache stores the sender. For IPv6, a
+neighbour solicitation (RFC 4861 §4.3) is sent from the bridge's own link-local address (RFC 4291 appendix A). The
+unspecified address is not used as the source: a guest would take such a solicitation for duplicate address detection,
+and give up an address that the guest is about to use (RFC 4862 §5.4.3).
 """
 
 import select
@@ -24,12 +24,12 @@ from virtcloud.agent.files import refuse_os_errors
 IpAddress = IPv4Address | IPv6Address
 RESEND_S = 0.5
 ADDRESS_CLAIM_S = 6.0
-"""Longest time from the first probe of RFC 5227 to the announcement (PROBE_MAX twice, and ANNOUNCE_WAIT).
+"""Longest time in seconds from the first probe of RFC 5227 to the announcement (PROBE_MAX twice, and ANNOUNCE_WAIT).
 
-A guest that checks whether its address is free would take our probe for the claim of another host.
+A guest that checks whether its address is free would take the agent's probe for a claim by another host.
 """
 MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Bytes of a frame, and frames read at a time, so that a guest that sends without end delays no answer."""
+"""Maximum bytes of a frame, and maximum frames read at a time, so that a guest cannot delay an answer by flooding."""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)
@@ -46,21 +46,21 @@ _SOURCE_LINK_ADDRESS = b"\x01\x01"
 
 
 class AddressProber(Protocol):
-    """Asks on a bridge who has an address."""
+    """Queries on a bridge which addresses are in use."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered: all of them at once, or those of ``seconds``."""
+        """Return the addresses that answered: as soon as all did, otherwise those that answered within ``seconds``."""
 
 
 OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
-"""Open a prober on the bridge of this name; raise Refused when the machine has no such bridge."""
+"""Opens a prober on the bridge of this name. Raises Refused when the host has no such bridge."""
 
 
 class AddressProbe:
-    """An `AddressProber` on two packet sockets; the kernel queues frames that arrive between two calls."""
+    """An `AddressProber` with two packet sockets. The kernel queues the frames that arrive between two calls."""
 
     def __init__(self, bridge: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open ``bridge``; raise Refused when the machine has no such bridge."""
+        """Open sockets on ``bridge``. Raise Refused when the host has no such bridge."""
         self._bridge = bridge
         self._clock = clock
         self._claims: dict[IpAddress, float] = {}
@@ -81,7 +81,7 @@ class AddressProbe:
         self._opened.close()
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered, as soon as all did, or after ``seconds``.
+        """Return the addresses that answered: as soon as all did, otherwise those that answered within ``seconds``.
 
         Raise Refused when the bridge was removed.
         """
@@ -106,7 +106,10 @@ class AddressProbe:
             self._by_kind[ARP].send(build_probe(self._mac, address))
 
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
-        """Return the wanted addresses of the next frames, within ``seconds``; remember the first claim of each."""
+        """Return the wanted addresses of the frames received within ``seconds``.
+
+        Store the time of each address's first claim.
+        """
         self._poll.poll(max(seconds, 0) * 1000)
         frames = (frame for one in self._by_kind.values() for frame in islice(_read_frames(one), MAX_FRAMES))
         answers = [one for frame in frames if (one := parse_frame(frame)) and one.address in wanted]
@@ -116,19 +119,19 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame; ``claimed``: the sender still checks whether the address is free."""
+    """An address in a frame. ``claimed`` means that the sender is still checking whether the address is free."""
 
     address: IpAddress
     claimed: bool = False
 
 
 def build_probe(mac: bytes, address: IpAddress) -> bytes:
-    """Return the frame that asks for ``address`` from the interface with this MAC address."""
+    """Return the frame that queries ``address`` from the interface with this MAC address."""
     return _arp_probe(mac, address) if isinstance(address, IPv4Address) else _solicitation(mac, address)
 
 
 def parse_frame(frame: bytes) -> AddressAnswer | None:
-    """Parse a frame; return None for a frame that names no address, is cut short or damaged."""
+    """Parse a frame. Return None when the frame contains no address, or is truncated or damaged."""
     if len(frame) < _ETHERNET.size:
         return None
     kind = _ETHERNET.unpack_from(frame)[2]
@@ -137,7 +140,7 @@ def parse_frame(frame: bytes) -> AddressAnswer | None:
 
 
 def _open_packet_socket(bridge: str, kind: int) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: it receives nothing before bind()
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: the socket receives no frame before bind()
     try:
         made.bind((bridge, kind))
         made.setblocking(False)
@@ -185,7 +188,10 @@ def _parse_arp(packet: bytes) -> AddressAnswer | None:
 
 
 def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
-    """Parse a neighbour advertisement; RFC 4861 §7.1.2 lists those to discard."""
+    """Parse a neighbour advertisement.
+
+    Return None for an advertisement that RFC 4861 §7.1.2 requires to be discarded.
+    """
     if len(packet) < _IPV6.size + _ICMP.size:
         return None
     _, length, following, hops, source, to = _IPV6.unpack_from(packet)
@@ -197,7 +203,7 @@ def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
 
 
 def _checksum(source: bytes, to: bytes, body: bytes) -> int:
-    """Return the checksum of ICMPv6 (RFC 4443 §2.3); 0 for a body that contains its own checksum."""
+    """Return the checksum of ICMPv6 (RFC 4443 §2.3). The result is 0 for a body that contains its correct checksum."""
     data = source + to + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    return _ONES - 1 - (total - 1) % _ONES  # carries added again, then the complement: RFC 1071
+    return _ONES - 1 - (total - 1) % _ONES  # add the carries, then complement (RFC 1071)

@@ -1,9 +1,9 @@
-"""The interfaces of a machine as the kernel shows them, and records of uplinks that segments took.
+"""The interfaces of a host as the kernel reports them, and the records of uplinks that untagged segments use.
 
-A record of an uplink's former state is a file, ``<state>/uplinks/<name>.json``. It is written to the disk before the
-uplink is changed, and removed after the uplink was restored, so an agent that is killed in between restores it later. A
-record is valid for one boot and one interface index: after a reboot, or when the interface was created again, the host
-itself has configured it.
+Before an untagged segment changes an uplink, the agent records the uplink's former state in a file,
+``<state>/uplinks/<name>.json``. The record is removed after the uplink was restored, so a restarted agent restores the
+uplink if the former agent was killed in between. A record is valid for one boot and one interface index: after a
+reboot, or when the interface was created again, the host itself has configured the interface.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class KernelInterface:
     """An interface of the kernel.
 
-    ``parent`` and ``master`` are interface indices. ``host_ip_disabled``: the host's IP stack does not use the
-    interface. ``addressed``: the interface has an address of global scope. ``packet_filtered``: an option of this
-    bridge passes its frames to the host's packet filter.
+    ``parent`` and ``master`` are interface indices. ``host_ip_disabled`` means that the host's IP stack does not use
+    the interface. ``addressed`` means that the interface has an address of global scope. ``packet_filtered`` means that
+    an option of this bridge passes the bridge's frames to the host's packet filter.
     """
 
     index: int
@@ -43,10 +43,10 @@ class KernelInterface:
 
 
 class HostIpSettings(Document):
-    """How the host's IP stack uses an interface.
+    """The configuration of an interface in the host's IP stack.
 
-    ``settings`` are values of sysctls by their names (``ipv6/addr_gen_mode``), ``addresses`` the link-local IPv6
-    addresses with their prefix lengths.
+    ``settings`` contains values of sysctls by their names (``ipv6/addr_gen_mode``). ``addresses`` contains the
+    link-local IPv6 addresses with their prefix lengths.
     """
 
     settings: dict[str, str]
@@ -54,7 +54,7 @@ class HostIpSettings(Document):
 
 
 class UplinkRecord(Document):
-    """The state of an uplink before the segment of ``cluster`` took it.
+    """The state of an uplink before the untagged segment of ``cluster`` began to use the uplink.
 
     ``index`` and ``boot`` identify the interface, because another interface may have the same name later.
     """
@@ -74,16 +74,16 @@ class Kernel(Protocol):
         """Return all interfaces."""
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface, down; return its index."""
+        """Create an 802.1Q interface in the state down; return its index."""
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge, down, without spanning tree and multicast snooping; return its index."""
+        """Create a bridge in the state down, without spanning tree and multicast snooping; return its index."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
-        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``."""
+        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the sysctls that are set and pass frames of all bridges to the host's packet filter."""
+        """Return the sysctls that are set and pass the frames of all bridges to the host's packet filter."""
 
     def disable_packet_filter(self, index: int) -> None:
         """Reset the options that pass frames of one bridge to the host's packet filter."""
@@ -92,7 +92,7 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return how the host's IP stack uses an interface, or, for None, a new interface."""
+        """Return how the host's IP stack is configured on the interface ``name``; for None, on a new interface."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore the host's own addresses and sysctls on an interface."""
@@ -102,20 +102,23 @@ class Kernel(Protocol):
 
 
 class UplinkRecords(Protocol):
-    """The records of uplinks that segments took."""
+    """The records of uplinks that untagged segments use."""
 
     def all(self) -> list[UplinkRecord]:
         """Return the records of this boot."""
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record, replacing the uplink's former record. Raise Refused when it cannot be written."""
+        """Write a record, which replaces the uplink's former record.
+
+        Raise Refused when the record cannot be written.
+        """
 
     def forget(self, uplink: str) -> None:
         """Remove a record; an absent record is success."""
 
 
 class UplinkRecordFiles:
-    """The records of this boot, in files."""
+    """The records of this boot, stored in files."""
 
     def __init__(self, folder: Path, boot: str | None = None) -> None:
         """Store records in ``folder``, which is created when first needed."""
@@ -129,7 +132,7 @@ class UplinkRecordFiles:
         return [one for one in records if one is not None and one.boot == self._boot]
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record to the disk, replacing the uplink's former record."""
+        """Write a record to the disk. The record replaces the uplink's former record."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
         with refuse_os_errors(f"record the state of {record.uplink}, which was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)

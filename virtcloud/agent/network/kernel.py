@@ -37,33 +37,39 @@ class NetlinkKernel:
             return [_parse_interface(message, addressed) for message in self._socket.link("dump")]
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface, down, with its parent's MTU, which does not count the four octets of the tag."""
+        """Create an 802.1Q interface in the state down.
+
+        Its MTU is its parent's MTU, which excludes the four octets of the tag.
+        """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
             return self._index(name)
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge, down.
+        """Create a bridge in the state down.
 
-        Without spanning tree, since a segment has one uplink and a switch's port should receive no BPDU from a host.
-        Without multicast snooping, since snooping without a querier, or with one that a guest imitates, loses frames; a
-        host has few members, so flooding costs little.
+        Spanning tree is off, since a segment has one uplink and a switch's port should receive no BPDU from a host.
+        Multicast snooping is off, since snooping loses frames without a querier, or with a querier that a guest
+        imitates. A host has few members, so flooding costs little.
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
             return self._index(name)
 
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
-        """Create a veth pair, down, with ``peer`` in a process's network namespace; return the index of ``name``."""
+        """Create a veth pair in the state down, with ``peer`` in a process's network namespace.
+
+        Return the index of ``name``.
+        """
         with _translate_errors(f"create the interfaces {name} and {peer}"):
             far = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=far)
             return self._index(name)
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
-        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``, in one message."""
-        words = {"name": "ifname", "alias": "ifalias"}
-        attributes = {words.get(key, key): value for key, value in values.items() if key != "up"}
+        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface, in one netlink message."""
+        attribute_names = {"name": "ifname", "alias": "ifalias"}
+        attributes = {attribute_names.get(key, key): value for key, value in values.items() if key != "up"}
         if "up" in values:
             attributes["state"] = "up" if values["up"] else "down"
         with _translate_errors(
@@ -72,10 +78,12 @@ class NetlinkKernel:
             self._socket.link("set", index=index, **attributes)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``; none without br_netfilter.
+        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``.
 
-        They hold for all bridges of the network namespace: the kernel's br_nf_pre_routing() skips a frame only if
-        neither the sysctl nor the bridge's own option is set.
+        Without br_netfilter, return no sysctl.
+
+        The sysctls apply to all bridges of the network namespace: the kernel's br_nf_pre_routing() skips a frame only
+        if neither the sysctl nor the bridge's own option is set.
         """
         found = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
         with _translate_errors("read the sysctls of bridges"):
@@ -83,37 +91,37 @@ class NetlinkKernel:
 
     def disable_packet_filter(self, index: int) -> None:
         """Reset a bridge's own options of br_netfilter."""
-        with _translate_errors(f"keep bridge {index} from the packet filter"):
+        with _translate_errors(f"disable the packet filter of bridge {index}"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface.
 
         IPv6 is disabled, so a guest's router advertisement has no effect. IPv4 receives no packet, because strict
-        reverse path filtering (RFC 3704) drops packets on an interface without an address, and answers no ARP request,
+        reverse path filtering (RFC 3704) drops packets on an interface without an address. IPv4 answers no ARP request,
         because arp_ignore 1 excludes addresses of other interfaces.
         """
-        with _translate_errors(f"keep the host off {name}"):
+        with _translate_errors(f"disable the host's IP stack on {name}"):
             self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
             _write_sysctls(name, HOST_IP_DISABLED)
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return how the host's IP stack uses an interface, or, for None, a new interface."""
+        """Return how the host's IP stack is configured on the interface ``name``; for None, on a new interface."""
         with _translate_errors(f"read how the host's IP stack uses {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
             return HostIpSettings(settings=settings, addresses=self._link_local(name) if name else ())
 
-    def restore_host_ip(self, index: int, name: str, voice: HostIpSettings) -> None:
+    def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
         """Restore the host's own sysctls and addresses on an interface.
 
-        IPv6 is enabled last, because the kernel then creates the link-local address in the mode that is set.
+        IPv6 is enabled last, because the kernel then creates the link-local address according to addr_gen_mode.
         """
-        with _translate_errors(f"let the host speak on {name}"):
+        with _translate_errors(f"restore the host's IP configuration of {name}"):
             last = "ipv6/disable_ipv6"
-            _write_sysctls(name, {setting: value for setting, value in voice.settings.items() if setting != last})
-            _write_sysctls(name, {setting: value for setting, value in voice.settings.items() if setting == last})
-            for one in set(voice.addresses) - set(self._link_local(name)):
+            _write_sysctls(name, {setting: value for setting, value in former.settings.items() if setting != last})
+            _write_sysctls(name, {setting: value for setting, value in former.settings.items() if setting == last})
+            for one in set(former.addresses) - set(self._link_local(name)):
                 address, _, length = one.partition("/")
                 self._socket.addr("add", index=index, address=address, prefixlen=int(length))
 

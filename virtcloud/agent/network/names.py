@@ -1,31 +1,33 @@
-"""PURE. Names of everything that virtcloud creates on a machine, and how virtcloud recognises its own interfaces.
+"""PURE. The names of everything that virtcloud creates on a host, and the recognition of virtcloud's own interfaces.
 
 ==========================  ==============================================  =====================
-thing                       name                                            example
+object                      name                                            example
 ==========================  ==============================================  =====================
 tagged interface            ``<uplink>.<vlan>``                             ``eth0.100``
-the same, if too long       ``<5 of uplink>~<4 hex>.<vlan>``                ``enp65~a64b.1234``
+tagged interface, if that   ``<5 of uplink>~<4 hex>.<vlan>``                ``enp65~a64b.1234``
+name is too long
 bridge                      ``br<vlan>``                                    ``br100``
 a guest's bridge port       ``vc<vlan>-<8 hex>``                            ``vc100-9f3a2b1c``
 a job's bridge port         ``vj<vlan>-<8 hex>``                            ``vj100-0c56e1aa``
 interface without alias     ``vcnew-``, ``vcnewb-`` or ``vcnewj-<vlan>``    ``vcnew-100``
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
-the same, if too long       ``<46 of the key>~<16 hex>``
+a job's files, if that      ``<46 of the key>~<16 hex>``
+name is too long
 ==========================  ==============================================  =====================
 
-An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first of the
-SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key. All interfaces but guests' ports carry the
-ownership alias ``virtcloud:<cluster id>``. virtcloud never changes an interface without this alias, whatever its name.
-An untagged segment has no tagged interface: the uplink is a port of its bridge, whose alias names the uplink,
-``virtcloud:<cluster id>@<uplink>``.
+An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
+SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key. Every interface except guests' ports has
+the ownership alias ``virtcloud:<cluster id>``. virtcloud never changes an interface without this alias, whatever the
+interface's name. An untagged segment has no tagged interface: the uplink itself is a port of the bridge, and the
+bridge's alias contains the uplink, ``virtcloud:<cluster id>@<uplink>``.
 """
 
 import re
 from hashlib import sha256
 
 MAX_INTERFACE_NAME = 15
-MAX_DOMAIN_NAME = 64  # limit of systemd-machined for a machine's name
+MAX_DOMAIN_NAME = 64  # systemd-machined limits the name of a domain
 MAX_FILE_NAME = 63
 ALIAS_PREFIX = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
@@ -40,7 +42,7 @@ def tagged_interface_name(uplink: str, vlan: int) -> str:
 
 
 def bridge_name(vlan: int) -> str:
-    """Return the name of the bridge of ``vlan``; at a site, a VLAN ID belongs to one cluster."""
+    """Return the name of the bridge of ``vlan``. At a site, a VLAN ID belongs to one cluster only."""
     return f"br{vlan}"
 
 
@@ -56,7 +58,7 @@ def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Return whether an interface is the port of a guest of virtcloud, in ``vlan`` if given."""
+    """Return whether an interface is the bridge port of a guest of virtcloud, in ``vlan`` if given."""
     found = _GUEST_PORT.fullmatch(name)
     return bool(found) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
@@ -73,30 +75,34 @@ def vlan_of_job_port(name: str) -> int | None:
 
 
 def is_job_port(name: str, key: str) -> bool:
-    """Return whether an interface is the port of this job, in any VLAN."""
+    """Return whether an interface is the port of the job with this key, in any VLAN."""
     return vlan_of_job_port(name) is not None and name.endswith(_digest(key, 8))
 
 
 def file_name(key: str) -> str:
-    """Return the name of a job's file or folder: its key, or for a long key a shortened one that no other key can have.
+    """Return the name of a job's file or folder: the job's key, or a unique shortened name for a long key.
 
-    A file's name has at most 255 characters, and the path of a socket 107 (unix(7)); 40 are left for the folder's path.
+    A file's name has at most 255 characters, and the path of a socket 107 (unix(7)), of which 40 remain for the
+    folder's path.
     """
     return key if len(key) <= MAX_FILE_NAME else f"{key[: MAX_FILE_NAME - 17]}~{_digest(key, 16)}"
 
 
 def temporary_job_port_name(vlan: int) -> str:
-    """Return the name of a job's port until it has its ownership alias."""
+    """Return the name that a job's port has until its ownership alias is set."""
     return f"vcnewj-{vlan}"
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return the name of an interface before it has its ownership alias, so that it is recognised after a crash."""
+    """Return the name of an interface whose ownership alias is not set yet, which is recognised after a crash."""
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 
 def ownership_alias(cluster: str, untagged: str | None = None) -> str:
-    """Return the ownership alias of a cluster's interface; of the bridge of an untagged segment with its uplink."""
+    """Return the ownership alias of a cluster's interface.
+
+    For the bridge of an untagged segment, it contains the uplink.
+    """
     return ALIAS_PREFIX + cluster + (f"@{untagged}" if untagged else "")
 
 
@@ -106,7 +112,7 @@ def cluster_of_alias(alias: str | None) -> str | None:
 
 
 def uplink_of_alias(alias: str | None) -> str | None:
-    """Return the uplink that is a port of the bridge with this alias; None for a tagged segment or another alias."""
+    """Return the uplink in the alias of an untagged segment's bridge; None for a tagged segment or another alias."""
     return (alias.partition("@")[2] or None) if alias and alias.startswith(ALIAS_PREFIX) else None
 
 

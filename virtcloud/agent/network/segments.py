@@ -1,6 +1,8 @@
-"""Segments of clusters on a machine: a bridge, and a tagged interface on the uplink, or the uplink itself if untagged.
+"""The segments of clusters on a host.
 
-All operations are idempotent. An interface without the cluster's ownership alias is never changed: Unsafe is raised.
+A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge with the uplink
+itself as a port. All operations are idempotent. An interface without the cluster's ownership alias is never changed:
+the operation raises Unsafe.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,12 +15,12 @@ from virtcloud.model.wanted import Segment
 
 
 class SegmentInterfaces:
-    """The interfaces of all segments of this machine."""
+    """The interfaces of all segments of this host."""
 
     def __init__(self, kernel: Kernel, uplinks: UplinkRecords, *, accepts_filters: bool = False) -> None:
-        """Change ``kernel``; ``uplinks`` are the records of the uplinks' former states.
+        """Change interfaces of ``kernel``. ``uplinks`` are the records of the uplinks' former states.
 
-        ``accepts_filters``: build segments even if the host's packet filter gets their frames.
+        ``accepts_filters``: create segments even if the host's packet filter receives their frames.
         """
         self._kernel = kernel
         self._uplinks = uplinks
@@ -31,8 +33,8 @@ class SegmentInterfaces:
     def ensure_segment(self, segment: Segment) -> None:
         """Create a segment's interfaces, or correct their faults, and attach the ports of its guests and jobs.
 
-        Raise Unsafe when an interface that virtcloud did not create is in the way, Refused when the uplink is missing
-        or the kernel refuses a change.
+        Raise Unsafe when an interface that virtcloud did not create conflicts with the segment. Raise Refused when the
+        uplink is missing or the kernel refuses a change.
         """
         _check_unfiltered(segment, self._unaccepted_filters())
         interfaces = {interface.name: interface for interface in self._remove_leftovers(segment.vlan)}
@@ -87,9 +89,9 @@ class SegmentInterfaces:
         )
 
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, taken: bool) -> None:
-        """Record an uplink's state before it is changed.
+        """Record an uplink's state before the uplink is changed.
 
-        If the uplink is ``taken`` and its record was lost, the state of a new interface is recorded.
+        If the uplink is ``taken`` already and its record was lost, record the state of a new interface instead.
         """
         record = self._find_record(uplink)
         if record is None:
@@ -100,12 +102,12 @@ class SegmentInterfaces:
         self._uplinks.record(record.model_copy(update={"cluster": cluster, "vlan": vlan}))
 
     def _find_record(self, uplink: KernelInterface) -> UplinkRecord | None:
-        """Return the record of an uplink; a record of a former interface with this name does not count."""
+        """Return the record of an uplink. Ignore the record of a former interface with the same name."""
         same = (one for one in self._uplinks.all() if (one.uplink, one.index) == (uplink.name, uplink.index))
         return next(same, None)
 
     def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-        """Set the uplink of an untagged segment whose record was lost to the state of a new interface."""
+        """Restore the uplink of an untagged segment whose record was lost to the state of a new interface."""
         for interface in interfaces:
             taken = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
             if taken and self._find_record(interface) is None:
@@ -115,9 +117,10 @@ class SegmentInterfaces:
     def _restore_uplinks(
         self, cluster: str, vlan: int, interfaces: Iterable[KernelInterface], but: str | None = None
     ) -> None:
-        """Restore the uplinks of an untagged segment, ``but`` one, and remove their records.
+        """Restore the uplinks of an untagged segment and remove their records, except the uplink ``but``.
 
-        The record is removed last, so that an agent that was killed, or refused by the kernel, repeats the restoration.
+        The record is removed last: when the agent was killed or the kernel refused the change, the restoration is
+        repeated.
         """
         by_name = {interface.name: interface for interface in interfaces}
         for record in self._uplinks.all():
@@ -131,7 +134,7 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests; return the indices of the other guests' ports and of jobs' ports."""
+        """Delete the ports of unwanted guests. Return the indices of the remaining guests' ports and of jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         ports = [interface for name, interface in interfaces.items() if names.is_guest_port(name, segment.vlan)]
         for interface in ports:
@@ -143,7 +146,10 @@ class SegmentInterfaces:
     def _ensure_interface(
         self, segment: Segment, existing: KernelInterface | None, name: str, create: Callable[[str], int]
     ) -> int:
-        """Return the index of the interface ``name``, creating it first if needed. Name and alias are set together."""
+        """Return the index of the interface ``name``, which is created if needed.
+
+        Name and alias are set in one message.
+        """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         if existing is None:
             self._kernel.change(index, name=name, alias=_ownership_alias(segment))
@@ -151,7 +157,7 @@ class SegmentInterfaces:
         return index
 
     def _remove_leftovers(self, vlan: int) -> list[KernelInterface]:
-        """Delete the interfaces of this VLAN that a crash left without alias; return the other interfaces."""
+        """Delete the interfaces of this VLAN that a crash left without an alias. Return the other interfaces."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces()
         for interface in interfaces:
@@ -165,8 +171,8 @@ def find_segments(
 ) -> Iterator[ObservedSegment]:
     """PURE. Yield the segments whose interfaces bear an ownership alias, each with its faults.
 
-    A recorded uplink belongs to its segment even if the bridge is missing, since it must be restored. ``filters`` are
-    the sysctls that pass frames of all bridges to the host's packet filter.
+    A segment with a record of its uplink is yielded even if the bridge is missing, since the uplink must be restored.
+    ``filters`` are the sysctls that pass frames of all bridges to the host's packet filter.
     """
     by_index = {interface.index: interface for interface in interfaces}
     found = {
@@ -205,7 +211,7 @@ def _find_faults(
     uplink: KernelInterface | None,
     interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
-    """Yield the faults of a bridge and its port to the switch, ``port``: the tagged interface or the uplink itself."""
+    """Yield the faults of a bridge and of its ``port`` to the switch: the tagged interface, or the uplink itself."""
     if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
@@ -237,13 +243,13 @@ def _is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> 
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return the VLAN ID of a virtcloud interface: its tag, or the one in the name of a bridge or job's port."""
+    """Return the VLAN ID of a virtcloud interface: its tag, or the VLAN ID in the name of a bridge or a job's port."""
     named = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
     return {interface.vlan if interface.kind == "vlan" else named} - {None}  # type: ignore[return-value]
 
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
-    """Raise Unsafe where the packet filter tracks the connections of all bridges together."""
+    """Raise Unsafe when the host's packet filter tracks the connections of all bridges in one table."""
     sysctls = tuple(filters)
     if sysctls:
         settings = " ".join(f"{one}=0" for one in sysctls)
@@ -267,7 +273,7 @@ def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ke
 
 
 def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Raise Unsafe when an interface that is not this cluster's is in the way."""
+    """Raise Unsafe when an interface that does not belong to this cluster conflicts with the segment."""
     mine = {names.tagged_interface_name(segment.port, segment.vlan): "vlan", names.bridge_name(segment.vlan): "bridge"}
     master = next((one for one in interfaces.values() if one.index == uplink.master), None)
     if master is not None and names.cluster_of_alias(master.alias) != segment.id:
@@ -297,7 +303,10 @@ def _ownership_alias(segment: Segment) -> str:
 
 
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether this is the cluster's bridge to another uplink, or a tagged interface of an untagged segment."""
+    """Return whether the interface contradicts the segment's uplink.
+
+    That is a bridge of the cluster to another uplink, or a tagged interface of a segment that is untagged.
+    """
     return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 
 
