@@ -21,7 +21,7 @@ SETTINGS_HINT = "in the settings of this machine's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """The owners whose guests this host runs, and the images that users may choose without a batch system (None: all)."""
+    """Owners whose guests this host runs, and images that users may choose without a batch system (None: all)."""
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)
     images: tuple[Name, ...] | None = None

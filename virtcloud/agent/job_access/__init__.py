@@ -1,1 +1,1 @@
-"""Access of a job's script to the guests of its cluster: files, environment and a relay."""
+"""Access of a job's script to the guests of the job's cluster: files, environment variables and a relay."""

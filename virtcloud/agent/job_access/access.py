@@ -1,6 +1,6 @@
-"""A job's access to the guests of its cluster: the description, the script's environment, and the forwarding addresses.
+"""A job's access to the guests of its cluster: its description, the script's environment, and the forwarding addresses.
 
-A job's relay takes one forwarding address in each subnet of the cluster: the last address that no host uses.
+A job's relay uses one forwarding address in each subnet of the cluster: usually the last address that no host uses.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,28 +17,30 @@ from virtcloud.model.document import Document
 from virtcloud.model.values import ClusterKey, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
-"""Environment variables of a job's script, by the names of `SCRIPT_VARIABLES`."""
+"""Environment variables of a job's script. The names are those of `SCRIPT_VARIABLES`."""
 SCRIPT_VARIABLES = {
     "VCLUSTER_ID": "the cluster's key",
-    "VCLUSTER_NAME": "its name, if it has one",
-    "VCLUSTER_VLAN": "its VLAN ID at this host's site",
-    "VCLUSTER_GUESTS": "the names of its guests, separated by spaces",
+    "VCLUSTER_NAME": "the cluster's name, if it has a name",
+    "VCLUSTER_VLAN": "the cluster's VLAN ID at this host's site",
+    "VCLUSTER_GUESTS": "the names of the cluster's guests, separated by spaces",
     "VCLUSTER_HOSTS": "a file in the format of `/etc/hosts`: the guests' addresses and names",
-    "VCLUSTER_HOSTFILE": "a file for `mpirun --hostfile`: each guest with its processors as slots",
-    "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`, which reaches the guests by their names",
+    "VCLUSTER_HOSTFILE": "a file for `mpirun --hostfile`: each guest with its number of processors as slots",
+    "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`, with which ssh reaches the guests by their names",
 }
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, ROUNDS = 8, 4
 PROBE_S = 0.15
-"""Time for an answer from the farthest site. Each address is probed twice, since the first probe may be lost."""
+"""Seconds for an answer from the farthest site. Each address is probed twice, since the first probe may be lost."""
 RESERVED_ANYCAST = 128
 """Number of reserved addresses at the end of an IPv6 subnet (RFC 2526)."""
 
 
 class JobAccess(Document):
-    """Description of a job's access. It is stored with the job's record, so that a restarted agent opens it again.
+    """Description of a job's access.
 
-    ``user`` is the job's user on this machine, ``vlan`` the VLAN ID at this host's site.
+    It is stored in the job's record, so that a restarted agent opens the access again.
+
+    ``user`` is the job's user on this host, ``vlan`` the VLAN ID at this host's site.
     """
 
     key: ClusterKey
@@ -49,24 +51,27 @@ class JobAccess(Document):
 
 
 class JobAccessProvider(Protocol):
-    """Opens and closes jobs' access. Both calls are idempotent, also after an agent that was killed in between."""
+    """Opens and closes jobs' access. Both methods are idempotent, even after an earlier call was interrupted."""
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Open the access; return the script's variables. Raise Refused, with a remedy for user or administrator."""
+        """Open the access and return the script's variables.
+
+        Raise Refused with a remedy for the user or an administrator.
+        """
 
     def close(self, key: str) -> None:
-        """Remove the access; an absent access is success. Raise Refused when something cannot be removed."""
+        """Remove the access. An absent access is success. Raise Refused when a part of the access cannot be removed."""
 
 
 def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
-    """PURE. Return the networks of the guests' addresses, each once, in order."""
+    """PURE. Return the networks of the guests' addresses without duplicates, in the order of the guests."""
     return tuple(dict.fromkeys(ip_interface(one).network for guest in guests for one in guest.addresses))
 
 
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
-    """Return a free address with its prefix length in each subnet that has one.
+    """Return a free address with its prefix length for each subnet that has a free address.
 
-    Each job begins at another address, because hosts that probe at the same moment find the same address free.
+    Each job begins with another address, because hosts that probe at the same time would find the same address free.
     """
     remaining = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     found: dict[IpNetwork, IpAddress] = {}
@@ -81,7 +86,10 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 
 
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
-    """PURE. Yield a subnet's addresses from its end, without the guests'; the first few rotated by the job's key."""
+    """PURE. Yield a subnet's addresses from its end, without the guests' addresses.
+
+    The first `BATCH_SIZE` addresses are rotated by a checksum of the job's key.
+    """
     guests = {ip_interface(one).ip for guest in access.guests for one in guest.addresses}
     make: Callable[[int], IpAddress] = type(network.network_address)
     every = (one for one in map(make, _host_range(network)) if one not in guests)

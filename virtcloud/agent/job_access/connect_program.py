@@ -1,10 +1,11 @@
-"""Asks a job's relay for a TCP connection to a guest: the ProxyCommand of ssh.
+"""Requests a TCP connection to a guest from a job's relay. ssh runs this program as its ProxyCommand.
 
 A copy in the job's folder is run as a program (``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``) by
-any Python that the job's user has: it uses the standard library only, and the language of Python 3.6. With
-``--hand-over`` it passes the connection to its parent and ends (``ProxyUseFdpass``, ssh_config(5)); without, it copies
-its input to the connection and the connection to its output. ``--wait``: retry for S seconds while the guest refuses
-connections, since a guest may be up before its sshd is.
+any Python that the job's user can run. Therefore the module uses only the standard library, in the language of Python
+3.6. With ``--hand-over``, the program passes the connection to its parent process and ends (``ProxyUseFdpass``,
+ssh_config(5)). Otherwise the program copies its input to the connection, and the connection to its output. With
+``--wait``, the program retries for S seconds while the guest refuses connections, since a guest may be up before its
+sshd.
 """
 
 import argparse
@@ -52,7 +53,10 @@ def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
 
 
 def request_connection(path: str, line: str) -> socket.socket:
-    """Return the connection. Raise OSError with the relay's error, ConnectionRefusedError when the guest refuses."""
+    """Return a connection.
+
+    Raise ConnectionRefusedError when the guest refuses, OSError for other errors of the relay.
+    """
     with socket.socket(socket.AF_UNIX) as relay:
         try:
             relay.connect(path)
@@ -74,7 +78,7 @@ def _pass_descriptor(link: socket.socket) -> None:
 
 
 def _copy_streams(link: socket.socket) -> None:
-    """Copy both ways; the end of the input closes only the way to the guest."""
+    """Copy in both directions. The end of the input closes only the direction to the guest."""
     threading.Thread(target=_copy_input, args=(link,), daemon=True).start()
     for data in iter(lambda: link.recv(CHUNK), b""):
         sys.stdout.buffer.write(data)

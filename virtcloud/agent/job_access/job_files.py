@@ -1,4 +1,4 @@
-"""The files of a job: its guests' names in the format of /etc/hosts, a host file for mpirun, and settings for ssh."""
+"""The files of a job: its guests in the format of /etc/hosts, a host file for mpirun, and a configuration for ssh."""
 
 import shlex
 import stat
@@ -33,17 +33,17 @@ Host *
 
 
 class RelayProvider(Protocol):
-    """Creates and removes the relays of jobs; both calls are idempotent."""
+    """Creates and removes the relays of jobs. Both methods are idempotent."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a relay for the user ``uid``; return the path of its socket. Raise NoFreeAddress, Refused."""
+        """Create a relay for the user ``uid`` and return the path of its socket. Raise NoFreeAddress or Refused."""
 
     def ensure_none(self, key: str) -> None:
-        """Remove a relay; an absent relay is success."""
+        """Remove a relay. An absent relay is success."""
 
 
 class JobFiles:
-    """A `JobAccessProvider`: files in a folder of the job, and a relay to its guests."""
+    """A `JobAccessProvider` with files in the job's folder, and a relay to the guests."""
 
     def __init__(self, root: Path, relays: RelayProvider, mounts: FileSystemMounts) -> None:
         """Create the jobs' folders below ``root``."""
@@ -51,7 +51,7 @@ class JobFiles:
         self._relays = relays
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Write the files. Raise Refused when this machine does not know the user, or no relay can be created."""
+        """Write the files. Raise Refused when this host does not know the user, or when no relay can be created."""
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):
@@ -77,17 +77,20 @@ class JobFiles:
 
 
 def render_hosts(guests: Iterable[Guest]) -> str:
-    """PURE. Return the guests in the format of /etc/hosts: a line for each address."""
+    """PURE. Return the guests in the format of /etc/hosts, with one line for each address."""
     return "".join(f"{ip_interface(address).ip} {one.name}\n" for one in guests for address in one.addresses)
 
 
 def render_hostfile(guests: Iterable[Guest]) -> str:
-    """PURE. Return the guests as a host file of Open MPI: a line for each, with its processors as slots."""
+    """PURE.
+
+    Return the guests as a host file of Open MPI: one line for each guest, with the guest's processors as slots.
+    """
     return "".join(f"{one.name} slots={one.cpus}\n" for one in guests)
 
 
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
-    """PURE. Return settings for ssh (ssh_config(5)) that reach guests by name, and other hosts by address."""
+    """PURE. Return a configuration of ssh (ssh_config(5)) that reaches guests by name, and other hosts by address."""
     reached = [guest for guest in access.guests if guest.addresses]
     entries = [f"Host {one.name}\n  HostName {ip_interface(one.addresses[0]).ip}\n" for one in reached]
     return SSH_CONFIG.format(
@@ -96,7 +99,7 @@ def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
 
 
 def find_python() -> str:
-    """Return a Python that all users may run: the agent's own may be in a folder that only root can enter."""
+    """Return a Python that all users may run. The agent's own Python may be in a folder that only root can enter."""
     return next((one for one in PYTHONS if _is_executable_by_all(Path(one))), "python3")
 
 

@@ -1,9 +1,9 @@
-"""A job's folder: files that only the job's user may read. All operations are idempotent.
+"""A job's folder, whose files only the job's user may read. All operations are idempotent.
 
-A folder is a tmpfs of its own, so its content is bounded and is removed as a whole. It is filled while only root can
-enter it, and then given to the user: no file is ever written through a path that a user can change, such as a symbolic
-link in the user's own folder. After that, the folder is only removed. A file of root beside the folder records that the
-folder is complete, and a digest of its content.
+Each folder is a separate tmpfs, so its size is limited and it is removed as a whole. The agent writes the files while
+only root can enter the folder, and then changes the owner to the user. Thus no file is ever written through a path that
+a user can change, such as a symbolic link in the user's own folder. After that, the only operation on the folder is its
+removal. A file of root in the parent folder records that the folder is complete, and a digest of its content.
 """
 
 import ctypes
@@ -20,38 +20,38 @@ from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
 from virtcloud.model.errors import Refused
 
-ROOT_MODE = 0o711  # users pass through, and cannot list other jobs' keys
-FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds to its file of known hosts
+ROOT_MODE = 0o711  # users may enter the folder but cannot list other jobs' keys
+FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 SPARE_BYTES, SPARE_FILES, PAGE = 1 << 18, 32, 4096
-"""Space that a user may fill: known hosts, control sockets of ssh."""
+"""Space that a user may fill, for example with known hosts and control sockets of ssh."""
 REMOVE_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 
 class FileSystemMounts(Protocol):
-    """The operations on mounts that jobs' folders need."""
+    """The mount operations that jobs' folders need."""
 
     def mounted(self, path: Path) -> bool:
         """Return whether a file system is mounted at ``path``."""
 
     def mount(self, path: Path, size: int, files: int) -> None:
-        """Mount an empty file system of at most ``size`` bytes and ``files`` files, for root only; raise OSError."""
+        """Mount an empty file system of at most ``size`` bytes and ``files`` files, for root only. Raise OSError."""
 
     def unmount(self, path: Path) -> None:
-        """Remove the file system with all its content, even while it is in use; raise OSError."""
+        """Remove the file system with all its content, even while processes use it. Raise OSError."""
 
 
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs is limited in bytes and files. Detaching it follows no path in it, so no content, however deep or busy,
-    prevents its removal; the memory of files that a process has open is freed when that process ends.
+    A tmpfs is limited in bytes and files. Detaching a tmpfs does not walk through its folders, so neither deep folders
+    nor open files prevent its removal. The memory of files that a process has open is freed when the process ends.
     """
 
     def mounted(self, path: Path) -> bool:
-        """Return whether ``path`` is on another file system than its parent; no symbolic link is followed."""
+        """Return whether ``path`` is on another file system than its parent. Symbolic links are not followed."""
         try:
             return path.lstat().st_dev != path.parent.stat().st_dev
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class TmpfsMounts:
 
 
 class JobFolders:
-    """The folders of all jobs on this machine, below ``root``."""
+    """The folders of all jobs on this host, below ``root``."""
 
     def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
         """Create folders below ``root``, which is created when first needed."""
@@ -77,13 +77,13 @@ class JobFolders:
         self._mounts = mounts
 
     def path(self, key: str, prefix: str = "") -> Path:
-        """Return the path of a job's folder, or with ``prefix`` of its record."""
+        """Return the path of a job's folder; with ``prefix``, the path of its record or of a former folder."""
         return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
-        """Create the folder of a job with these files. Raise Refused for a user unknown on this machine.
+        """Create the folder of a job with these files. Raise Refused for a user who is unknown on this host.
 
-        A complete folder with these files stays unchanged, with the files that its user added.
+        A complete folder with the same files stays unchanged, including the files that its user added.
         """
         account = find_account(user)
         path, record = self.path(key), self.path(key, COMPLETE_PREFIX)
@@ -98,7 +98,7 @@ class JobFolders:
         return path
 
     def ensure_none(self, key: str) -> None:
-        """Remove the folder of a job; an absent folder is success."""
+        """Remove the folder of a job. An absent folder is success."""
         with refuse_os_errors(f"remove the job's folder {self.path(key)}"):
             self._remove(key)
 
@@ -116,7 +116,10 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a folder, complete or not, and the folders of earlier versions of the agent, which are no tmpfs."""
+        """Remove a folder, complete or not.
+
+        Folders of earlier versions of the agent, which are no tmpfs, are removed as well.
+        """
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):
@@ -136,7 +139,7 @@ class JobFolders:
 
 
 def find_account(user: str) -> pwd.struct_passwd:
-    """Return a user's account; raise Refused for a user whom this machine does not know."""
+    """Return a user's account. Raise Refused for a user who is unknown on this host."""
     try:
         return pwd.getpwnam(user)
     except KeyError as error:
@@ -155,7 +158,7 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree of any depth that a user may have built; rm(1) follows no link and needs no stack."""
+    """Remove a tree that a user may have built. rm(1) follows no symbolic link and handles trees of any depth."""
     if not folder.exists():
         return
     folder.chmod(0o700)

@@ -1,9 +1,9 @@
-"""The relays of jobs, created and removed: a job's port on the cluster's bridge, and the relay process behind the port.
+"""Creation and removal of jobs' relays. A relay is a process with a port on the bridge of the job's cluster.
 
-The relay (`relay_program`) runs in a network namespace of its own, at the far end of a veth pair whose near end is a
-port of the bridge, with virtcloud's ownership alias. The relay ends without its port, and the port is removed with the
-cluster's segment. So an agent that is killed at any moment leaves nothing behind, and a job's connections survive a
-restart of the agent.
+The relay process (`relay_program`) runs in its own network namespace. It is connected by a veth pair: one end is in the
+namespace, the other end is a port of the bridge with virtcloud's ownership alias. The relay process ends when the port
+is removed, and the port is removed with the cluster's segment. Therefore nothing remains after an agent is killed, and
+a job's connections survive a restart of the agent.
 """
 
 import json
@@ -43,7 +43,7 @@ class JobPortKernel(Protocol):
         """Return all interfaces."""
 
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
-        """Create a veth pair, its ``peer`` in the network namespace of a process; return the index of ``name``."""
+        """Create a veth pair with ``peer`` in the network namespace of a process; return the index of ``name``."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``master`` or ``up``."""
@@ -59,20 +59,20 @@ OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
 
 
 class NoFreeAddress(Refused):
-    """A cluster's subnets have no free address for this host: the job runs, without access to its guests."""
+    """A cluster's subnets have no free address for this host. The job runs without access to its guests."""
 
-    slug = "no-free-address"  # not that of Refused: SBF's client finds an error's class by its slug
+    slug = "no-free-address"  # unlike Refused's slug, since SBF's client finds an error's class by its slug
 
     def __init__(self, subnets: Iterable[str]) -> None:
-        """Name the subnets."""
+        """Create the error for these subnets."""
         super().__init__(f"{' and '.join(subnets)}: no address is free for this host; leave one at the subnet's end")
 
 
 class JobRelays:
-    """The relays of all jobs on this machine. All methods are idempotent."""
+    """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create the relays' sockets in ``root``, a folder of root; open kernel and prober for one call each."""
+        """Create the relays' sockets in ``root``, which belongs to root. Each call opens its own kernel and prober."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
@@ -81,7 +81,8 @@ class JobRelays:
     def ensure(self, access: JobAccess, uid: int) -> Path:
         """Create a job's relay for the user ``uid``; return the path of the relay's socket.
 
-        Raise NoFreeAddress, or Refused when the bridge is missing or the kernel refuses a change.
+        Raise NoFreeAddress when no subnet has a free address. Raise Refused when the bridge is missing or the kernel
+        refuses a change.
         """
         with self._lock, self._open_kernel() as kernel:
             bridge = _find_bridge(access, kernel.list_interfaces())
@@ -92,16 +93,19 @@ class JobRelays:
         return self.socket_path(access.key)
 
     def ensure_none(self, key: str) -> None:
-        """Remove a job's relay; an absent relay is success."""
+        """Remove a job's relay. An absent relay is success."""
         with self._lock, self._open_kernel() as kernel:
             self._ensure_none(kernel, key)
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. No cluster's key begins with a dot, so no job's folder has this name."""
+        """Return the path of a relay's socket.
+
+        No job's folder has this name, since no cluster's key begins with a dot.
+        """
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, about: str) -> bool:
-        """Return whether the relay runs with this specification; attach its port to the bridge again if so."""
+        """Return whether the relay runs with this specification. If so, attach its port to the bridge again."""
         name = names.job_port_name(access.key, access.vlan)
         port = next((one for one in kernel.list_interfaces() if one.name == name), None)
         if port is None or query_relay(self.socket_path(access.key), "about") != f"ok {about}":
@@ -146,7 +150,10 @@ def _find_bridge(access: JobAccess, interfaces: Iterable[KernelInterface]) -> Ke
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
-    """Return the specification of a relay; ``about`` is its digest, by which a running relay is recognised."""
+    """Return the specification of a relay.
+
+    ``about`` is its digest, which identifies the specification of a running relay.
+    """
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),
@@ -158,7 +165,7 @@ def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface
 
 
 def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, process: int) -> None:
-    """Create the veth pair, set name and alias, and only then make it a port of the bridge."""
+    """Create the veth pair, set name and alias, and only then attach the port to the bridge."""
     temporary, name = names.temporary_job_port_name(access.vlan), names.job_port_name(access.key, access.vlan)
     for interface in (one for one in kernel.list_interfaces() if one.name == temporary):
         kernel.delete(interface.index)
@@ -170,22 +177,22 @@ def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterfa
 
 
 class RelayProcess:
-    """A relay that is being started. It is not the agent's child, and survives the agent."""
+    """A relay process that is being started. It is not a child of the agent, so it survives the agent."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Use the pipes of ``process``, which ends as soon as it has forked the relay."""
+        """Use the pipes of ``process``, which ends as soon as it has forked the relay process."""
         self._pipes = process
         self.pid = 0
 
     def wait_for_namespace(self) -> None:
-        """Wait until the relay has a process and a network namespace; raise Refused."""
+        """Wait until the relay has reported its process id and its network namespace. Raise Refused."""
         word, _, pid = self._read_line().partition(" ")
         if word != "apart" or not pid.isdigit():
             raise Refused(f"the relay of a job was to say 'apart', and said {word + pid!r}; the agent's log has more")
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification and wait until the relay is ready; raise Refused with the relay's error."""
+        """Send the specification and wait until the relay is ready. Raise Refused with the relay's error."""
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()
@@ -194,7 +201,7 @@ class RelayProcess:
             raise Refused(f"the relay of a job cannot start: {answer or 'it ended'}")
 
     def kill(self) -> None:
-        """Kill the relay, if it runs."""
+        """Kill the relay process if its process id is known."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -210,7 +217,7 @@ class RelayProcess:
 
 @contextmanager
 def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay; kill it, and thereby remove its namespace, when the block fails."""
+    """Start a relay process. When the block fails, kill the process, which also removes its namespace."""
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 - our own file
@@ -240,7 +247,7 @@ def query_relay(path: Path, line: str) -> str | None:
 
 
 def find_listener_pid(path: Path) -> int | None:
-    """Return the process id of the listener at ``path``; None when no process listens."""
+    """Return the process id of the process that listens at ``path``; None when no process listens."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))
@@ -251,7 +258,7 @@ def find_listener_pid(path: Path) -> int | None:
 
 
 def _wait_for_end(path: Path, process: int | None) -> None:
-    """Wait until the relay has closed its socket; kill a relay that does not end in time."""
+    """Wait until the relay has closed its socket. Kill a relay that does not end in time."""
     deadline = time.monotonic() + RELAY_END_S
     while process is not None and find_listener_pid(path) == process:
         if time.monotonic() > deadline:

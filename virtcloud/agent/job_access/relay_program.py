@@ -1,12 +1,14 @@
 """A job's relay: a process in a network namespace with one interface on the cluster's segment.
 
-It is run as a program (``python -I -S relay_program.py``) with the standard library only, so that it starts at once,
-and it survives a restart of the agent. It creates its namespace, prints ``apart`` and its process id, reads its
-specification as one line of JSON, and prints ``ready``. From then on it has no privileges; it ends with its interface.
+The relay is run as a program (``python -I -S relay_program.py``). It uses only the standard library, so it starts
+quickly, and it survives a restart of the agent. It creates its namespace, prints ``apart`` and its process id, reads
+its specification as one line of JSON, and prints ``ready``. Then it drops its privileges. It ends when its interface is
+removed.
 
-The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket and gets ``ok`` with a TCP connection that was opened
-inside the namespace (SCM_RIGHTS, unix(7)). So the relay copies no data, and connections survive the relay. The
-namespace has no route, forwards no packets and has no listener; addresses outside the cluster's subnets are refused.
+The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket and receives ``ok`` with a TCP connection that was
+opened inside the namespace (SCM_RIGHTS, unix(7)). So the relay copies no data, and connections survive the end of the
+relay. The namespace has no default route, forwards no packets and has no network listener. Addresses outside the
+cluster's subnets are refused.
 """
 
 import array
@@ -45,14 +47,15 @@ NAMESPACE_SYSCTLS = {
     f"ipv6/conf/{DEVICE}/accept_dad": "0",
     f"ipv6/conf/{DEVICE}/addr_gen_mode": "1",
 }
-"""A new namespace may inherit the machine's IPv4 settings; forwarding is off in any case.
+"""Sysctls of the namespace.
 
-The addresses were probed before, so duplicate address detection by the kernel is off.
+A new namespace may inherit the host's IPv4 sysctls, so forwarding is switched off explicitly. Duplicate address
+detection by the kernel is off, since the agent probed the addresses before.
 """
 
 
 class Relay:
-    """The relay's interface and listener, with the addresses it may reach and the user it serves."""
+    """The relay's interface and listener, with the addresses that it may reach and the user who may send requests."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         """Configure the interface and listen. Raise OSError with the kernel's error."""
@@ -78,7 +81,7 @@ class Relay:
                 self._accept()
 
     def _read_link_events(self) -> None:
-        """Discard events of interfaces; lost events do not matter, since `run` checks the interface itself."""
+        """Discard the events of interfaces. A lost event does no harm, since `run` checks the interface itself."""
         try:
             self._netlink.recv(65536)
         except OSError as error:
@@ -94,7 +97,7 @@ class Relay:
             self._start_answer(caller)
 
     def _start_answer(self, caller: socket.socket) -> None:
-        """Answer in a thread; when the machine has no thread left, refuse the caller and continue."""
+        """Answer in a thread. When no thread can be started, refuse the caller and continue."""
         try:
             threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         except RuntimeError as error:
@@ -102,7 +105,7 @@ class Relay:
                 caller.sendall(f"failed: the relay cannot start a thread: {error}\n".encode())
 
     def _answer(self, caller: socket.socket) -> None:
-        with caller, suppress(OSError):  # the caller may have left
+        with caller, suppress(OSError):  # the caller may have closed the connection
             caller.settimeout(ASK_S)
             line = _read_line(caller)
             if _peer_uid(caller) not in {0, self._user}:
@@ -113,7 +116,7 @@ class Relay:
                 self._pass_connection(caller, line)
 
     def _pass_connection(self, caller: socket.socket, line: str) -> None:
-        """Open the connection to a guest, and pass it to the caller."""
+        """Open the connection to a guest, and pass its descriptor to the caller."""
         try:
             made = self._connect(line)
         except ConnectionRefusedError:
@@ -122,9 +125,8 @@ class Relay:
             caller.sendall(f"failed: {line}: {getattr(error, 'strerror', None) or error}\n".encode())
         else:
             with made:
-                rights = array.array(
-                    "i", [made.fileno()]
-                )  # socket.send_fds() imports array at this point, where privileges are gone
+                # socket.send_fds() is not used: it imports array here, after the relay dropped its privileges.
+                rights = array.array("i", [made.fileno()])
                 caller.sendmsg([b"ok\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def _connect(self, line: str) -> socket.socket:
@@ -148,7 +150,7 @@ class Relay:
 def main() -> None:
     """Run the relay until its interface is removed."""
     _unshare()
-    if os.fork():  # the agent's child ends here, so that relay and agent do not depend on each other
+    if os.fork():  # the agent's child process ends here, so that relay and agent do not depend on each other
         os._exit(0)
     _report(f"apart {os.getpid()}")
     line = sys.stdin.readline()
@@ -175,7 +177,7 @@ def _unshare() -> None:
 def _report(words: str) -> None:
     try:
         os.write(1, f"{words}\n".encode())
-    except BrokenPipeError:  # the agent ended or gave up
+    except BrokenPipeError:  # the agent ended or no longer waits
         os._exit(1)
 
 
@@ -188,7 +190,7 @@ def _configure_interface(addresses: list[str]) -> None:
     interfaces = [ipaddress.ip_interface(one) for one in addresses]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for number, one in enumerate(one for one in interfaces if one.version == IPV4):
-            name = f"{DEVICE}:{number}" if number else DEVICE  # to these calls, a second address is an alias
+            name = f"{DEVICE}:{number}" if number else DEVICE  # a second address has the name of an alias
             fcntl.ioctl(control, SIOCSIFADDR, _pack_ifreq(name, one.ip.packed))
             fcntl.ioctl(control, SIOCSIFNETMASK, _pack_ifreq(name, one.network.netmask.packed))
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", DEVICE.encode(), IFF_UP))
@@ -202,7 +204,7 @@ def _pack_ifreq(name: str, address: bytes) -> bytes:
 
 
 def _listen(path: str, user: int) -> socket.socket:
-    """Listen in a folder of root, where only the job's user may connect."""
+    """Listen in a folder of root. Only the job's user may connect."""
     Path(path).unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
@@ -216,14 +218,14 @@ def _listen(path: str, user: int) -> socket.socket:
 
 
 def _drop_privileges() -> None:
-    """Become `nobody`; the kernel then prevents other processes of that user from reading this process."""
+    """Change to the user `nobody`. The kernel then prevents other processes of that user from reading this process."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
 def _detach() -> None:
-    """Close the agent's pipes and leave its folder."""
+    """Close the pipes to the agent and leave the agent's working directory."""
     os.chdir("/")
     with Path(os.devnull).open("r+b") as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -1,1 +1,1 @@
-"""The agent's AF_UNIX API, by which a batch system on this machine asks about the clusters of its jobs."""
+"""The agent's AF_UNIX API, through which a batch system on this host sends requests about the clusters of its jobs."""

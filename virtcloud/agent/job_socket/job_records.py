@@ -1,18 +1,20 @@
-"""Job records: what this host knows of each job's latest run, how requests change a record, and their store on disk.
+"""Job records: the latest run of each job on this host, the changes of records by requests, and their storage on disk.
 
 =============  ============================================================================
 phase          meaning
 =============  ============================================================================
-``asked``      the run was announced; its cluster is waited for, or is up
+``asked``      the run was announced; its cluster is being set up, or is up
 ``cancelled``  the run was cancelled before its script ran
-``leaving``    the run is over; SBF gets the request to end its cluster until that is done
-``gone``       this host carries nothing of the run; kept for some days, for late requests
+``leaving``    the run is over; the agent requests the end of its cluster from SBF, until
+               this host carries nothing of the run
+``gone``       this host carries nothing of the run; the record remains for some days, so
+               that late requests are answered
 =============  ============================================================================
 
-A higher attempt replaces a lower one in any phase. Batch systems that do not count attempts send 0: the record of such
-a job is removed with its cluster, so that the next run starts without a record. A batch system that was set up again
-gives a former job's number to another user's job: the ``up`` of the new job replaces the record, and requests about the
-former job change nothing.
+A higher attempt replaces a lower one in any phase. Batch systems that do not count attempts send 0. The record of such
+a job is removed with its cluster, so that the next run starts without a record. A batch system that was installed
+again assigns a former job's id to another user's job. The ``up`` of the new job then replaces the record, and requests
+about the former job change nothing.
 """
 
 import threading
@@ -47,7 +49,10 @@ class RecordPhase(StrEnum):
 
 
 class JobRecord(Document):
-    """The latest run of a job on this host. ``opening`` is set once the script was told that the cluster is up."""
+    """The latest run of a job on this host.
+
+    ``opening`` is set after the script received the answer that its cluster is up.
+    """
 
     cluster: ClusterKey
     attempt: int
@@ -64,11 +69,14 @@ class JobRecord(Document):
         return JobRunId(self.cluster, self.attempt, self.user)
 
     def is_same_run(self, other: "JobRecord") -> bool:
-        """Return whether `other` is the same run of the same job."""
+        """Return whether ``other`` is the same run of the same job."""
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:
-        """Return whether this is another user's job, if both users are known."""
+        """Return whether this job belongs to another user than ``user``.
+
+        Return False if one of the users is unknown.
+        """
         return None not in {self.user, user} and self.user != user
 
     @property
@@ -80,7 +88,8 @@ class JobRecord(Document):
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """PURE. Record that a run started on this host.
 
-    Raise Gone when the run is over, AttemptWaits while the former run of an uncounted job is being removed.
+    Raise Gone when the run is over. Raise AttemptWaits while the former run of a job without counted attempts is being
+    removed.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
         raise AttemptWaits(f"{known.description} is still being removed from its former run: ask again")
@@ -91,13 +100,16 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run was cancelled; a finished run does not change. Raise Gone."""
+    """PURE.
+
+    Record that a run was cancelled. A finished run does not change. Raise Gone when a later run has the key.
+    """
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run is over; a removed run does not change. Raise Gone when a later run has the key."""
+    """PURE. Record that a run is over. A removed run does not change. Raise Gone when a later run has the key."""
     job = _current_run(known, run)
     return (
         job if job.phase is RecordPhase.GONE else _change(job, phase=RecordPhase.LEAVING, reason=job.reason or reason)
@@ -105,7 +117,10 @@ def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord
 
 
 def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
-    """PURE. Return the record of a run. Raise Gone, or NotFound for a run that was never announced here."""
+    """PURE. Return the record of a run.
+
+    Raise Gone when a later run has the key. Raise NotFound when the run was never announced on this host.
+    """
     if known is None or (known.attempt < run.attempt and not known.belongs_to_other(run.user)):
         raise NotFound(
             f"cluster {run.cluster}, attempt {run.attempt} was never announced to this host's agent: "
@@ -115,17 +130,20 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """PURE. Record that this host carries nothing of a run; return None when the record is to be removed."""
+    """PURE. Record that this host carries nothing of a run. Return None if the record itself must be removed."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """PURE. Remove the record of an announced run, unless the run is over or another run has the key."""
+    """PURE.
+
+    Return None to remove the record of an announced run. Return ``known`` if the run is over or is not this run.
+    """
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """PURE. Record that the script was told that its cluster is up."""
+    """PURE. Record that the script received the answer that its cluster is up."""
     return _change(job, was_up=True, opening=opening)
 
 
@@ -146,7 +164,11 @@ def _change(job: JobRecord, **changes: object) -> JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class MissingJobs:
-    """Runs that the batch system misses: the time of each first miss (seconds of one clock), and the overdue runs."""
+    """Runs that the batch system does not list.
+
+    ``since`` contains the time of each run's first miss, in seconds of one clock. ``overdue`` contains the runs whose
+    first miss was longer ago than the grace period.
+    """
 
     since: dict[JobRunId, float]
     overdue: tuple[JobRecord, ...]
@@ -155,7 +177,10 @@ class MissingJobs:
 def find_missing_jobs(
     jobs: Iterable[JobRecord], present: Container[str], since: dict[JobRunId, float], now: float, grace: float
 ) -> MissingJobs:
-    """PURE. Return the runs missing from the batch system's list, overdue ``grace`` seconds after the first miss."""
+    """PURE. Return the runs missing from the batch system's list.
+
+    A run is overdue when it is still missing ``grace`` seconds after its first miss.
+    """
     missed = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present
     ]
@@ -165,7 +190,7 @@ def find_missing_jobs(
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""So long it is remembered that a run is gone: no batch system calls for a run later than that."""
+"""Seconds for which the record of a removed run remains. No batch system sends a request for a run after this time."""
 
 
 class JobRecordStore:
@@ -175,7 +200,7 @@ class JobRecordStore:
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Read the records; ``clock`` is the time of files. Raise Refused when the folder cannot be used."""
+        """Read the records. ``clock`` returns the time of files. Raise Refused when the folder cannot be used."""
         self._folder = folder
         self._clock = clock
         self._changed = threading.Condition()
@@ -187,7 +212,7 @@ class JobRecordStore:
             raise Refused(f"cannot keep jobs in {folder}: {error.strerror}; set 'state' in the settings") from error
 
     def get(self, cluster: str) -> JobRecord | None:
-        """Return the record of a key."""
+        """Return the record of a key, or None."""
         with self._changed:
             return self._jobs.get(ClusterKey(cluster))
 
@@ -197,7 +222,10 @@ class JobRecordStore:
             return [job for _, job in sorted(self._jobs.items())]
 
     def change(self, cluster: ClusterKey, how: Callable[[JobRecord | None], RecordT]) -> RecordT:
-        """Replace a record by the result of ``how``, on disk first; return it. Raise Refused, and errors of ``how``."""
+        """Replace a record by the result of ``how``, first on disk; return the result.
+
+        Raise Refused, and errors of ``how``.
+        """
         with self._changed:
             before = self._jobs.get(cluster)
             after = how(before)
@@ -214,12 +242,12 @@ class JobRecordStore:
             return after
 
     def wait(self, reached: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait until ``reached`` holds for a record, at most ``seconds``; return whether it does."""
+        """Wait until ``reached`` is true for a record, at most ``seconds``; return whether it is true."""
         with self._changed:
             return self._changed.wait_for(lambda: reached(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
-        """Wait for any change, at most ``seconds``; return at once when ``unless`` holds."""
+        """Wait until any record changes, at most ``seconds``. Return immediately when ``unless`` is true."""
         with self._changed:
             if not unless():
                 self._changed.wait(seconds)
@@ -250,9 +278,10 @@ class JobRecordStore:
 
 
 def _read_record(path: Path) -> JobRecord | None:
-    """Return a record; log a file that cannot be read, and leave it."""
+    """Return a record. If the file cannot be read, log the error and leave the file unchanged."""
     try:
-        return JobRecord.model_validate_json(path.read_bytes(), extra="ignore")  # a later agent may have written it
+        # A newer agent may have written fields that this agent does not know.
+        return JobRecord.model_validate_json(path.read_bytes(), extra="ignore")
     except ValidationError as error:
         log.warning("job_record_unreadable", file=path, error=error.errors()[0]["msg"])
         return None

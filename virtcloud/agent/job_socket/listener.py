@@ -1,6 +1,8 @@
-"""The listener of the job socket: one thread accepts, and a thread for each connection answers one request.
+"""The listener of the job socket.
 
-root and the users of the setting `socket_uids` may send all requests; a job's user may cancel the job's run.
+One thread accepts connections; another thread for each connection answers one request.
+
+root and the users of the setting `socket_uids` may send all requests. A job's user may cancel the job's run.
 """
 
 import json
@@ -48,8 +50,8 @@ class CallerPolicy:
     def check(self, request: SocketRequest, uid: int) -> None:
         """Raise Forbidden unless this user may send this request.
 
-        A user who may delete a job may cancel its run: a batch system does so as that user (Torque's
-        epilogue.precancel).
+        A user who may delete a job may also cancel the job's run, because a batch system runs its cancellation as that
+        user (Torque's epilogue.precancel).
         """
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
@@ -63,21 +65,27 @@ class CallerPolicy:
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
-"""Connections at the same time of trusted policy (True) and of others, which thus cannot exclude a batch system."""
+"""Maximum number of open connections of trusted callers (True) and of other callers (False).
+
+The limits are separate, so that other callers cannot exclude a batch system.
+"""
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
-"""Seconds between two reports of progress, the pause after a failed accept, and the longest time for one accept."""
+"""In seconds: interval between two progress reports, pause after a failed accept, and limit for one accept."""
 LINE_TIMEOUT_S = 5.0
-"""Time for a caller to send its line, and to receive the answer."""
+"""Seconds in which a caller must send its line, and in which it must receive the answer."""
 CREDENTIALS = struct.Struct("3i")
 
 
 class SocketListener:
-    """Listens at ``path``, checks policy by ``policy``, and sends the answers of ``answer``."""
+    """Listens at ``path``, checks callers with ``policy``, and sends the answers that ``answer`` returns."""
 
     def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
-        """Listen, replacing the socket of a killed agent. Raise BadInput when another process listens at ``path``."""
+        """Listen at ``path``, replacing the socket of a killed agent.
+
+        Raise BadInput when another process listens there.
+        """
         self._path = path
         self._policy = policy
         self._answer = answer
@@ -89,11 +97,14 @@ class SocketListener:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Accept connections in a thread that ``start`` starts."""
+        """Accept connections in a thread, which the function ``start`` starts."""
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop accepting, remove the socket, and wait up to ``seconds`` for answers that are being written."""
+        """Stop accepting connections and remove the socket.
+
+        Wait up to ``seconds`` until unfinished answers are sent.
+        """
         self._closing.set()
         self._wake_writer.send(b"\0")
         if self._thread is not None:
@@ -108,7 +119,7 @@ class SocketListener:
                 self._slots[trusted].acquire(timeout=max(0, deadline - time.monotonic()))
 
     def _accept(self, report_progress: ReportProgress) -> None:
-        """Accept until stopped; an error of one connection does not end the loop."""
+        """Accept connections until `stop` is called. An error of one connection does not end the loop."""
         self._socket.setblocking(False)
         poll = select.poll()
         for one in (self._socket, self._wake_reader):
@@ -122,13 +133,12 @@ class SocketListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                log.warning(
-                    "accept_failed", error=error
-                )  # for instance no descriptor is free; finished answers free some
+                # For example, no descriptor is free. Finished answers free descriptors.
+                log.warning("accept_failed", error=error)
                 time.sleep(ACCEPT_RETRY_S)
 
     def _admit(self, connection: socket.socket) -> None:
-        """Answer a caller in a thread of its own. Raise OSError for a caller that left."""
+        """Answer a caller in a separate thread. Raise OSError for a caller that closed the connection."""
         connection.settimeout(LINE_TIMEOUT_S)
         uid = _peer_uid(connection)
         slots = self._slots[self._policy.is_trusted(uid)]
@@ -137,7 +147,7 @@ class SocketListener:
             return
         try:
             threading.Thread(target=self._serve, args=(connection, uid, slots), name="request", daemon=True).start()
-        except RuntimeError as error:  # the machine has no thread or no memory left
+        except RuntimeError as error:  # the host has no thread or no memory left
             slots.release()
             log.warning("request_refused", error=error)
             _send_answer(
@@ -174,7 +184,8 @@ def _bind(path: Path) -> socket.socket:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale_socket(path)
         made.bind(str(path))
-        path.chmod(0o666)  # who may ask is decided by who asks, so that everybody reads why not
+        # Everybody may connect, so that a user without permission receives an answer. `CallerPolicy` checks requests.
+        path.chmod(0o666)
         made.listen(sum(MAX_CONNECTIONS.values()))
     except OSError as error:
         made.close()
@@ -186,7 +197,10 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a socket without listener."""
+    """Remove a socket on which no process listens.
+
+    Raise BadInput if another agent listens, or if ``path`` is no socket.
+    """
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
@@ -203,7 +217,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """Return the request's line; raise BadInput when the caller exceeds its time or length."""
+    """Return the request's line. Raise BadInput when the caller exceeds the time or the length."""
     deadline, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
     try:
         while b"\n" not in read and len(read) <= MAX_REQUEST:

@@ -1,6 +1,8 @@
-"""Removal of the clusters of finished jobs: SBF is asked to end each, until SBF reports that this host is clean.
+"""Removal of the clusters of finished jobs.
 
-The job's record stores that the run is over, so a restarted agent continues, even when SBF is unreachable for hours.
+For each cluster, the agent requests the end from SBF, then queries SBF until SBF confirms that this host carries
+nothing of the cluster. The job's record stores that the run is over, so a restarted agent continues, even when SBF is
+unreachable for hours.
 """
 
 import threading
@@ -26,16 +28,16 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
-"""Pauses in seconds between two calls to SBF; a new removal starts with the shortest."""
+"""Shortest and longest pause in seconds between two calls to SBF. The pause is reset when a new removal starts."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""Seconds between two reports of progress while no run ends, and the longest time for one run."""
+"""In seconds: the interval between two progress reports while no run ends, and the limit for one run."""
 
 
 class JobRemovals:
-    """The thread that ends clusters of finished jobs."""
+    """The thread that removes the clusters of finished jobs."""
 
     def __init__(self, element: Name, sbf: JobClusterApi, records: JobRecordStore, script_access: ScriptAccess) -> None:
-        """Work on the host ``element``; no thread runs yet."""
+        """Remove clusters from the host ``element``. The thread is not started yet."""
         self._element = element
         self._sbf = sbf
         self._records = records
@@ -46,18 +48,18 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Reopen the access of running jobs and begin, in a thread that ``start`` starts."""
+        """Start the thread with the function ``start``. The thread first reopens the access of running jobs."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop after the current call to SBF; wait for it up to ``seconds``."""
+        """Stop after the current call to SBF. Wait up to ``seconds`` for the end of the thread."""
         self._closing.set()
         self._records.wake()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def describe_missing(self, job: JobRecord) -> list[str]:
-        """Return what keeps a run on this host."""
+        """Return a description of each part of a run that remains on this host."""
         return self._missing.get(job.run) or ["SBF has not been asked yet"]
 
     def _run(self, report_progress: ReportProgress) -> None:
@@ -81,7 +83,10 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _try(self, job: JobRecord) -> None:
-        """Close the run's access and end its cluster, each even if the other fails; then record the removal."""
+        """Close the run's access and end its cluster; if both succeed, record the removal.
+
+        An error of one step does not prevent the other step.
+        """
         missing = [text for step in (self._close_access, self._end_cluster) if (text := _attempt_step(step, job))]
         missing = missing or [text for text in [_attempt_step(self._record_removal, job)] if text]
         if missing and self._missing.get(job.run) != missing:
@@ -96,24 +101,28 @@ class JobRemovals:
         self._script_access.close(job)
 
     def _record_removal(self, job: JobRecord) -> None:
-        """Record that the run is removed from this host; repeated until it succeeds, for instance on a full disk."""
+        """Record that the run is removed from this host. An error, for example of a full disk, is retried."""
         self._records.change(job.cluster, lambda now: record_removal(now) if now and now.is_same_run(job) else now)
 
     def _end_cluster(self, job: JobRecord) -> str | None:
-        """End the cluster at SBF, or check its progress; return None when this host carries nothing of the run."""
+        """Request the end of the cluster from SBF, or query the progress.
+
+        Return None when this host carries nothing of the run.
+        """
         try:
             if job.run in self._delete_sent:
                 view = self._sbf.cluster(job.cluster)
             else:
                 view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None, owner=job.user)
                 self._delete_sent.add(job.run)
-        except (NotFound, Gone):  # never created, without a part on this host, or replaced by a later attempt
+        except (NotFound, Gone):
+            # The cluster was never created, has no part on this host, or was replaced by a later attempt.
             return None
         return describe_remainder(view, job, self._element)
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Run a step; return what is missing or the error in one line. All errors are retried."""
+    """Run a step. Return None, or a line with what remains or with the error. All errors are retried."""
     try:
         return step(job)
     except VirtcloudError as error:
@@ -123,7 +132,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """PURE. Return what of a finished run remains on this host; None when nothing remains."""
+    """PURE. Return a description of what remains of a finished run on this host; None when nothing remains."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     part = start_barrier.find_placement(view, element)

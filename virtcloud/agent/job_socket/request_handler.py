@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests; many threads call it at the same time."""
+"""The handler of the job socket's requests. Many threads call the handler at the same time."""
 
 import threading
 import time
@@ -43,8 +43,8 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 class HandlerDependencies:
     """Objects that the handler uses.
 
-    ``wake_reconciler`` ends a pause of the reconciler; ``grace_s`` are the seconds between a job's first miss and its
-    removal.
+    ``wake_reconciler`` ends a pause of the reconciler. ``grace_s`` is the time in seconds between a job's first miss
+    and its removal.
     """
 
     records: JobRecordStore
@@ -59,7 +59,7 @@ class RequestHandler:
     """Answers the requests of the job socket."""
 
     def __init__(self, dependencies: HandlerDependencies, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use ``dependencies``; ``clock`` counts seconds."""
+        """Use ``dependencies``. ``clock`` returns seconds."""
         self._use = dependencies
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
@@ -73,7 +73,7 @@ class RequestHandler:
         self._use.records.wake()
 
     def answer(self, request: SocketRequest) -> SocketAnswer:
-        """Return the answer to a request; idempotent. Raise the model's errors."""
+        """Return the answer to a request. Idempotent. Raise BadInput, Gone, NotFound, AttemptWaits or Refused."""
         match request:
             case UpRequest():
                 return self._up(request)
@@ -123,7 +123,7 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the state of a run that another thread cancelled or ended while guests were probed."""
+        """Return the state of a run that another thread cancelled or ended during the probes of guests, or None."""
         return start_barrier.evaluate_record(find_run(self._use.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
@@ -140,7 +140,7 @@ class RequestHandler:
         return {"ok": True, "gone": False, "missing": self._use.removals.describe_missing(job)}
 
     def _running(self, request: RunningRequest) -> SocketAnswer:
-        """End the runs that the batch system misses for the second time, a grace period after the first."""
+        """End the runs that the batch system does not list and whose first miss was at least a grace period ago."""
         present = {cluster for cluster, _ in request.clusters}
         with self._missing_lock:
             found = find_missing_jobs(
@@ -153,12 +153,15 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the cluster of a missing job; forget the run if its script ran on another host, which ends it."""
+        """End the cluster of a missing job.
+
+        If the job's script ran on another host, that host ends the cluster, and this host only removes its record.
+        """
         if not job.head:
             self._last_results.pop(job.run, None)
             self._use.records.change(job.cluster, lambda known: forget_run(known, job.run))
             return
-        with suppress(Gone):  # a later run came in the meantime
+        with suppress(Gone):  # a later run was announced in the meantime
             self._end_run(job.run, "the batch system does not have its job any more")
 
     def _end_run(self, run: JobRunId, reason: str) -> JobRecord:
@@ -167,7 +170,7 @@ class RequestHandler:
         return job
 
     def _clear_missing(self, job: JobRecord) -> None:
-        """Forget that the run was missing: a hook waits for the run, whatever the batch system's list says."""
+        """Discard the time of the run's first miss: a hook waits for the run, so the job exists, listed or not."""
         with self._missing_lock:
             self._missing_since.pop(job.run, None)
 
@@ -177,8 +180,8 @@ def _is_ending(known: JobRecord | None, job: JobRecord) -> bool:
 
 
 def _format_record(job: JobRecord) -> SocketAnswer:
-    """Return what is known of a job without a call to SBF."""
-    here = start_barrier.evaluate_record(job)
-    state = here.state if here else BarrierState.UP if job.was_up else BarrierState.WAITING
+    """Return the state of a job according to its record, without a call to SBF."""
+    recorded = start_barrier.evaluate_record(job)
+    state = recorded.state if recorded else BarrierState.UP if job.was_up else BarrierState.WAITING
     listed = {"cluster": job.cluster, "attempt": job.attempt, "state": state, "head": job.head, "user": job.user}
     return {**listed, "leaving": job.phase is RecordPhase.LEAVING}

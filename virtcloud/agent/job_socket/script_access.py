@@ -1,4 +1,7 @@
-"""Access of jobs' scripts to their guests: opened when the cluster is up, and again after a restart of the agent."""
+"""Access of jobs' scripts to their guests.
+
+It is opened when the cluster is up, and again after a restart of the agent.
+"""
 
 import threading
 
@@ -12,17 +15,23 @@ from virtcloud.model.views import ClusterView
 
 
 class ScriptAccess:
-    """Opens and closes access, one job at a time. Lock order: this object's lock, then that of the job records."""
+    """Opens and closes the access of one job at a time.
+
+    Lock order: this object's lock, then the lock of the job records.
+    """
 
     def __init__(self, provider: JobAccessProvider, records: JobRecordStore) -> None:
-        """Open access by ``provider`` for the jobs of ``records``."""
+        """Open access with ``provider`` for the jobs of ``records``."""
         self._provider = provider
         self._records = records
         self._lock = threading.Lock()
         self._environments: dict[JobAccess, ScriptEnvironment] = {}
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
-        """Return the environment of a job's script, and open its access on the script's host. Raise Refused."""
+        """Return the environment of a job's script.
+
+        On the script's host, open the job's access first. Raise Refused.
+        """
         variables = {
             "VCLUSTER_ID": view.key,
             "VCLUSTER_VLAN": str(view.vlans[site]),
@@ -36,10 +45,10 @@ class ScriptAccess:
         return variables
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
-        """Open the access that was open when the agent ended; log an error, and retry when a hook asks.
+        """Open the access of all jobs whose access was open when the agent ended.
 
-        A script may survive the signal of its cancellation (``qsig -s TERM``), so its access stays open until the run
-        is over.
+        An error is logged; the access is opened again when a hook requests the job's state. A script may survive the
+        signal of its cancellation (``qsig -s TERM``), so its access stays open until the run is over.
         """
         for job in self._records.all():
             report_progress()
@@ -53,7 +62,7 @@ class ScriptAccess:
                     log.internal_error(error, cluster=job.cluster)
 
     def close(self, job: JobRecord) -> None:
-        """Close the access of a finished run; raise Refused. The access of a later run with the same key stays open."""
+        """Close the access of a finished run. The access of a later run with the same key stays open. Raise Refused."""
         with self._lock:
             known = self._records.get(job.cluster)
             if known is None or known.is_same_run(job):
@@ -64,7 +73,7 @@ class ScriptAccess:
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
-        """Open the access before it is recorded: after a crash in between, the hook asks again."""
+        """Open the access, then record it. After a crash in between, the hook repeats its request."""
         opened = self._ensure_open(access) if access else {}
         self._records.change(
             job.cluster, lambda now: record_access(now, access) if now and _is_current_run(job, now) else now
@@ -80,7 +89,7 @@ class ScriptAccess:
 
 
 def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
-    """Return whether the run is still the recorded one and neither cancelled nor finished."""
+    """Return whether ``known`` is the record of the same run, and the run is neither cancelled nor finished."""
     return known is not None and known.is_same_run(job) and known.phase is RecordPhase.ASKED
 
 

@@ -1,13 +1,13 @@
-"""PURE. The requests of the job socket, parsed and checked.
+"""PURE. The requests of the job socket: parsing and validation.
 
 Hooks and scripts of a batch system connect to an AF_UNIX stream socket (setting `socket`), as root or as a user in
-`socket_uids`; the kernel reports the caller's user. A job's own user may send `cancel` for its run. A connection
-carries one request and one answer, each a JSON object on one line. Every request is idempotent, and its content is on
-disk before the answer is sent, so an agent that is killed continues after its restart.
+`socket_uids`. The kernel reports the caller's user ID to the agent. A job's own user may send `cancel` for the job's
+run. A connection carries one request and one answer, each a JSON object on one line. Every request is idempotent. The
+agent writes the request's effect to the disk before it sends the answer, so a killed agent continues after its restart.
 
-`cluster` is the key of the job's cluster. `attempt` counts the runs of the job; a batch system that does not count them
-sends 0. A higher attempt replaces a lower one. A request of a lower attempt is refused (`gone`) and changes nothing.
-The same holds for a request of another `user` than the job's; only an `up` replaces another user's job.
+`cluster` is the key of the job's cluster. `attempt` counts the runs of the job; a batch system that does not count runs
+sends 0. A higher attempt replaces a lower one. A request of a lower attempt is refused (`gone`) and changes nothing. A
+request with a `user` other than the job's user is refused as well, except an `up`, which replaces the other user's job.
 """
 
 import json
@@ -24,14 +24,15 @@ Key = Annotated[ClusterKey, Field(description="The cluster's key.")]
 Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The run of the job.")]
 User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
-    Field(description="The job's user. A batch system that was set up again reuses the numbers of former jobs."),
+    Field(description="The job's user. A batch system that was installed again reuses the ids of former jobs."),
 ]
 MAX_STATE_WAIT_S, MAX_REMOVE_WAIT_S = 30, 600
 ERROR_SLUGS = {
     "forbidden": "the caller may not send this request",
     "bad-input": "the request is malformed; `detail` names each fault",
-    "gone": "a later attempt or another user's job has the key, or the run was removed here; nothing was changed",
-    "not-found": "`state` of a run that was never announced here by `up`",
+    "gone": "the key belongs to a later attempt or another user's job, or this host removed the run; nothing was "
+    "changed",
+    "not-found": "`state` of a run that was never announced on this host by `up`",
     "attempt-waits": "`up` while the former run of a job without counted attempts is being removed: retry",
     "refused": "the job's record cannot be written; `detail` has the error",
     "too-many-requests": "too many requests are waiting: retry",
@@ -40,7 +41,7 @@ ERROR_SLUGS = {
 
 
 class JobRunId(NamedTuple):
-    """Identification of a job's run; ``user`` is the job's user, if known."""
+    """Identification of a job's run. ``user`` is the job's user, or None if the user is unknown."""
 
     cluster: ClusterKey
     attempt: int
@@ -61,7 +62,7 @@ class _RunRequest(Document):
 
 
 class UpRequest(_RunRequest):
-    """A run of a job has started on this host. The agent fetches its wanted state at once."""
+    """A run of a job has started on this host. The agent fetches its wanted state immediately."""
 
     answer: ClassVar[str] = "nothing."
 
@@ -76,64 +77,69 @@ class UpRequest(_RunRequest):
 
 
 class StateRequest(_RunRequest):
-    """Whether the job's script may start."""
+    """Returns whether the job's script may start."""
 
     answer: ClassVar[str] = (
-        "`state`, `missing` (a sentence for each missing element or guest), `reason` (or null), `facts`. `waiting` is "
-        "sent when `missing` differs from the last answer, or after `wait` seconds; other states at once. `up`: the "
-        "cluster is active at SBF, and each of its guests with an address answers this host on the cluster's network; "
-        "`facts` are environment variables for the script, if it runs here. `cancelled`: by `cancel`. `failed`: the "
-        "cluster cannot be set up, for the given `reason`. `ended`: by `remove`, the user, the lease or an "
-        "administrator."
+        "`state`, `missing` (a sentence for each missing element or guest), `reason` (or null), `facts`. The state "
+        "`waiting` is sent when `missing` differs from the last answer, or after `wait` seconds; other states are sent "
+        "immediately. `up`: the cluster is active at SBF, and each of its guests with an address answers this host on "
+        "the cluster's network; `facts` are environment variables for the script, if the script runs on this host. "
+        "`cancelled`: the run was cancelled by `cancel`. `failed`: the cluster cannot be set up, for the given "
+        "`reason`. `ended`: the run was ended by `remove`, the user, the end of the lease or an administrator."
     )
 
     do: Literal["state"]
     wait: Annotated[float, Field(ge=0, le=MAX_STATE_WAIT_S, allow_inf_nan=False)] = Field(
-        0, description=f"Longest time to the answer in seconds, at most {MAX_STATE_WAIT_S}."
+        0, description=f"Longest time until the answer, in seconds; at most {MAX_STATE_WAIT_S}."
     )
 
 
 class CancelRequest(_RunRequest):
-    """The run is cancelled: from now on `state` answers `cancelled`. The cluster remains until `remove`."""
+    """The run is cancelled: from now on, `state` answers `cancelled`. The cluster remains until `remove`."""
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["cancel"]
-    reason: Annotated[str, Field(max_length=1000)] = Field("", description="Reason, for the callers that wait.")
+    reason: Annotated[str, Field(max_length=1000)] = Field("", description="Reason that the waiting callers receive.")
 
 
 class RemoveRequest(_RunRequest):
-    """The run is over: the agent removes the job's files and asks SBF to end the cluster, with retries."""
+    """The run is over: the agent removes the job's files and requests the end of the cluster from SBF, with retries."""
 
     answer: ClassVar[str] = (
-        "`gone` (this host carries nothing of the run), `missing` (what remains). An unknown cluster is gone."
+        "`gone` (true if this host carries nothing of the run), `missing` (a sentence for each part that remains). "
+        "For an unknown cluster, `gone` is true."
     )
 
     do: Literal["remove"]
     wait: Annotated[float, Field(ge=0, le=MAX_REMOVE_WAIT_S, allow_inf_nan=False)] = Field(
-        0, description=f"Longest time in seconds to wait until the run is gone, at most {MAX_REMOVE_WAIT_S}."
+        0, description=f"Longest time to wait until the run is gone, in seconds; at most {MAX_REMOVE_WAIT_S}."
     )
 
 
 class RunningRequest(Document):
     """All jobs of the batch system on this host.
 
-    A run whose script runs here and that is missing twice, `timing.job_grace` seconds apart, is removed, unless a hook
-    waits for its `state`. A run whose script runs on another host is forgotten; that host ends the cluster.
+    A run whose script runs on this host is removed if two of these requests, at least `timing.job_grace` seconds apart,
+    do not contain the run, unless a hook waits for the run's `state`. The record of a run whose script runs on another
+    host is removed; the other host ends the cluster.
     """
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["running"]
-    clusters: tuple[tuple[ClusterKey, Attempt], ...] = Field(description="Pairs of key and attempt of all jobs.")
+    clusters: tuple[tuple[ClusterKey, Attempt], ...] = Field(
+        description="For each job a pair of the cluster's key and the attempt."
+    )
 
 
 class ListRequest(Document):
-    """All runs that this agent knows; SBF is not called."""
+    """All runs that this agent has recorded. SBF is not called."""
 
     answer: ClassVar[str] = (
-        "`clusters`: for each its `cluster`, `attempt`, `state` (`up` once that was sent), `head`, `user`, and "
-        "whether it is `leaving`. Runs that are gone are listed as `ended` for a week."
+        "`clusters`: for each run its `cluster`, `attempt`, `state` (`up` after the state `up` was sent), `head`, "
+        "`user`, and `leaving` (true while the run is being removed). Runs that are gone are listed as `ended` for a "
+        "week."
     )
 
     do: Literal["list"]
@@ -161,16 +167,16 @@ EXAMPLE_SESSION = """\
 
 
 def parse_socket_request(line: bytes) -> SocketRequest:
-    """Parse a request. Raise BadInput with every fault, in one line."""
+    """Parse a request. Raise BadInput with a one-line message that lists every fault."""
     try:
-        said = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"expected one JSON object on one line: {error}") from error
-    if not isinstance(said, dict):
-        raise BadInput(f"expected one JSON object on one line, got {type(said).__name__}")
-    kind = REQUEST_KINDS.get(str(said.get("do")))
+    if not isinstance(document, dict):
+        raise BadInput(f"expected one JSON object on one line, got {type(document).__name__}")
+    kind = REQUEST_KINDS.get(str(document.get("do")))
     if kind is None:
-        raise BadInput(f"do: expected one of {', '.join(REQUEST_KINDS)}, got {said.get('do')!r}")
+        raise BadInput(f"do: expected one of {', '.join(REQUEST_KINDS)}, got {document.get('do')!r}")
     try:
         return kind.model_validate_json(line, strict=True)
     except ValidationError as error:

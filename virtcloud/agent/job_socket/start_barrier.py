@@ -1,4 +1,7 @@
-"""The start barrier: whether a job's script may start, from the cluster's state at SBF and the guests that answer."""
+"""The start barrier: decides whether a job's script may start.
+
+The decision depends on the cluster's state at SBF and on the guests that answer address probes.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,13 +21,13 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
 POLL_S = 1.0
-"""Longest time until a caller that waits notices a cancellation."""
+"""Longest time in seconds until a waiting caller is informed of a cancellation."""
 MIN_PROBE_S = 0.3
-"""Time for guests to answer a caller that does not wait."""
+"""Seconds in which guests can answer when the caller does not wait."""
 
 
 class BarrierState(StrEnum):
-    """Whether a job's script waits, may start, or will not start."""
+    """State of the barrier: the job's script waits, may start (``up``), or will not start."""
 
     WAITING = "waiting"
     UP = "up"
@@ -35,7 +38,7 @@ class BarrierState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierResult:
-    """A state, with what is missing while it is ``waiting``, and the reason when the cluster ended."""
+    """A state of the barrier, with what is missing while ``waiting``, or the reason why the script will not start."""
 
     state: BarrierState
     missing: tuple[str, ...] = ()
@@ -46,19 +49,19 @@ class JobClusterApi(Protocol):
     """The calls of SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Return a cluster; a long poll."""
+        """Return a cluster as soon as its version is later than ``after``, or after ``wait`` seconds."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """End an owner's attempt; idempotent."""
+        """End an attempt of an owner's cluster. Idempotent."""
 
 
 class StartBarrier:
-    """The barrier for one caller; it stores SBF's last answer and the guests that answered."""
+    """The barrier for one caller. It stores SBF's last answer and the guests that have answered."""
 
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
     ) -> None:
-        """Check from the host ``element``; ``pause`` waits some seconds after an error."""
+        """Check from the host ``element``. ``pause`` waits some seconds after an error."""
         self._element = element
         self._sbf = sbf
         self._open_prober = open_prober
@@ -86,7 +89,7 @@ class StartBarrier:
         return placement.site if placement else None
 
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
-        """Return the barrier's state, as soon as it changed, and after ``seconds`` (at most `POLL_S`). Raise Gone."""
+        """Return the barrier's state when the state changes, or after ``seconds`` (at most `POLL_S`). Raise Gone."""
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:
             return self._check(job, deadline)
@@ -111,7 +114,10 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Wait for a change of the cluster, but not of an active cluster, whose guests are probed instead."""
+        """Return the cluster.
+
+        Wait until the cluster changes, except if it is active: then its guests are probed instead.
+        """
         before = self.view
         if before is None:
             view = self._sbf.cluster(job.cluster)
@@ -124,7 +130,7 @@ class StartBarrier:
         return view
 
     def _reset(self) -> None:
-        """Discard the answers: another cluster has the same key now."""
+        """Discard the answers of guests, since another cluster now has the same key."""
         self._exit_stack.close()
         self._prober, self._answered = None, frozenset()
 
@@ -139,12 +145,12 @@ class StartBarrier:
 
 
 def waiting_for(*missing: str) -> BarrierResult:
-    """PURE. Return the state ``waiting`` with what is missing, a line each."""
+    """PURE. Return the state ``waiting`` with one line for each missing element or guest."""
     return BarrierResult(BarrierState.WAITING, tuple(" ".join(one.split()) for one in missing))
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """PURE. Return the state of a run that was cancelled or ended here; None when SBF must be asked."""
+    """PURE. Return the state of a run that was cancelled or ended on this host; None when only SBF has the state."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
@@ -169,12 +175,12 @@ def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]
 
 
 def is_attempt_active(view: ClusterView, attempt: int) -> bool:
-    """PURE. Return whether all elements carry this attempt."""
+    """PURE. Return whether the cluster is active with this attempt."""
     return view.state is ClusterState.ACTIVE and attempt in {UNCOUNTED_ATTEMPT, view.attempt}
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
-    """PURE. Return the guests with addresses of which none answered."""
+    """PURE. Return the guests with addresses, of which no address has answered."""
     known = frozenset(answered)
     return [guest for guest in view.spec.guests if guest.addresses and not known.intersection(guest_addresses(guest))]
 
@@ -185,12 +191,12 @@ def guest_addresses(guest: Guest) -> Iterator[IpAddress]:
 
 
 def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
-    """PURE. Return the cluster's placement on an element."""
+    """PURE. Return the cluster's placement on an element, or None."""
     return next((one for one in view.placements if one.element == element), None)
 
 
 def format_unconfirmed(placement: PlacementView, what: str = "") -> str:
-    """PURE. Return the message that an element has not confirmed, with its last error."""
+    """PURE. Return the message that an element has not confirmed ``what``, with the element's last error."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{what}" + _format_reason(placement.trouble)
 
