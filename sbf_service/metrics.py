@@ -24,7 +24,7 @@ class ServiceMetrics:
         self.reconciliation_seconds.labels(platform).observe(seconds)
 
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record the duration of one request; ``route`` is a template such as ``/v1/clusters/{key}``."""
+        """Record the duration of one request. ``route`` is a template such as ``/v1/clusters/{key}``."""
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
 
     def record_denial(self, problem: str) -> None:

@@ -54,7 +54,7 @@ def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> di
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error for each wanted VLAN ID that cannot be set up because it is in other use."""
+    """Return an error for each wanted VLAN ID that cannot be configured because the VLAN is in other use."""
     return {
         int(one.vlan): f"{describe_foreign_vlans([one])}; {BLOCKED_VLAN_REMEDY}"
         for one in foreign

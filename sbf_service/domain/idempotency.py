@@ -29,7 +29,7 @@ class CreateAttempt:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """The call repeats the latest attempt; nothing changes."""
+    """The call repeats the latest attempt, so nothing changes."""
 
 
 @dataclass(frozen=True, slots=True)

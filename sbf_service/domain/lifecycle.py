@@ -77,9 +77,9 @@ def list_states(condition: Condition) -> frozenset[ClusterState]:
 class PlacementStatus:
     """One element's part of a cluster.
 
-    ``added`` and ``removed`` are the revisions that added and removed the placement; ``confirmed`` is the revision
-    that the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster,
-    because the cluster's VLAN is in other use there.
+    ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
+    the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster, because
+    the cluster's VLAN is in other use there. ``trouble`` is the element's error report.
     """
 
     element: Name
@@ -109,7 +109,10 @@ class PlacementStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster's state, placements and times. ``members`` are the members of its network that have not ended."""
+    """A cluster's state, placements and times.
+
+    ``members`` are the members of its network that have not ended, or whose removal is not confirmed.
+    """
 
     id: str
     state: ClusterState

@@ -17,7 +17,7 @@ def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Por
 
 
 def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when clusters of two networks need the same access port; the error names the later cluster."""
+    """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster."""
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:
         for port in sorted(_find_known_ports(topology, cluster)):
@@ -66,7 +66,7 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
 
 
 def _find_known_ports(topology: Topology, cluster: LiveCluster) -> Iterable[PortRef]:
-    """Return the access ports of a cluster. A cluster whose path no longer exists, such as an ending one, has none."""
+    """Return the access ports of a cluster, or no ports if its path no longer exists."""
     try:
         return find_access_ports(topology, cluster)
     except (Conflict, NotFound):

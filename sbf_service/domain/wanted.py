@@ -34,7 +34,7 @@ class CachedPaths:
     _found: dict[str, Mapping[Name, Sequence[PortRef]]] = field(default_factory=dict)
 
     def ports_on(self, topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
-        """Return the result of :func:`find_ports_on`; ``topology`` must be the same in all calls."""
+        """Return the result of :func:`find_ports_on`. All calls must have the same ``topology``."""
         if cluster.id not in self._found:
             found: dict[Name, list[PortRef]] = defaultdict(list)
             for port in find_cluster_ports(topology, cluster):
@@ -46,7 +46,7 @@ class CachedPaths:
 def compute_wanted(
     element: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
 ) -> WantedState:
-    """Return the wanted state of ``element``. Raise NotFound when the topology does not have the element."""
+    """Return the wanted state of ``element``. Raise NotFound when the topology does not contain the element."""
     found = topology.element(element)
     if isinstance(found, Switch):
         return _switch_wanted(found, topology, clusters, ports)

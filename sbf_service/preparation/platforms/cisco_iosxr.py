@@ -1,4 +1,4 @@
-"""Preparation texts of Cisco IOS-XR as a provider edge. They have no source and were not checked on a device."""
+"""Preparation texts of Cisco IOS-XR as a provider edge. The texts have no source and were not checked on a device."""
 
 from sbf_service.preparation.templates import PlatformTemplates
 
