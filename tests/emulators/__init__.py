@@ -1,7 +1,7 @@
 """Emulated switches for tests: stateful command lines and configuration protocols on the loopback interface.
 
-They emulate state, modes, prompts, error messages, paging, slowness and session limits, as described by public
-documentation and recorded sessions; none was compared with a device. A test that needs a switch:
+The switches emulate state, modes, prompts, error messages, paging, slowness and session limits, as described by public
+documentation and recorded sessions. No emulated switch was compared with a device. A test that needs a switch:
 
     with emulate("cisco_ios", slowness=0.3) as switch:
         ... connect to switch.address as switch.username with switch.password ...
@@ -27,7 +27,7 @@ def _emulated(platform: str) -> type[EmulatedSwitch]:
 EMULATED_PLATFORMS: dict[str, type[EmulatedSwitch]] = {
     one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.SWITCH_PLATFORMS
 }
-"""The class of each platform; its module has the name of the platform."""
+"""The class of each platform. The module of a class has the name of the platform."""
 OPEN_BY_LIST = tuple(
     name
     for name in EMULATED_PLATFORMS

@@ -22,7 +22,7 @@ TOO_MANY = (
 
 @dataclass
 class ConfigSession:
-    """A configuration session: a copy of the running configuration, which may be changed and committed."""
+    """A configuration session: a copy of the running configuration, which can be changed and committed."""
 
     state: SwitchState
     phase: str = "pending"
@@ -43,7 +43,7 @@ class Collecting:
 
 
 class AristaEapi(ConfirmTimerSwitch, AristaEos):
-    """An EOS switch with eAPI. ``release`` determines the form of sessions, which changed in 4.32."""
+    """An EOS switch with eAPI. ``release`` determines the form of the sessions' output, which changed in 4.32."""
 
     platform = "arista_eapi"
     pending_sessions: ClassVar[int] = 5
@@ -89,7 +89,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         return self.json_of(line) if encoding == "json" else {"output": said}
 
     def obey(self, session: EmulatedSession, out: Collecting, line: str) -> str:
-        """Perform one line, in the configuration session of the request if there is one."""
+        """Perform one line, in the configuration session of the request if the request has one."""
         with self.lock:
             name = session.pending_session  # type: ignore[attr-defined]
             if name is None or line.startswith("show "):
@@ -189,7 +189,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "copy startup-config <file>")
     def keep_startup(self, session: EmulatedSession, file: str) -> None:
-        """Accept the copy; no test reads it."""
+        """Accept the copy without effect; no test reads the copy."""
 
     @accepts("exec", "configure replace <file>")
     def replace_all(self, session: EmulatedSession, file: str) -> None:

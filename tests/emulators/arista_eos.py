@@ -13,7 +13,7 @@ from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class AristaEos(TrunkLists):
-    """An EOS switch; VLAN IDs from 1006 that routed ports use are not available."""
+    """An EOS switch. VLAN IDs from 1006 that routed ports use are not available."""
 
     platform = "arista_eos"
     port_names = (*(f"Ethernet{n}" for n in range(1, 9)), "Port-Channel1")

@@ -2,8 +2,8 @@
 
 Sources of the output: the AOS-CX 10.01 and 10.03 command references for "Success" after ``write memory`` and ``copy
 running-config startup-config``; recorded sessions of 10.06 to 10.08 (Shasta's network guides) for "Copying
-configuration: [Success]" with its turning dash; a simulator for "[Failure]" and the text below it, with reasons of our
-own. The message for a missing right is from memory. A 6300's ports are access ports of VLAN 1, up.
+configuration: [Success]" with its turning dash; a simulator for "[Failure]" and the text below it, with invented
+reasons. The message for a missing right is from memory. The ports of a 6300 are access ports of VLAN 1, up.
 """
 
 from typing import ClassVar
@@ -15,7 +15,10 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class ArubaAosCx(IosLikeSwitch):
-    """A 6300. The first ``vlan trunk allowed`` makes an access port a trunk; without a list it carries all VLANs."""
+    """A 6300.
+
+    The first ``vlan trunk allowed`` makes an access port a trunk. A trunk without a list carries all VLANs.
+    """
 
     platform = "aruba_aoscx"
     port_names = (*(f"1/1/{n}" for n in range(1, 9)), "lag1")

@@ -1,4 +1,4 @@
-"""An emulated switch in place of a fake one of the test world; workers use the driver of its platform."""
+"""An emulated switch that replaces a fake switch of the test world. Workers use the driver of its platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from virtcloud.model.values import PortName
 
 
 def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
-    """Return a topology of three sites; Brno's switch has these ports, to brno-h1, brno-h2 and the uplink."""
+    """Return a topology of three sites. Brno's switch has these ports, to brno-h1, brno-h2 and the uplink."""
     document = three_sites().model_dump(mode="json")
     spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
     brno = document["sites"][0]
@@ -32,7 +32,7 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
 
 
 def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
-    """Return a lookup with the emulated platform for Brno's switch and the fake platform for the others."""
+    """Return a lookup with the emulated platform for Brno's switch and the fake platform for the other switches."""
     real = SWITCH_PLATFORMS[switch.platform]
     ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
 
@@ -47,7 +47,10 @@ def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
 
 @contextmanager
 def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
-    """Replace Brno's switch by an emulated one, optionally with its hosts on access ports; other sites have fakes."""
+    """Replace Brno's switch by an emulated switch, optionally with its hosts on access ports.
+
+    Other sites have fake switches.
+    """
     with emulate(platform, **options) as switch:
         world.put_topology(topology_with(switch.port_names[:3], access=access))
         sessions = world.service.scheduler.worker.sessions

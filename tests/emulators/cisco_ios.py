@@ -1,12 +1,12 @@
 """Cisco IOS and IOS-XE.
 
-Sources of the output: the comments and test data of Netspoc-Approve (its IOS device driver) for ``write memory``, good
-and bad: two forms of success, "Device or resource busy", "too large for nvram", the question before an NVRAM that
-another image wrote is overwritten; recorded lab sessions for ``copy running-config startup-config`` with its question;
-the test data of two configuration tools for "Permission denied" and "No space left on device" after ``%Error opening
-nvram:/startup-config``; TACACS+ setups for "Command authorization failed"; the Catalyst 2960-X and 9300 VLAN and VTP
-configuration guides for the defaults of ports (dynamic auto, access and native VLAN 1, all VLANs allowed, not shut
-down) and for the VLANs after a reboot (``vlan.dat`` in VTP server and client mode, the startup configuration in
+Sources of the output: the comments and test data of Netspoc-Approve (its IOS device driver) for successful and failed
+``write memory``: two forms of success, "Device or resource busy", "too large for nvram", the question before an NVRAM
+that another image wrote is overwritten; recorded lab sessions for ``copy running-config startup-config`` with its
+question; the test data of two configuration tools for "Permission denied" and "No space left on device" after ``%Error
+opening nvram:/startup-config``; TACACS+ setups for "Command authorization failed"; the Catalyst 2960-X and 9300 VLAN
+and VTP configuration guides for the defaults of ports (dynamic auto, access and native VLAN 1, all VLANs allowed, not
+shut down) and for the VLANs after a reboot (``vlan.dat`` in VTP server and client mode, the startup configuration in
 transparent mode).
 """
 
@@ -20,7 +20,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class CiscoIos(TrunkLists):
-    """A Catalyst. VLANs are created when their mode is left; routed ports use VLAN IDs from 1006."""
+    """A Catalyst. VLANs are created when the session leaves their mode. Routed ports use VLAN IDs from 1006."""
 
     platform = "cisco_ios"
     port_names = (*(f"GigabitEthernet1/0/{n}" for n in range(1, 9)), "Port-channel1")
@@ -82,7 +82,7 @@ class CiscoIos(TrunkLists):
 
     @accepts("config", "vlan <list>")
     def vlan(self, session: EmulatedSession, text: str) -> None:
-        """Store the VLANs, which are created when the mode is left."""
+        """Store the VLANs, which are created when the session leaves their mode."""
         numbers = self.numbers(text)
         if numbers & set(range(1002, 1006)):
             raise CommandRejected(
@@ -93,7 +93,10 @@ class CiscoIos(TrunkLists):
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        """Name a VLAN; a new VLAN whose name is taken is not created (the message is from memory)."""
+        """Set the name of a VLAN.
+
+        A new VLAN with the name of another VLAN is not created (the message is from memory).
+        """
         other = next((number for number, name in self.running.vlans.items() if name == text), None)
         if other is not None and str(other) not in session.about:
             session.pending = set()
@@ -105,7 +108,7 @@ class CiscoIos(TrunkLists):
         self._commit(session)
 
     def booted(self, state: SwitchState) -> SwitchState:
-        """Return the booted configuration: VLANs come from ``vlan.dat`` without a save, except in transparent mode."""
+        """Return the booted configuration. Except in transparent mode, VLANs come from ``vlan.dat``, without a save."""
         if self.vtp != "transparent":
             state.vlans = {number: name for number, name in self.running.vlans.items() if number <= 1005}
         return state

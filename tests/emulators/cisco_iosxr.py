@@ -19,14 +19,14 @@ CLI = 'xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-cli-cfg"'
 
 @dataclass
 class XrConfiguration:
-    """A configuration as it is written: subinterfaces with their lines, bridge domains with their interfaces."""
+    """A configuration as written on the device: subinterfaces with lines, and bridge domains with interfaces."""
 
     subinterfaces: dict[str, list[str]] = field(default_factory=dict)
     domains: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
 
 class LockDenied(RpcFault):
-    """Another session holds the lock; the error contains only its number."""
+    """Another session holds the lock. The error contains only the number of that session."""
 
     def xml(self) -> str:
         head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
@@ -34,7 +34,7 @@ class LockDenied(RpcFault):
 
 
 class CiscoXr(ConfirmTimerSwitch):
-    """A router; the end of a session reverts its unconfirmed commit."""
+    """A router. The end of a session reverts the unconfirmed commit of that session."""
 
     platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
@@ -49,7 +49,7 @@ class CiscoXr(ConfirmTimerSwitch):
     )
 
     def __init__(self, notices: bool = True, **more: object) -> None:
-        """Create a router; with ``notices`` False it does not detect the end of a session."""
+        """Create a router. With ``notices`` False, the router does not detect the end of a session."""
         super().__init__(**more)
         self.notices = notices
         self.candidate: XrConfiguration | None = None
@@ -158,7 +158,7 @@ class CiscoXr(ConfirmTimerSwitch):
         return "\n".join(["!! IOS XR Configuration 7.5.2", *ports, *text_of(written(self.running)), "end"])
 
     def checked(self, config: XrConfiguration) -> SwitchState:
-        """Return the effect of a configuration. Raise RpcFault for an invalid one."""
+        """Return the effect of a configuration. Raise RpcFault for an invalid configuration."""
         named = {name: number for number, name in self.running.vlans.items()}
         vlans = {1: self.default_name}
         ports = {name: EmulatedPort("trunk", set(), lines=port.lines) for name, port in self.running.ports.items()}
@@ -181,7 +181,7 @@ class CiscoXr(ConfirmTimerSwitch):
 
 
 def join(port: EmulatedPort, domains: list[str]) -> None:
-    """Put a port untagged into the VLAN of its bridge domain, if it is in one."""
+    """Put a port untagged into the VLAN of its bridge domain, if the port is in a bridge domain."""
     for domain in domains:
         port.mode, port.native = "access", int(domain.removeprefix("vc-"))
 
@@ -192,7 +192,7 @@ def data_of(text: str) -> str:
 
 
 def written(state: SwitchState) -> XrConfiguration:
-    """Return a state as it is written. A port that another user uses for several VLANs has a routed subinterface."""
+    """Return a state as configuration. A port that another user uses for several VLANs has a routed subinterface."""
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:
@@ -231,10 +231,9 @@ def text_of(config: XrConfiguration) -> Iterator[str]:
 
 
 def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
-    """Return a configuration with lines of text, all of them or none.
+    """Return a configuration with lines of text added; all lines or none are added.
 
-    Indentation and ``!`` have no meaning: a line is tried in the mode that the line before left, then in the outer
-    modes.
+    Indentation and ``!`` have no meaning: a line is tried in the mode after the previous line, then in the outer modes.
     """
     config = deepcopy(config)
     modes: list[str] = []
@@ -247,7 +246,7 @@ def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
 
 
 def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[str]:
-    """Perform a line in the innermost mode that knows it; return the modes after it."""
+    """Perform a line in the innermost mode that accepts it, and return the modes after it."""
     for depth in range(len(modes), -1, -1):
         where = [*modes[:depth], line]
         if obeyed(config, " / ".join(where)):
@@ -256,7 +255,7 @@ def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[st
 
 
 def obeyed(config: XrConfiguration, said: str) -> bool:
-    """Perform a line, written with the modes around it; return False where it is unknown."""
+    """Perform a line, written with the modes around it. Return False for an unknown line."""
     domain = r"l2vpn / bridge group (\S+) / bridge-domain (\S+)"
     if found := re.fullmatch(r"interface (\S+\.\d+) l2transport", said):
         config.subinterfaces.setdefault(found[1], [" l2transport"])

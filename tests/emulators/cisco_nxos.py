@@ -17,7 +17,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class CiscoNxos(TrunkLists):
-    """A Nexus 9000: privileged from the start; ports are routed until ``switchport``."""
+    """A Nexus 9000. Sessions are privileged from the start. Ports are routed until ``switchport``."""
 
     platform = "cisco_nxos"
     port_names = (*(f"Ethernet1/{n}" for n in range(1, 9)), "port-channel1")

@@ -1,4 +1,4 @@
-"""Two clients of emulated devices without a driver: an administrator's terminal over SSH, and a direct command line.
+"""Two clients of emulated devices that use no driver: an administrator's terminal over SSH, and a direct command line.
 
 The direct command line avoids SSH, for tests that need hundreds of sessions.
 """
@@ -21,7 +21,7 @@ PRIVILEGED = ("cisco_nxos", "dell_os10", "aruba_aoscx", "hp_comware", "sonic")
 
 
 class AdministratorClient:
-    """A privileged session without paging."""
+    """A privileged terminal session without paging."""
 
     def __init__(self, switch: EmulatedSwitch, patience: float = 5) -> None:
         self._switch, self._patience = switch, patience
@@ -51,11 +51,11 @@ class AdministratorClient:
 
     @property
     def prompt(self) -> str:
-        """Return a pattern of the end of the output when the switch waits for a line."""
+        """Return the pattern of the end of the output while the switch waits for a line."""
         return rf"(^|\n)[^\n]*{self._switch.hostname}[^\n]*[#>$\]] ?\Z"
 
     def ask(self, line: str, until: str = "") -> str:
-        """Type a line and return the output up to a pattern, by default a prompt."""
+        """Type a line, and return the output up to a pattern, by default a prompt."""
         self._channel.sendall(f"{line}\r".encode())
         return self.read(until, after="" if line == self._switch.secret else line)
 
@@ -64,7 +64,7 @@ class AdministratorClient:
         return self._read(until or self.prompt, after, self._patience)
 
     def overhear(self, line: str = "", seconds: float = 0.3) -> str:
-        """Type a line, if there is one, and return the output within a time."""
+        """Type a line, if there is one, and return the output of the next ``seconds``."""
         if line:
             self._channel.sendall(f"{line}\r".encode())
         try:
@@ -98,8 +98,8 @@ class AdministratorClient:
         self.close()
 
 
-class _Heard:
-    """A channel that stores what is written to it."""
+class _OutputChannel:
+    """A channel that stores the output."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -112,7 +112,7 @@ class _Heard:
 
 
 class DirectLine:
-    """A command line of a privileged session; a session that was cut is opened again."""
+    """The command line of a privileged session. A session whose connection was lost is opened again."""
 
     def __init__(self, device: EmulatedSwitch, mode: str = "exec") -> None:
         self._device, self._mode = device, mode
@@ -123,22 +123,22 @@ class DirectLine:
         return rf"^\S*{re.escape(self._device.hostname)}[^\n>#]*[>#] ?"
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        heard = _Heard()
+        output = _OutputChannel()
         if self._session is None:
-            self._session = EmulatedSession(self._device, Terminal(heard))
+            self._session = EmulatedSession(self._device, Terminal(output))
             self._session.mode, self._session.page = self._mode, 0
         session = self._session
-        session.terminal = Terminal(heard)
+        session.terminal = Terminal(output)
         for number, line in enumerate(command.split("\n")):
-            heard.text += (line if number else "") + "\n"
+            output.text += (line if number else "") + "\n"
             try:
                 session.answer(line)
             except Hangup as cut:
                 self.close()
                 raise Unreachable(f"edge {self._device.hostname} does not answer: cut; it is tried again") from cut
-            heard.text += self._device.prompt(session)
-        assert len(re.findall(until, heard.text, re.MULTILINE)) >= times
-        return heard.text
+            output.text += self._device.prompt(session)
+        assert len(re.findall(until, output.text, re.MULTILINE)) >= times
+        return output.text
 
     def close(self) -> None:
         self._session = None

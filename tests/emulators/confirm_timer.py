@@ -1,4 +1,4 @@
-"""What switches with commits share: a candidate, a confirm timer that reverts the commit, locks, and faults."""
+"""The base class of switches with commits: a candidate, a confirm timer that reverts the commit, locks, and faults."""
 
 import threading
 from collections.abc import Callable
@@ -16,14 +16,14 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**more)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The name of another holder of the lock; set by tests."""
+        """The name of another holder of the lock. Tests set it."""
         self.unconfirmed: SwitchState | None = None
-        """The configuration to restore when nobody confirms."""
+        """The configuration to restore if the commit is not confirmed."""
         self._timer: threading.Timer | None = None
         self.note("nothing yet")
 
     def note(self, why: str) -> None:
-        """Record what the switch carries now."""
+        """Record the VLANs that the switch carries now."""
         now = self.carrying()
         if not self.timeline or self.timeline[-1][1] != now:
             self.timeline.append((why, now))
@@ -31,7 +31,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self.untagged_timeline.append(self.untagged())
 
     def activate(self, state: SwitchState, minutes: float | None = None) -> None:
-        """Make a configuration the running one, permanently or until the confirm timer expires."""
+        """Make a configuration the running configuration, permanently or until the confirm timer expires."""
         with self.lock:
             self._stop_timer()
             if minutes is None:
@@ -46,16 +46,16 @@ class ConfirmTimerSwitch(EmulatedSwitch):
                 self.committed()
 
     def committed(self) -> None:
-        """Process a configuration that became permanent, as the platform does."""
+        """Perform the platform's actions after a configuration became permanent."""
 
     def time_is_up(self) -> None:
-        """Revert a commit that nobody confirmed."""
+        """Revert a commit that was not confirmed."""
         with self.lock:
             if self.unconfirmed is not None:
                 self.activate(self.unconfirmed)
 
     def hasten(self) -> None:
-        """Shorten a running confirm timer to a moment; its own thread reverts the commit."""
+        """Shorten a running confirm timer to 0.01 s. The timer's own thread reverts the commit."""
         with self.lock:
             if self._timer is not None:
                 self._stop_timer()
@@ -78,7 +78,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self._timer = None
 
     def with_faults(self, command: str, perform: Callable[[], str], refuse: Callable[[InjectedFault], str]) -> str:
-        """Perform one command, or the fault planned for it."""
+        """Perform one command, or the fault planned for the command."""
         if self.slowness:
             self.closing.wait(self.slowness)
         self.commands.append(command)
@@ -100,7 +100,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         raise Hangup
 
     def saying(self, text: str) -> str:
-        """Wrap text in the form of an answer of the protocol."""
+        """Return text in the form of an answer of the protocol."""
         raise NotImplementedError
 
     def agree(self, command: str) -> str:

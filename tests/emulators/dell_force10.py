@@ -1,4 +1,4 @@
-"""Force10 FTOS and Dell OS9: the platform puts ports into VLANs.
+"""Force10 FTOS and Dell OS9: membership of a VLAN is configured on the VLAN.
 
 Sources of the output: the recorded session in OpenDRAC's Force10 tests and a command summary of OS9 for ``copy
 running-config startup-config`` with its question and "bytes successfully copied"; S4810 stacks for "Synchronizing data
@@ -29,7 +29,7 @@ Q: U - Untagged, T - Tagged
 
 
 class DellForce10(IosLikeSwitch):
-    """An S4810. A ``switchport`` accepts tags; it is untagged in VLAN 1 until it has a tagged VLAN."""
+    """An S4810. A ``switchport`` accepts tagged frames. The port is untagged in VLAN 1 until it has a tagged VLAN."""
 
     platform = "dell_force10"
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")
@@ -156,7 +156,7 @@ class DellForce10(IosLikeSwitch):
         return name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po")
 
     def members(self, ports: str) -> list[str]:
-        """Parse ``TenGigabitEthernet 0/1,3``."""
+        """Return the ports of a list such as ``TenGigabitEthernet 0/1,3``."""
         words, _, numbers = ports.rpartition(" ")
         slot, _, rest = numbers.rpartition("/")
         return [self.port(f"{words} {slot}/{one}" if slot else f"{words} {one}") for one in rest.split(",")]

@@ -26,11 +26,11 @@ UNAUTHORIZED = b"Unable to authenticate user: Bad username/password combination"
 
 
 class CommandFault(Exception):
-    """A command fails with this message; the commands before it in the request took effect."""
+    """A command fails with this message. The previous commands of the request took effect."""
 
 
 class EapiDevice(Protocol):
-    """What eAPI needs of its switch."""
+    """The methods of a switch that the eAPI server calls."""
 
     username: str
     password: str
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Print no log."""
+        """Print no log lines."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -111,7 +111,7 @@ def listening(device: EapiDevice) -> Iterator[EapiDevice]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Create the TLS context of the server, with a self-signed certificate as switches create it."""
+    """Return the TLS context of the server, with a self-signed certificate such as switches create."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "pem"
@@ -126,7 +126,7 @@ def _pem() -> tuple[str, str]:
 
 
 def self_signed(name: str) -> tuple[str, str]:
-    """Create a certificate and its key."""
+    """Return a self-signed certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Emulated provider edges with their drivers, and the particularities of each platform, for the tests of all."""
+"""Emulated provider edges with their drivers, and the particularities of each platform, for tests of all platforms."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ TRANSPORTS = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""The difference of service and VLAN ID; all clusters share one service in ``shared``."""
+"""The difference between the service and the VLAN ID of a cluster. In ``shared``, all clusters share one service."""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -122,7 +122,9 @@ FOREIGN = {
         "switchport trunk allowed vlan 1-3967",
     ),
 }
-"""Configuration of other users on the same device: other VLAN IDs on a managed port, managed ones on other ports."""
+"""Configuration of other users on the same device: other VLAN IDs on a managed port, managed VLAN IDs on other
+ports.
+"""
 MISUSE = {
     "cisco_iosxe": (
         ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 112", "bridge-domain 60"),
@@ -166,7 +168,7 @@ MISUSE = {
         ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
     ),
 }
-"""Configurations that use a managed VLAN ID otherwise; each of them must stop the driver."""
+"""Configurations in which a managed VLAN ID is in other use. With each of them, the driver must change nothing."""
 NESTED = {
     "cisco_iosxe": "^description",
     "cisco_iosxr": "^description",
@@ -174,13 +176,13 @@ NESTED = {
     "arista_eos": "^redistribute",
     "cisco_nxos": "^route-target export",
 }
-"""A line inside blocks."""
+"""A line inside blocks of the configuration."""
 DETACH = {"cisco_iosxe": "^no service instance", "arista_eos": "vlan remove", "cisco_nxos": "vlan remove"}
 READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
     "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
 }
-"""The lines that make a managed port a trunk without VLANs beforehand, where that is necessary."""
+"""The lines that make a managed port a trunk without VLANs beforehand, on platforms that require them."""
 ATTACH = {
     "cisco_iosxe": "^service instance 112 ",
     "cisco_iosxr": r"^interface \S+\.112 ",
@@ -198,7 +200,7 @@ IGNORED = {
     "arista_eos": "^vxlan vlan",
     "cisco_nxos": "^vn-segment",
 }
-"""A line without which nothing is joined."""
+"""A line without which no VLAN is joined to a service."""
 OTHER_FORMS = {
     "cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2"),
     "cisco_iosxr": ("Gi0/0/0/1", "gigabitethernet0/0/0/2"),
@@ -219,7 +221,7 @@ class EdgeBench:
 
     @property
     def managed(self) -> EdgeScope:
-        """The managed scope; every VLAN of the pool is recorded as SBF's own."""
+        """The managed scope. Every VLAN of the pool is recorded as SBF's own."""
         return EdgeScope(self.ports, POOL, (self.transport,), created=POOL)
 
     def circuit(self, vlan: int, port: int = 0) -> Circuit:
@@ -227,7 +229,7 @@ class EdgeBench:
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
     def read(self) -> EdgeObserved:
-        """Read the edge; fail if a remaining part is not in the scope."""
+        """Read the edge. Fail if a remnant is not in the scope."""
         carried = self.driver.read(self.managed)
         check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), carried))
         return carried
@@ -240,7 +242,7 @@ class EdgeBench:
         return compare_edge(wanted, self.read())
 
     def reached(self) -> dict[int, set[int]]:
-        """Return the managed VLANs of the first port that reach each service, as the device sees it."""
+        """Return the managed VLANs of the first port that reach each service, according to the device's own state."""
         port = self.device.port(self.ports[0])
         found = {
             service: {vlan for at, vlan in places if at == port and vlan in POOL}

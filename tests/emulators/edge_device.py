@@ -1,4 +1,4 @@
-"""What emulated provider edges share: services, and the VLANs on ports that are joined to them."""
+"""The base classes of emulated provider edges: services, and the VLANs on ports that are joined to services."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 @dataclass
 class EdgeState(SwitchState):
-    """The configuration of an edge; ``services`` are VFIs, bridge domains or instances by name, with their lines."""
+    """The configuration of an edge. ``services`` are VFIs, bridge domains or instances by name, with their lines."""
 
     services: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass
 class EdgePort(EmulatedPort):
-    """A port; ``units`` (service instances, subinterfaces or units) carry VLANs on it, by number."""
+    """A port. ``units`` (service instances, subinterfaces or units, by number) carry VLANs on the port."""
 
     units: dict[int, list[str]] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class EmulatedEdge(IosLikeSwitch):
 
     @contextmanager
     def failing(self, kind: str, line: str, **more: object) -> Iterator[None]:
-        """Let exactly this line fail once while the context lasts."""
+        """Make exactly this line fail once while the context lasts."""
         self.fail(kind, f"^{re.escape(line)}$", **more)  # type: ignore[arg-type]
         yield
         self.faults.clear()
@@ -67,12 +67,15 @@ class EmulatedEdge(IosLikeSwitch):
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain; recorded at each change, for what must hold at every instant."""
+        """Return the VLANs of each domain.
+
+        The VLANs are recorded at each change, for checks of every intermediate state.
+        """
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
 class CandidateEdge(EmulatedEdge):
-    """An edge on which lines change a candidate of the session, which is committed completely or not at all.
+    """An edge on which lines change the candidate of a session. The candidate is committed completely or not at all.
 
     The end of a session discards its candidate.
     """
@@ -95,7 +98,10 @@ class CandidateEdge(EmulatedEdge):
             del session.candidate
 
     def activate(self, session: EmulatedSession) -> None:
-        """Make the candidate the running and the startup configuration. Raise CommandRejected for an invalid one."""
+        """Make the candidate the running and the startup configuration.
+
+        Raise CommandRejected for an invalid candidate.
+        """
         wrong = next(self.faults_of(self.candidate(session)), None)
         if wrong:
             raise CommandRejected(self.words_of_failure.format(wrong=wrong))
@@ -110,7 +116,7 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Add a line to a block, replacing one of the same ``sort`` (its beginning)."""
+    """Add a line to a block; the line replaces a line of the same ``sort`` (its beginning)."""
     lines[:] = [one for one in lines if one != line and not (sort and one.startswith(sort))] + [line]
 
 

@@ -12,7 +12,10 @@ MOST = 4000
 
 
 class EdgeIosXe(EmulatedEdge):
-    """An ASR 920: service instances up to 4000, bridge domains up to 4094, no overlapping tags on a port."""
+    """An ASR 920.
+
+    The numbers of service instances go up to 4000, those of bridge domains up to 4094. Tags on a port must not overlap.
+    """
 
     platform = "cisco_iosxe"
     port_names = (*(f"GigabitEthernet0/0/{n}" for n in range(4)), "TenGigabitEthernet0/0/12")

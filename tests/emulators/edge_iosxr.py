@@ -12,7 +12,7 @@ DOMAIN = "l2vpn bridge group <group> bridge-domain <domain>"
 
 
 class EdgeIosXr(CandidateEdge):
-    """An ASR 9000: only a commit activates lines; a bridge group can be removed with all its content."""
+    """An ASR 9000. Only a commit activates lines. A bridge group can be removed with all its content."""
 
     platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(4)), "TenGigE0/0/1/0")

@@ -1,4 +1,4 @@
-"""Juniper Junos as a provider edge: units, routing instances, a private candidate; statements as ``set`` lines."""
+"""Juniper Junos as a provider edge: units, routing instances, a private candidate. Statements are ``set`` lines."""
 
 import re
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ STATEMENTS = re.compile(
     r"|protocols vpls (no-tunnel-services|encapsulation-type ethernet|vpls-id \d+|neighbor \S+))"
 )
 SINGLE = re.compile(r"(.* (?:description|encapsulation|vlan-id|instance-type|vpls-id|vni|route-distinguisher)) \S+$")
-"""Statements that exist once; another value replaces the statement."""
+"""Statements that exist only once. A new value replaces the former statement."""
 
 
 class EdgeJunos(CandidateEdge):
-    """An MX. ``services[""]`` has its statements, in order."""
+    """An MX. ``services[""]`` contains the statements, in order."""
 
     platform = "juniper_junos"
     port_names = ("ge-0/0/0", "ge-0/0/1", "ge-0/0/2", "ge-0/0/3", "xe-0/1/0")

@@ -1,7 +1,7 @@
 """Injected faults of emulated switches: failing commands, missing rights, reboots, and failing saves.
 
 A reboot drops the sessions, refuses connections for a while, and may restore another configuration. Every save command
-of a platform calls :meth:`Saving.store`; a test plans the next save:
+of a platform calls :meth:`Saving.store`. A test plans a fault of the next save:
 
     switch.fail_save("busy")           # one of the platform's own failures, ``switch.save_failures``
     switch.fail_save("cut written")    # drops the session after writing the startup configuration
@@ -23,11 +23,11 @@ ALWAYS = 1_000_000_000
 
 @dataclass
 class InjectedFault:
-    """A fault of ``times`` commands that match the pattern ``pattern``, after ``skip`` commands that succeed.
+    """A fault of ``times`` commands that match the pattern ``pattern``, after ``skip`` matching commands that succeed.
 
-    ``cut`` drops every session before the command, or after it (``done``). ``refuse`` answers ``text`` or the
-    platform's message for an invalid line. ``ignore`` answers as usual without effect. ``say`` answers ``text``.
-    ``hang`` never answers. ``drip`` answers one dot every ``seconds``, endlessly. ``log`` prints the log line ``text``
+    ``cut`` drops every session before the command, or after it (``done``). ``refuse`` prints ``text``, or the
+    platform's message for an invalid line. ``ignore`` prints the usual answer without effect. ``say`` prints ``text``.
+    ``hang`` never answers. ``drip`` prints one dot every ``seconds``, endlessly. ``log`` prints the log line ``text``
     before the answer. ``rename`` performs the command and changes the host name, and so the prompt, to ``text``.
     """
 
@@ -60,7 +60,7 @@ class Faults:
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command, and count it."""
+        """Return the fault of a command and count it; None for a command without a fault."""
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue
@@ -71,7 +71,7 @@ class Faults:
         return None
 
     def forbidden_words(self, command: str, usual: str) -> str | None:
-        """Return the answer to a command that the account may not use, or None."""
+        """Return the answer to a command that the account may not use; None for any other command."""
         found = [text or usual for pattern, text in self.forbidden if re.search(pattern, command)]
         return found[0] if found else None
 
@@ -80,11 +80,13 @@ if TYPE_CHECKING:
     from emulators.switch_device import SwitchState
 
 Boot = Literal["startup", "older", "empty"]
-"""What a switch boots from: its startup configuration, the one before the last save, or the factory state."""
+"""The configuration that a switch boots: its startup configuration, the configuration before the last save, or the
+factory state.
+"""
 
 
 class Power:
-    """A switch that can be switched off and on; while it is off, it refuses connections."""
+    """A switch that can be switched off and on. While it is off, it refuses connections."""
 
     startup: "SwitchState"
     running: "SwitchState"
@@ -128,7 +130,10 @@ class Power:
         self.boots += 1
 
     def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
-        """Drop every session and all unsaved changes; return at once, and accept connections after ``down`` seconds."""
+        """Drop every session and all unsaved changes.
+
+        Return immediately; connections are accepted after ``down`` seconds.
+        """
         self.power_off()
         if not down:
             self.power_on(boot)
@@ -142,9 +147,9 @@ if TYPE_CHECKING:
     from emulators.switch_device import EmulatedSession, SwitchState
 
 USUAL = ("hang", "hang written", "cut", "cut written", "lie", "slow")
-"""The faults of a save on any platform: hang or drop every session, before or after the startup configuration is
-written;
-print success without writing; take ``seconds`` and succeed.
+"""The faults of a save on any platform. ``hang`` hangs and ``cut`` drops every session, before or after
+(``written``) the startup configuration is written. ``lie`` prints success without writing. ``slow`` takes
+``seconds`` and succeeds.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 
@@ -159,16 +164,18 @@ class SaveFault:
 
 
 class Saving:
-    """The startup configuration beside the running one."""
+    """The startup configuration of a switch, and its save commands."""
 
     saving: ClassVar[str] = ""
     """The output at the beginning of a save."""
     saved: str = "[OK]"
     """The output of a successful save."""
     saved_variants: ClassVar[tuple[str, ...]] = ()
-    """Complete outputs of successful saves on other models and releases; a test assigns one to ``variant``."""
+    """Complete outputs of successful saves on other models and releases. A test assigns one of them to ``variant``."""
     save_failures: ClassVar[dict[str, str]] = {}
-    """Complete outputs of failed saves by cause; an output that ends with a question waits for the reply."""
+    """Complete outputs of failed saves by cause. After an output that ends with a question, the switch waits for the
+    reply.
+    """
     save_questions: ClassVar[dict[str, str]] = {}
     """Questions before a save in an unusual state, by cause."""
 
@@ -183,7 +190,7 @@ class Saving:
         self._storing = threading.Lock()
 
     def fail_save(self, how: str, times: int = 1, seconds: float = 0) -> None:
-        """Plan the next ``times`` saves: a key of ``save_failures`` or ``save_questions``, or one of USUAL."""
+        """Plan a fault of ``times`` saves: a key of ``save_failures`` or ``save_questions``, or a member of USUAL."""
         if how not in (*USUAL, *self.save_failures, *self.save_questions):
             raise ValueError(f"save fault {how!r}: expected one of {[*USUAL, *self.save_failures]}")
         self.save_faults.append(SaveFault(how, times, seconds))
@@ -200,7 +207,7 @@ class Saving:
         return self.startup != self.running
 
     def store(self, session: "EmulatedSession") -> None:
-        """Perform a save command, after the command's lock is released."""
+        """Perform a save command after the command's lock is released."""
         session.later(lambda: self._store(session))
 
     def _store(self, session: "EmulatedSession") -> None:
@@ -239,7 +246,7 @@ class Saving:
             session.write(words)
 
     def _break_off(self, session: "EmulatedSession", how: str) -> None:
-        """Print the beginning, then hang until the session ends, or end it."""
+        """Print the beginning of the output, then drop every session, or hang until the session ends."""
         session.terminal.write(self.saving)
         if how.endswith("written"):
             with session.switch.lock:

@@ -1,4 +1,4 @@
-"""VLANs and ports of an emulated switch that are not SBF's: configuring them, and recording every change of them."""
+"""VLANs and ports of an emulated switch that are not SBF's: their configuration, and a record of changes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
@@ -22,8 +22,8 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
 ) -> None:
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
-    ``access`` and ``native`` map ports to a VLAN; ``trunks`` maps ports to a list or to ``"all"``, the platform's trunk
-    without a list (on a platform without one: every VLAN that exists).
+    ``access`` and ``native`` map ports to a VLAN. ``trunks`` maps ports to a list, or to ``"all"``: the platform's
+    trunk without a list (on a platform without such trunks, a list of every VLAN that exists).
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})
@@ -40,7 +40,7 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
 
 @dataclass
 class ConfigurationRecorder:
-    """Records every change of a VLAN or port that is not SBF's, with the line that caused it.
+    """Records every change of a VLAN or port that is not SBF's, with the line that caused the change.
 
     ``ports`` and ``vlans`` are SBF's. A change that is undone later is recorded too.
     """
@@ -55,7 +55,7 @@ class ConfigurationRecorder:
         self.before = deepcopy(self.switch.running)
 
     def look(self, line: str, mode: str, about: Iterable[str]) -> None:
-        """Compare with the previous state; the switch calls this after each line."""
+        """Compare the state with the previous state. The switch calls this method after each line."""
         now = self.switch.running
         found = [*self._vlan_changes(now), *self._port_changes(now), *self._entered(line, mode, about)]
         self.changes += [(line, what) for what in found]

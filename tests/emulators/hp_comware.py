@@ -15,7 +15,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 from emulators.terminal import Hangup
 
 MOST_RANGES = 10
-"""The largest number of VLAN ranges in a command."""
+"""The maximum number of VLAN ranges in a command."""
 
 
 class HpComware(EmulatedSwitch):

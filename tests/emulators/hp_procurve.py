@@ -1,7 +1,7 @@
 """HP ProCurve and Aruba-OS: escape sequences, "press any key", questions before a VLAN with ports is deleted.
 
 ``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). No recording of a failed save was
-found: the failures and the message for a missing right are of our own. By default all ports are up and untagged in
+found: the failures and the message for a missing right are invented. By default all ports are up and untagged in
 VLAN 1.
 """
 
@@ -20,7 +20,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 with a limit of VLANs that only a reboot can raise."""
+    """A 2920 with a limit of VLANs that can be raised only with a reboot."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")
@@ -118,7 +118,7 @@ class HpProcurve(IosLikeSwitch):
 
     @accepts("config", "no vlan <number> untagged <ports>")
     def no_untag(self, session: EmulatedSession, text: str, ports: str) -> None:
-        """Put a port that is in no VLAN into the default one."""
+        """Put a port that is in no VLAN into the default VLAN."""
         for port in self.members(text, ports):
             port.native = 1 if port.native == int(text) else port.native
 

@@ -1,6 +1,6 @@
-"""IOS-like switches without a dialect: each differs from IOS in one respect that other vendors have.
+"""IOS-like switches without a dialect: each switch differs from IOS in one respect, as switches of other vendors do.
 
-The differences are those of vendors' references and Netmiko's drivers: Dell N-Series (errors without a percent sign,
+The differences come from vendors' references and Netmiko's drivers: Dell N-Series (errors without a percent sign,
 "Configuration Saved!"), Cisco 300 and 350 (a save that asks, with no as the default), Ruijie (port names with a space,
 ``show vlan`` only, no empty list), D-Link and Zyxel (lists in other forms), and switches whose paging cannot be turned
 off.
@@ -17,7 +17,7 @@ from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class PlainErrors(CiscoIos):
-    """Refuses without any text that a dialect of IOS knows."""
+    """Refuses commands with a text that the dialect of IOS does not recognize."""
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return "An invalid interface has been used for this function."
@@ -28,7 +28,7 @@ class PlainErrors(CiscoIos):
 
 
 class NoEmptyList(CiscoIos):
-    """Has no empty list; answers IOS's message for an unknown line."""
+    """Has no empty list. Prints IOS's message for an unknown line."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -52,7 +52,7 @@ class AddReplaces(CiscoIos):
 
 
 class RangesOfThree(CiscoIos):
-    """Accepts three ranges in a line, and ignores the others silently."""
+    """Accepts three ranges in a line, and ignores further ranges without a message."""
 
     def numbers(self, text: str) -> set[int]:
         return super().numbers(",".join(text.split(",")[:3]))
@@ -73,7 +73,7 @@ class AllListed(CiscoIos):
 
 
 class NoBriefTable(CiscoIos):
-    """Has ``show vlan`` and not ``show vlan brief``."""
+    """Has ``show vlan`` but not ``show vlan brief``."""
 
     @accepts("exec", "show vlan brief")
     def show_vlan_brief(self, session: EmulatedSession) -> None:
@@ -81,13 +81,13 @@ class NoBriefTable(CiscoIos):
 
 
 class OtherSuccess(CiscoIos):
-    """Prints another text than ``[OK]`` after a save."""
+    """Prints a text other than ``[OK]`` after a save."""
 
     saved = "Configuration Saved!"
 
 
 class AskingSave(CiscoIos):
-    """Asks before it overwrites the startup configuration; an empty reply means no."""
+    """Asks before it overwrites the startup configuration. An empty reply means no."""
 
     @accepts("exec", "write memory", "write")
     def write_memory(self, session: EmulatedSession) -> None:

@@ -32,7 +32,7 @@ class IosLikeSwitch(EmulatedSwitch):
 
     @accepts("exec", "enable")
     def already(self, session: EmulatedSession) -> None:
-        """Stay privileged."""
+        """Stay in privileged mode."""
 
     @accepts("exec", "disable")
     def disable(self, session: EmulatedSession) -> None:
@@ -72,7 +72,7 @@ class IosLikeSwitch(EmulatedSwitch):
 
     @accepts("exec", "write memory", "copy running-config startup-config")
     def write_memory(self, session: EmulatedSession) -> None:
-        """Save."""
+        """Save the running configuration."""
         self.store(session)
 
     @accepts("config", "hostname <name>")
@@ -182,7 +182,7 @@ class TrunkLists(IosLikeSwitch):
 
     @accepts("interface", "switchport trunk allowed vlan add <list>")
     def allow_more(self, session: EmulatedSession, text: str) -> None:
-        """Add to a list; the default list contains every VLAN already and stays unchanged."""
+        """Add VLANs to a list. The default list contains every VLAN already and stays unchanged."""
         numbers = self.numbers(text)
         for port in session.ports:
             port.allowed = port.allowed if port.allowed is None else port.allowed | numbers
@@ -198,7 +198,7 @@ class TrunkLists(IosLikeSwitch):
         session.say("\n" + self.vlan_table())
 
     def creatable(self, text: str) -> set[int]:
-        """Return the VLAN IDs of a list that may be created. Raise CommandRejected for others."""
+        """Return the VLAN IDs of a list that may be created. Raise CommandRejected for a list with other VLAN IDs."""
         return self.numbers(text)
 
     def numbers(self, text: str) -> set[int]:
@@ -236,7 +236,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Return the lines of both untagged VLANs; that of an access port is shown on a trunk too."""
+        """Return the lines of both untagged VLANs. The VLAN of an access port is shown on a trunk too."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]

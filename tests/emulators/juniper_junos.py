@@ -25,7 +25,7 @@ SWITCHING = re.compile(r"(set|delete) interfaces (\S+) unit 0 family ethernet-sw
 
 @dataclass
 class JunosInterface:
-    """An interface's ``unit 0 family ethernet-switching``, as it is written."""
+    """An interface's ``unit 0 family ethernet-switching``, as written in the configuration."""
 
     mode: str | None = None
     members: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class JunosInterface:
 
 @dataclass
 class JunosConfiguration:
-    """A configuration as it is written."""
+    """A configuration as written on the device."""
 
     vlans: dict[str, int]
     interfaces: dict[str, JunosInterface]
@@ -165,7 +165,7 @@ class Junos(ConfirmTimerSwitch):
         return xml_of(written(self.running))
 
     def checked(self, config: JunosConfiguration) -> SwitchState:
-        """Return the effect of a configuration. Raise RpcFault for an invalid one."""
+        """Return the effect of a configuration. Raise RpcFault for an invalid configuration."""
         for name, number in config.vlans.items():
             if not 1 <= number <= 4094 or list(config.vlans.values()).count(number) > 1:
                 raise RpcFault(f"vlan {name}: vlan-id {number} is in use\nconfiguration check-out failed")
@@ -195,7 +195,7 @@ def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
 
 
 def written(state: SwitchState) -> JunosConfiguration:
-    """Return a state as it is written; a VLAN without a name of its own is a member by its VLAN ID."""
+    """Return a state as configuration. A VLAN without a name of its own is a member by its VLAN ID."""
     vlans = {name: number for number, name in state.vlans.items() if number > 1}
     interfaces = {}
     for name, port in state.ports.items():
@@ -210,7 +210,7 @@ def written(state: SwitchState) -> JunosConfiguration:
 
 
 def loaded(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
-    """Return a configuration with lines of ``set`` and ``delete``, all of them or none."""
+    """Return a configuration after lines of ``set`` and ``delete``; all lines or none are applied."""
     config = deepcopy(config)
     for line in lines:
         if found := VLAN.fullmatch(line):

@@ -1,6 +1,6 @@
 """The output of emulated switches about their neighbours (LLDP), in the form of recorded outputs.
 
-A cable is an :class:`LldpPeer` on a port. ``switch.peers`` has them, and tests add and remove them.
+A cable is an :class:`LldpPeer` on a port. ``switch.peers`` contains the cables, and tests add and remove them.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ BAR = "-" * 79
 
 @dataclass(frozen=True)
 class LldpPeer:
-    """The device at the other end and the content of its LLDP frames; an empty text is not sent."""
+    """The device at the other end and the content of its LLDP frames. An empty text is not sent."""
 
     name: str
     port: str
@@ -54,7 +54,7 @@ def nxos(peers: Peers) -> str:
 
 
 def eos(peers: Peers, ports: tuple[str, ...]) -> str:
-    """Render ``show lldp neighbors detail`` of EOS: every port, also those without neighbours."""
+    """Render ``show lldp neighbors detail`` of EOS: every port, including ports without neighbours."""
     blocks = []
     for port in ports:
         one = peers.get(port)

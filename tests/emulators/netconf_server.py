@@ -28,7 +28,7 @@ class RpcFault(Exception):
 
 
 class NetconfDevice(Protocol):
-    """What a NETCONF session needs of its device."""
+    """The methods of a device that a NETCONF session calls."""
 
     capabilities: ClassVar[tuple[str, ...]]
 
@@ -37,12 +37,12 @@ class NetconfDevice(Protocol):
 
 
 class NetconfSession:
-    """One session: frames in, frames out."""
+    """One session: receives requests in frames and sends answers in frames."""
 
     def __init__(self, device: NetconfDevice, channel: Channel, number: int = 1) -> None:
         self._device, self._channel = device, channel
         self.number = number
-        self._heard = b""
+        self._received = b""
         self._chunked = False
 
     def run(self) -> None:
@@ -92,26 +92,26 @@ class NetconfSession:
             message += self._exactly(int(size))
 
     def _until(self, mark: bytes) -> bytes:
-        while mark not in self._heard:
+        while mark not in self._received:
             self._hear()
-        found, _, self._heard = self._heard.partition(mark)
+        found, _, self._received = self._received.partition(mark)
         return found
 
     def _exactly(self, size: int) -> bytes:
-        while len(self._heard) < size:
+        while len(self._received) < size:
             self._hear()
-        found, self._heard = self._heard[:size], self._heard[size:]
+        found, self._received = self._received[:size], self._received[size:]
         return found
 
     def _hear(self) -> None:
         data = self._channel.recv(65536)
         if not data:
             raise Hangup
-        self._heard += data
+        self._received += data
 
 
 def plain(element: etree._Element) -> etree._Element:
-    """Remove namespaces, which the emulated devices do not check."""
+    """Return an element without namespaces, which the emulated devices do not check."""
     for one in element.iter():
         if isinstance(one.tag, str):
             one.tag = etree.QName(one).localname

@@ -1,8 +1,8 @@
 """One session with an emulated switch: its mode, its commands, the grammar of commands, and injected faults.
 
 A command consists of words, each of which may be abbreviated, and of values in angle brackets: ``vlan <list>`` takes
-one word, ``name <text...>`` all that follow. Of two matching patterns, the one with more words of its own wins, as on
-the devices.
+one word, ``name <text...>`` all remaining words. Of two matching patterns, the pattern with more literal words wins, as
+on the devices.
 """
 
 import re
@@ -28,7 +28,7 @@ def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
 
 
 def grammar_of(kind: type) -> Grammar:
-    """Return the patterns of a class with their methods, the most specific first."""
+    """Return the patterns of a class with their methods, the most specific pattern first."""
     found: Grammar = {}
     for name in dir(kind):
         for mode, pattern in getattr(getattr(kind, name), "_says", ()):
@@ -39,7 +39,7 @@ def grammar_of(kind: type) -> Grammar:
 
 
 def match(pattern: str, line: str) -> tuple[str, ...] | None:
-    """Return the values of ``line`` for ``pattern``, or None where it does not match."""
+    """Return the values of ``line`` for ``pattern``; None if the line does not match."""
     typed, values = line.split(), []
     words = pattern.split()
     for index, word in enumerate(words):
@@ -78,7 +78,7 @@ class EmulatedSession:
         self._deferred: list[Callable[[], None]] | None = None
 
     def run(self) -> None:
-        """Greet, then answer line by line until the session ends. Raises Hangup."""
+        """Print the greeting, then answer line by line until the session ends. Raises Hangup."""
         self.switch.open_sessions.append(self)
         try:
             self.switch.greeting(self)
@@ -90,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Perform one line, or the fault planned for it."""
+        """Perform one line, or the fault planned for the line."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)
@@ -116,7 +116,7 @@ class EmulatedSession:
         wrong.get(fault.kind, lambda: self.say(fault.text or self.switch.invalid(self, line)))()
 
     def _ignore(self, line: str) -> None:
-        """Answer as if the line had taken effect."""
+        """Print the line's usual answer, without its effect."""
         switch = self.switch
         with switch.lock:
             before = deepcopy(switch.running), switch.startup, switch.saves
@@ -139,7 +139,10 @@ class EmulatedSession:
         raise Hangup
 
     def perform(self, line: str) -> None:
-        """Perform a line, record what the switch carries after it, and then, unlocked, answer."""
+        """Perform a line, and record the VLANs that the switch carries after it.
+
+        Then unlock the switch and print the answer.
+        """
         switch = self.switch
         self._deferred = []
         try:
@@ -176,23 +179,26 @@ class EmulatedSession:
             raise CommandRejected("")
 
     def _filtered(self, line: str) -> bool:
-        """Perform ``COMMAND | include PATTERN`` and other output filters; return whether the line was one."""
+        """Perform ``COMMAND | include PATTERN`` and other output filters.
+
+        Return whether the line contained a filter.
+        """
         command, bar, rest = line.partition(" | ")
         kind, _, pattern = rest.strip().partition(" ")
         keep = next((one for name, one in self.switch.filters.items() if kind and name.startswith(kind)), None)
         if not bar or keep is None:
             return False
-        heard: list[str] = []
-        self.say = heard.append  # type: ignore[method-assign]
+        output: list[str] = []
+        self.say = output.append  # type: ignore[method-assign]
         try:
             self._obey(command)
         finally:
             del self.say  # type: ignore[method-assign]
-        self.say(keep("\n".join(heard), pattern))
+        self.say(keep("\n".join(output), pattern))
         return True
 
     def _do(self, mode: str, name: str, values: tuple[str, ...]) -> None:
-        """Run a command of ``mode``, which may be an outer mode; a refusal leaves the session in its mode."""
+        """Run a command of ``mode``, which may be an outer mode. After a refusal the session is in its former mode."""
         before = self.mode, self.about
         if mode != self.mode:
             self.enter(mode)
@@ -203,11 +209,11 @@ class EmulatedSession:
             raise
 
     def say(self, text: str) -> None:
-        """Answer with ``text``, page by page."""
+        """Print ``text``, page by page."""
         self.later(lambda: paged(self.terminal, text, self.page, self.switch.more, self.terminal.key))
 
     def write(self, text: str) -> None:
-        """Answer with ``text`` at once, without pages."""
+        """Print ``text`` immediately, without pages."""
         if text:
             self.terminal.write(text if text.endswith("\n") else f"{text}\n")
 
@@ -255,7 +261,7 @@ def beginning(text: str, pattern: str) -> str:
 
 
 def section(text: str, pattern: str) -> str:
-    """Return the blocks with a matching line; a block is a line with the indented lines below."""
+    """Return the blocks with a matching line. A block is a line with the indented lines below it."""
     blocks = re.split(r"\n(?=\S)", text)
     return "\n".join(block for block in blocks if re.search(pattern, block, re.MULTILINE))
 

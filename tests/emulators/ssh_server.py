@@ -46,14 +46,14 @@ class _Doorkeeper(paramiko.ServerInterface):
 
 
 class SshServer:
-    """Listens for one switch; closes connections over the switch's session limit."""
+    """Listens for one switch. Closes connections over the switch's session limit."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
         self._key = paramiko.ECDSAKey.generate()
         switch.host_key = f"{self._key.get_name()} {self._key.get_base64()}"
         self._place = _bound((HOST, 0))
-        """Reserves the port while nobody listens."""
+        """Reserves the port while the server does not listen."""
         self._socket: socket.socket | None = None
         self._open: set[paramiko.Transport] = set()
         self._threads: list[threading.Thread] = []
@@ -77,7 +77,7 @@ class SshServer:
             listening.close()
 
     def stop(self) -> None:
-        """Close everything, and wait until it is closed."""
+        """Close everything, and wait until the threads have ended."""
         self._switch.closing.set()
         self.refuse()
         self._place.close()
@@ -86,14 +86,14 @@ class SshServer:
             thread.join(timeout=5)
 
     def hang_up(self) -> None:
-        """Cut every session, in the middle of its work."""
+        """Drop every session, even during a command."""
         for transport in list(self._open):
             transport.close()
             self._open.discard(transport)
             self._switch.lost.append(time.monotonic() + self._switch.linger)
 
     def _lost(self) -> int:
-        """Count the sessions that were cut without the switch noticing."""
+        """Return the number of dropped sessions that the switch still counts as open."""
         return sum(until > time.monotonic() for until in self._switch.lost)
 
     def _begin(self, target: object, *arguments: object) -> None:
@@ -132,7 +132,10 @@ class SshServer:
 
 
 def _bound(address: tuple[str, int]) -> socket.socket:
-    """Return a socket at an address that other sockets of this kind may share, as long as one listens."""
+    """Return a socket bound to an address.
+
+    Several of these sockets may share the address if only one of them listens.
+    """
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.bind(address)

@@ -36,7 +36,7 @@ class SwitchBench:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The managed ports as the emulator names them."""
+        """The managed ports by the emulator's names."""
         return self.switch.port_names[0], self.switch.port_names[1]
 
     def read(self) -> SwitchObserved:
@@ -52,7 +52,7 @@ class SwitchBench:
         return compare_switch(wanted, self.read())
 
     def carries(self, name: str) -> set[int]:
-        """Return the managed VLANs on a port, as the switch itself shows them."""
+        """Return the managed VLANs on a port, according to the switch's own state."""
         return self.switch.carrying().get(name, set()) & POOL
 
 
@@ -70,7 +70,7 @@ MakeBench = Callable[..., SwitchBench]
 
 
 def make_bench_in(stack: ExitStack) -> MakeBench:
-    """Return a function that creates benches, with options of the emulated switch; ``stack`` closes them."""
+    """Return a function that creates benches, with options of the emulated switch. ``stack`` closes the benches."""
 
     def make(platform: str, *, read_timeout: float = 5, **options: object) -> SwitchBench:
         switch = stack.enter_context(emulate(platform, **options))
@@ -84,7 +84,7 @@ def make_bench_in(stack: ExitStack) -> MakeBench:
 
 
 def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
-    """Return a pattern of the line of a template that names VLANs."""
+    """Return a pattern for the line of a template that names VLANs."""
     line = next(one for one in template if "{vlan" in one)
     return "^" + re.sub(r"\\{(vlans?|port)\\}", lambda blank: vlans if blank[1] != "port" else ".*", re.escape(line))
 

@@ -1,4 +1,4 @@
-"""The core of every emulated switch: its state, its sessions, its faults."""
+"""The base class of every emulated switch: its state, its sessions, its faults."""
 
 import re
 import threading
@@ -19,9 +19,10 @@ ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
 
 @dataclass
 class EmulatedPort:
-    """A port; ``allowed`` None is the default of many platforms: all VLANs. ``lines`` is all other configuration.
+    """A port. ``allowed`` None is the default of many platforms: all VLANs. ``lines`` is all other configuration.
 
-    ``native`` is the VLAN of untagged frames; ``trunk_native`` is that of a trunk, where a platform stores both.
+    ``native`` is the VLAN of untagged frames. ``trunk_native`` is the native VLAN of a trunk, on platforms that store
+    both.
     """
 
     mode: str = "access"
@@ -43,9 +44,9 @@ class SwitchState:
 class EmulatedSwitch(Faults, Saving, Power):
     """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
-    ``new_port`` is a port as the tests of drivers find it; ``factory_port`` is a port of an erased switch as
-    documented, where both differ. ``unauthorized`` is the answer to a command that the account may not use. ``drip``
-    splits all output: the number of characters, and the seconds between two pieces.
+    ``new_port`` creates a port with the configuration that tests of drivers start from. ``factory_port`` creates a port
+    of an erased switch as documented, if that differs. ``unauthorized`` is the answer to a command that the account may
+    not use. ``drip`` splits all output: the number of characters, and the seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -76,7 +77,11 @@ class EmulatedSwitch(Faults, Saving, Power):
         drip: tuple[int, float] = (0, 0),
         factory: bool = False,
     ) -> None:
-        """Create a switch; ``slowness`` is seconds for each command, ``linger`` those that a lost session is kept."""
+        """Create a switch.
+
+        ``slowness`` is the time in seconds that each command takes. For ``linger`` seconds, a lost session counts as
+        open.
+        """
         Faults.__init__(self)
         Saving.__init__(self)
         Power.__init__(self)
@@ -101,7 +106,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         self.closing = threading.Event()
         self.in_use: Callable[[], int] = lambda: 0
 
-    # for tests: queries and actions
+    # queries and actions for tests
 
     def carrying(self) -> dict[str, set[int]]:
         """Return the VLANs that each port carries tagged now."""
@@ -129,7 +134,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         return EmulatedSession(self, Terminal(_Nowhere()))
 
     def configure(self, *lines: str) -> None:
-        """Configure something beforehand, with the device's own commands."""
+        """Perform configuration lines, in the device's own commands."""
         silent = self.silent_session()
         silent.mode = "config"
         for line in (*lines, "end"):
@@ -148,13 +153,13 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def watch(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Record from now on every change of ports and VLANs other than these, which are SBF's."""
+        """Record from now on every change of ports and VLANs that are not SBF's. ``ports`` and ``vlans`` are SBF's."""
         watch = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.watches.append(watch)
         return watch
 
     def log(self, line: str) -> None:
-        """Print a log line into every open session, as ``terminal monitor`` does; no prompt follows."""
+        """Print a log line into every open session, as ``terminal monitor`` does. No prompt follows."""
         for session in list(self.open_sessions):
             session.terminal.write(f"\n{line}\n")
 
@@ -175,7 +180,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         port.native = vlan
 
     def config_of(self, state: SwitchState) -> str:
-        """Return a configuration as the device shows it."""
+        """Return a configuration in the form in which the device shows it."""
         with self.lock:
             running, self.running = self.running, state
             try:
@@ -183,7 +188,7 @@ class EmulatedSwitch(Faults, Saving, Power):
             finally:
                 self.running = running
 
-    # for platforms: what differs between them
+    # differences between platforms
 
     def serve(self, channel: Channel) -> None:
         """Serve one client until the session ends. Raises Hangup."""
@@ -200,19 +205,22 @@ class EmulatedSwitch(Faults, Saving, Power):
         raise NotImplementedError
 
     def running_config(self) -> str:
-        """Return the complete running configuration as the device shows it."""
+        """Return the complete running configuration in the form in which the device shows it."""
         raise NotImplementedError
 
     def neighbours(self, ports: Collection[str] | None = None) -> str:
-        """Return the neighbours on some ports or on all; in IOS's form unless the platform is in ``SHOWN``."""
-        heard = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
-        return SHOWN.get(self.platform, SHOWN["cisco_ios"])(heard, self.port_names)
+        """Return the neighbours on ``ports``, or on all ports.
+
+        IOS's form is used for platforms that are not in ``SHOWN``.
+        """
+        shown = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
+        return SHOWN.get(self.platform, SHOWN["cisco_ios"])(shown, self.port_names)
 
     def leave_mode(self, session: "EmulatedSession") -> None:
-        """Run the platform's action when a mode is left."""
+        """Perform the platform's actions when the session leaves a mode."""
 
     def port(self, typed: str) -> str:
-        """Return a port by any form of its name. Raise CommandRejected for an unknown one."""
+        """Return a port by any form of its name. Raise CommandRejected for an unknown port."""
         letters, numbers = _split(typed)
         for name in self.running.ports:
             own_letters, own_numbers = _split(name)

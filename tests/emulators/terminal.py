@@ -10,11 +10,11 @@ ERASE = ("\x08", "\x7f")
 
 
 class Hangup(Exception):
-    """The session ended, by either side."""
+    """The session was ended, by the client or by the device."""
 
 
 class Channel(Protocol):
-    """What a terminal needs of an SSH channel."""
+    """The methods of an SSH channel that a terminal calls."""
 
     def recv(self, size: int) -> bytes: ...
     def sendall(self, data: bytes) -> None: ...
@@ -26,7 +26,10 @@ class Terminal:
     def __init__(
         self, channel: Channel, drip: tuple[int, float] = (0, 0), closing: threading.Event | None = None
     ) -> None:
-        """Create a terminal; ``drip`` splits all output: the number of characters, and the seconds between pieces."""
+        """Create a terminal.
+
+        ``drip`` splits all output: the number of characters, and the seconds between two pieces.
+        """
         self._channel = channel
         self._drip, self._closing = drip, closing or threading.Event()
         self._ahead = ""
@@ -48,11 +51,11 @@ class Terminal:
 
     @property
     def alive(self) -> bool:
-        """Return whether the other end is connected, as far as is known."""
+        """Return whether the client is still connected, as far as the channel detects that."""
         return not getattr(self._channel, "closed", False)
 
     def line(self, prompt: str = "", echo: bool = True) -> str:
-        """Read one line as a person types it; input that was typed ahead is echoed only now, as on devices."""
+        """Read one typed line. Input that was sent before the prompt is echoed only now, as on devices."""
         self.write(prompt)
         typed = ""
         while True:
@@ -80,7 +83,7 @@ class Terminal:
         return key
 
     def _look(self) -> str:
-        """Return the unread input; wait for some."""
+        """Return the unread input; wait if there is no input."""
         while not self._ahead:
             data = self._channel.recv(4096)
             if not data:
@@ -90,7 +93,10 @@ class Terminal:
 
 
 def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:
-    """Write ``text``, stopping after ``length`` lines (0: never) until a key: q stops, Enter shows one more line."""
+    """Write ``text``, and wait for a key after each ``length`` lines (0: never).
+
+    The key q ends the output, Enter prints one more line, and any other key prints ``length`` more lines.
+    """
     lines = text.splitlines()
     shown, room = 0, length
     while shown < len(lines):

@@ -1,4 +1,4 @@
-"""VLAN lists in the forms of the devices."""
+"""Lists of VLAN IDs in the forms that devices print and accept."""
 
 import textwrap
 from collections.abc import Collection, Iterable
@@ -6,7 +6,10 @@ from itertools import groupby
 
 
 def parse(text: str, to: str = "-") -> set[int]:
-    """Parse ``100-110,200``, or with ``to=" to "`` Comware's ``100 to 110 200``. Raise ValueError for another form."""
+    """Parse ``100-110,200``, or with ``to=" to "`` Comware's ``100 to 110 200``.
+
+    Raise ValueError for any other form.
+    """
     text = text.replace(to, "-").replace(",", " ") if to != "-" else text.replace(",", " ")
     numbers: set[int] = set()
     for part in text.split():
@@ -18,7 +21,10 @@ def parse(text: str, to: str = "-") -> set[int]:
 
 
 def ranges(numbers: Iterable[int], to: str = "-", shortest: int = 2) -> list[str]:
-    """Return runs of consecutive VLAN IDs; those shorter than ``shortest`` as single IDs."""
+    """Return ranges of consecutive VLAN IDs.
+
+    Ranges with fewer than ``shortest`` VLAN IDs are returned as single IDs.
+    """
     runs = []
     for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]
@@ -32,13 +38,13 @@ def written(numbers: Iterable[int]) -> str:
 
 
 def wrapped(numbers: Iterable[int], first: str, further: str, width: int = 79) -> list[str]:
-    """Return a long list over several lines, each after its own beginning, as in a configuration."""
+    """Return a long list over several lines, each with its own beginning, as in a configuration."""
     parts = textwrap.wrap(written(numbers).replace(",", ", "), width - len(further)) or [""]
     tidy = [part.replace(", ", ",").rstrip(",") for part in parts]
     return [f"{first if index == 0 else further}{part}" for index, part in enumerate(tidy)]
 
 
 def columns(names: Collection[str], indent: int, width: int = 80) -> str:
-    """Return names with commas in a table's last column."""
+    """Return names with commas, wrapped for the last column of a table."""
     wrapped_lines = textwrap.wrap(", ".join(names), width - indent) or [""]
     return f"\n{' ' * indent}".join(line.rstrip(",") for line in wrapped_lines)
