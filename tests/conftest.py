@@ -25,7 +25,7 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT, which background processes ignore, for the processes that tests start.
+    """Restore the default SIGINT handler, so that Ctrl-C also ends tests in the background.
 
     Give each process its own lab.
     """

@@ -1,8 +1,9 @@
 """Distributes tests over the workers of pytest-xdist: longest first, by durations that an earlier run recorded.
 
-A unit goes to one worker as a whole: a file, or a piece of a file whose tests take longer than ``PIECE_S``. Files of
-labs are never split, and half of the workers take them first: at most so many labs run at once, and a worker whose lab
-is up continues with files that use the same lab. docs/explanation/tests.md describes the arrangement.
+A unit of work is a file, or a piece of a file whose tests take longer than ``PIECE_S``. One worker runs the whole unit.
+Files of labs are never split. Half of the workers prefer files of labs, which limits the number of simultaneous labs. A
+worker whose lab is running continues with files that use the same lab. docs/explanation/tests.md describes the
+arrangement.
 """
 
 import gc
@@ -42,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """Tests that one worker runs one after the other."""
+    """Tests that the same worker runs in sequence."""
 
     name: str
     seconds: float
@@ -146,7 +147,7 @@ class Recorder:
         self._labs: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add up one phase of one test."""
+        """Add the duration of one phase of a test."""
         file = file_of(report.nodeid)
         self._seconds[file] += report.duration
         self._labs.update((file, str(value)) for key, value in report.user_properties if key == "lab")

@@ -124,7 +124,7 @@ class PostgresServer:
         return f"postgresql://sbf@/{name}?host={self.folder}{query}"
 
     def run(self, statement: str, database: str = "postgres") -> None:
-        """Run one statement as the server's owner."""
+        """Run one SQL statement as the owner of the server."""
         with psycopg.connect(host=str(self.folder), user="sbf", dbname=database, autocommit=True) as connection:
             connection.execute(statement.encode())
 

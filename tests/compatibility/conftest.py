@@ -12,13 +12,13 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(scope="module")
 def old_peers(previous: Version) -> Iterator[Installation]:
-    """An SBF of this version, with command line and agents of the previous version."""
+    """An SBF of this version, used by a command line and agents of the previous version."""
     with installation(THIS, previous) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def old_sbf(previous: Version) -> Iterator[Installation]:
-    """An SBF of the previous version, with command line and agents of this version."""
+    """An SBF of the previous version, used by a command line and agents of this version."""
     with installation(previous, THIS) as made:
         yield made

@@ -47,7 +47,7 @@ THIS = Version("this")
 def installed(folder: Path) -> Version:
     """Build the previous version's wheel with this environment's hatchling, and install it into ``folder``.
 
-    Its dependencies are those of this environment. Nothing is downloaded.
+    The installed version uses the dependencies of this environment. Nothing is downloaded.
     """
     archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
     assert archive.returncode == 0, (

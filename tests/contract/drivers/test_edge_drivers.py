@@ -236,7 +236,7 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(plain: EdgeBench) ->
     ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
 )
 def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
-    """The driver raises Unsafe. On platforms where a VLAN is the same on all ports, it omits only this VLAN."""
+    """The driver raises Unsafe. On platforms where a VLAN is the same on all ports, the driver omits only this VLAN."""
     stopped = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)
@@ -484,7 +484,7 @@ def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
 
 
 def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
-    """Many devices count a lost session as open for a minute (SWITCHES: what bites, 6)."""
+    """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
     bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
     bench.device.fail("cut", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):

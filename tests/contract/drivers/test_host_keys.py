@@ -21,7 +21,7 @@ OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yq
 
 
 def read(switch: EmulatedSwitch, known_hosts: Path) -> SwitchObserved:
-    """Read the switch, accepting only the host keys of this file."""
+    """Read the switch, and accept only the host keys in this file."""
     port = PortName(switch.port_names[0])
     element = SwitchElement(name=Name("sw1"), ports=(port,), platform=switch.platform, address=switch.address)
     secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}

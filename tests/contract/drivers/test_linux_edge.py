@@ -16,7 +16,7 @@ BACKBONE = Backbone((OVERLAY, STAGS), {})
 
 @dataclass
 class InMemory:
-    """A bench whose machine is in memory."""
+    """A test bench whose machine is simulated in memory."""
 
     machine: LinuxPe = field(default_factory=LinuxPe)
 

@@ -256,7 +256,7 @@ def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> No
 
 
 def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
-    """Many devices count a lost session as open for a minute (SWITCHES: what bites, 6)."""
+    """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
     bench.switch.fail("cut", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):
@@ -371,7 +371,7 @@ def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
 
 
 def test_a_procurve_keeps_a_vlan_with_foreign_ports(make_bench: MakeBench) -> None:
-    """The switch asks whether to move the ports to the default VLAN (SWITCHES: what bites, 3).
+    """The switch asks whether to move the ports to the default VLAN (SWITCHES.md, pitfall 3).
 
     The driver answers no.
     """

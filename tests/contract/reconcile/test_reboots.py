@@ -39,9 +39,14 @@ class OneSwitch(World):
         enable = self.folder / "enable"
         enable.write_text(self.switch.secret)
         credential = {"username": self.switch.username, "password": {"file": password}, "enable": {"file": enable}}
-        given = {"database": self.database, "timing": self.timing, "replica": "one", "credentials": {"lab": credential}}
+        settings = {
+            "database": self.database,
+            "timing": self.timing,
+            "replica": "one",
+            "credentials": {"lab": credential},
+        }
         return build_service(
-            ServiceSettings.model_validate(given), find_switch_platform, self.clock, self.edges.platform_of
+            ServiceSettings.model_validate(settings), find_switch_platform, self.clock, self.edges.platform_of
         )
 
     def begin(self) -> None:
@@ -95,14 +100,14 @@ def alice_ends(world: OneSwitch) -> tuple[str, str]:
 @pytest.mark.parametrize("platform", SAVING_APART)
 def test_a_rebooted_port_is_in_no_other_clusters_vlan(platform: str, make: Make) -> None:
     world = make(platform)
-    alices, bobs = alice_ends(world)
+    alice_port, bob_port = alice_ends(world)
     world.switch.fail_save("busy" if "busy" in world.switch.save_failures else "no space", times=9)
     world.settle()
     assert (world.in_112(), world.element("brno-sw1").unsaved_since is not None) == (set(), True)
     with pytest.raises(NoVlanFree):
         world.put("bob", BOB)
     world.switch.reboot()
-    assert world.in_112() == {alices}
+    assert world.in_112() == {alice_port}
     with pytest.raises(NoVlanFree):
         world.put("bob", BOB)
     world.switch.save_faults.clear()
@@ -113,7 +118,7 @@ def test_a_rebooted_port_is_in_no_other_clusters_vlan(platform: str, make: Make)
     world.settle()
     assert world.view("bob").state is ClusterState.ACTIVE
     world.switch.reboot()
-    assert world.in_112() == {bobs}
+    assert world.in_112() == {bob_port}
 
 
 @pytest.mark.parametrize("how", ["cut", "cut written", "hang", "hang written"])
@@ -133,8 +138,8 @@ def test_a_cut_save_frees_no_vlan_until_repeated(how: str, make: Make) -> None:
 def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
     """The switch restarts before it saves. The driver logs in again, and the switch saves the old configuration."""
     world = make("cisco_ios")
-    alices, _ = alice_ends(world)
+    alice_port, _ = alice_ends(world)
     save = world.switch.store
     world.switch.store = lambda session: (world.switch.reboot(), save(session))  # type: ignore[method-assign]
     world.converge("brno-sw1")
-    assert (world.in_112(), str(world.site("brno").free)) == ({alices}, "")
+    assert (world.in_112(), str(world.site("brno").free)) == ({alice_port}, "")

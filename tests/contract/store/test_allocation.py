@@ -35,8 +35,8 @@ def stir(world: World, random: Random) -> None:
             continue
     with world.store.change() as unit:
         for row in unit.session.query(FreeVlanRow):
-            used = random.random() < 0.9
-            row.since = STARTED - timedelta(days=random.randint(1, 9)) if used else NEVER_USED
+            was_used = random.random() < 0.9
+            row.since = STARTED - timedelta(days=random.randint(1, 9)) if was_used else NEVER_USED
 
 
 def chosen(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
@@ -70,8 +70,8 @@ def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> Non
 def choose_as_decided(world: World, reserved: ReservedVlans) -> None:
     """Check that query and rule agree for every combination of sites, with and without translation."""
     with world.store.read() as unit:
-        every = world.topology().sites
-        for sites in (list(some) for count in (1, 2, 3) for some in combinations(every, count)):
+        all_sites = world.topology().sites
+        for sites in (list(group) for count in (1, 2, 3) for group in combinations(all_sites, count)):
             for translates in (False, True):
                 wanted = decided(unit, sites, reserved, translates=translates)
                 assert chosen(unit, sites, reserved, translates=translates) == wanted
@@ -98,15 +98,17 @@ def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
     """
     free = unit.connection.execute(select(FreeVlanRow.site, FreeVlanRow.vlan)).all()
     sites = Counter(vlan for _, vlan in free)
-    lately = {vlan: random.choice(SITES) for vlan, count in sites.items() if count > 1}
-    longest = {site: random.choice((20, 400, 8000)) for site in SITES}
+    recently_used_at = {vlan: random.choice(SITES) for vlan, count in sites.items() if count > 1}
+    longest_days = {site: random.choice((20, 400, 8000)) for site in SITES}
     for site, vlan in free:
-        days = random.randint(0, 9) if lately.get(vlan) == site else random.randint(10, 10 + longest[site])
+        days = (
+            random.randint(0, 9) if recently_used_at.get(vlan) == site else random.randint(10, 10 + longest_days[site])
+        )
         yield {"site": site, "vlan": vlan, "since": STARTED - timedelta(days=days)}
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """Each VLAN ID has exactly one row after clusters were created and deleted and a pool was changed."""
+    """No VLAN ID is lost or counted twice when clusters are created and deleted and the pool is changed."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()

@@ -110,10 +110,10 @@ def test_who_was_overtaken_may_ask_again(world: World) -> None:
             unit.session.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
 
     with ThreadPoolExecutor(1) as threads:
-        other = threads.submit(deadlock)
+        deadlocking = threads.submit(deadlock)
         with pytest.raises(Conflict, match="another call changed the same thing at the same time: ask again"):
             change()
-        other.result(10)
+        deadlocking.result(10)
     other_connection.close()
 
 
