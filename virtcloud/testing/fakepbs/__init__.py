@@ -1,6 +1,8 @@
-"""A fake PBS for tests of hooks: runs one hook on one event, or whole jobs through the hooks of a small batch system.
+"""A fake PBS for tests of hooks.
 
-Written from the documentation, the behaviour and recorded input files of OpenPBS 23.06; contains no code of PBS.
+It runs one hook on one event, or whole jobs through the hooks of a small batch system.
+
+Written from the documentation, the behaviour and recorded input files of OpenPBS 23.06. Contains no code of PBS.
 """
 
 import warnings
@@ -65,7 +67,7 @@ _FORMER_NAMES = {
 
 
 def __getattr__(name: str) -> type:
-    """Return a class by its name in version 0.1, with a DeprecationWarning."""
+    """Return a class by its name in version 0.1, and issue a DeprecationWarning."""
     if name not in _FORMER_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = _FORMER_NAMES[name]

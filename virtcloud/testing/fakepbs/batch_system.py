@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class BatchJobState(StrEnum):
-    """A job's state, by the letter that ``qstat`` prints."""
+    """A job's state, as the letter that ``qstat`` prints."""
 
     QUEUED = "Q"
     HELD = "H"
@@ -18,22 +18,22 @@ class BatchJobState(StrEnum):
 
 
 class BatchRefused(Exception):
-    """The server or one of its hooks rejected the request; the message is what the user reads."""
+    """The server or one of its hooks rejected the request. The message is the text for the user."""
 
 
 class NoSuchJob(Exception):
-    """The server does not know the job; the message names it."""
+    """The server does not know the job. The message names the job."""
 
 
 class ServerStopped(Exception):
-    """The server is stopped and answers no request."""
+    """The server is stopped and does not answer requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSubmission:
     """A call of ``qsub``. ``script`` is shell text that runs on the job's first host.
 
-    ``resources`` are passed with ``-l``.
+    ``resources`` are the arguments of ``-l``.
     """
 
     script: str = "true"
@@ -47,9 +47,11 @@ class BatchSubmission:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job as ``qstat -xf`` prints it. ``run_version`` is 0 before the first run; ``hosts`` are those of the last run.
+    """A job as ``qstat -xf`` prints it.
 
-    ``execution_time``: the earliest start, if set (seconds since the epoch).
+    ``run_version`` is 0 before the first run. ``hosts`` are the hosts of the last run.
+
+    ``execution_time``: the earliest start in seconds since the epoch, or None.
     """
 
     id: str
@@ -72,13 +74,13 @@ class JobOutput:
 
 
 class Batch(Protocol):
-    """Requests of users and operators. Each raises NoSuchJob, BatchRefused and ServerStopped."""
+    """Requests of users and operators. Each request raises NoSuchJob, BatchRefused and ServerStopped."""
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job; return its id."""
+        """Submit a job and return its id."""
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources of a job (``qalter -l``); "" removes a resource."""
+        """Change resources of a job (``qalter -l``). The value "" removes a resource."""
 
     def delete(self, job: str, *, force: bool = False) -> None:
         """Delete a job (``qdel``, ``qdel -W force``)."""
@@ -94,16 +96,16 @@ class Batch(Protocol):
 
 
 class Machines(Protocol):
-    """Events of machines. Idempotent."""
+    """Failures and starts of hosts and of the server. Each method is idempotent."""
 
     def kill_host(self, name: str) -> None:
         """Kill a host with all its processes."""
 
     def start_host(self, name: str) -> None:
-        """Start a host without its former processes."""
+        """Start a host. Its former processes do not exist any more."""
 
     def stop_server(self) -> None:
-        """Stop the server; the hosts continue."""
+        """Stop the server. The hosts continue to run."""
 
     def start_server(self) -> None:
-        """Start the server with the jobs it knew."""
+        """Start the server with the jobs that existed before."""

@@ -32,7 +32,10 @@ REJECTED = "Not Running: PBS Error: %s"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Delays in seconds; the defaults of PBS are 10, 310 and 600 (the scheduler also runs after every event)."""
+    """Delays of the batch system in seconds. The defaults of PBS are 10, 310 and 600.
+
+    The scheduler also runs after every event.
+    """
 
     kill_delay: float = 1.0
     node_fail_requeue: float = 0.5
@@ -41,10 +44,10 @@ class Pace:
 
 
 class FakeBatch:
-    """A `Batch` and its `Machines`. As a context manager it ends everything that it started.
+    """A `Batch` and its `Machines`. As a context manager it ends all processes that it started.
 
-    A job gets a host of its own for each chunk of its ``select``. Hooks of the server run one at a time and block the
-    server, as in PBS; unlike in PBS, each run has a new interpreter.
+    Each chunk of a job's ``select`` gets a separate host. Hooks of the server run one at a time and block the server,
+    as in PBS. Unlike in PBS, each run of a hook has a new interpreter.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class FakeBatch:
         mom_hook: HookDefinition | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """Take the hosts, a folder for the output of jobs, and the hooks."""
+        """Store the hosts, a folder for the output of jobs, and the hooks."""
         self._hosts = {host.name: host for host in hosts}
         self._folder = folder
         self._call = HookCallers(server_hook, mom_hook)
@@ -72,7 +75,7 @@ class FakeBatch:
 
     @property
     def seen(self) -> Sequence[HookCall]:
-        """Return every hook call that ended, in order."""
+        """Return every hook call that has ended, in order."""
         return tuple(self._call.seen)
 
     def __enter__(self) -> Self:
@@ -121,7 +124,7 @@ class FakeBatch:
             record.take_from_server(outcome)
 
     def delete(self, job: str, *, force: bool = False) -> None:
-        """Delete a job, as ``qdel`` does; no hook is called for a job that never ran."""
+        """Delete a job, as ``qdel`` does. No hook is called for a job that never ran."""
         with self._asked():
             record, run = self._record(job), self._runs.get(job)
             if record.state is BatchJobState.FINISHED:
@@ -151,13 +154,13 @@ class FakeBatch:
             return self._record(job).status()
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of a job, and what hooks wrote to its files."""
+        """Return the output of a job, including what hooks wrote to its files."""
         with self._asked():
             record = self._record(job)
             return JobOutput(record.stdout.read_text(), record.stderr.read_text())
 
     def kill_host(self, name: str) -> None:
-        """Kill a host; after a delay the server queues its jobs again."""
+        """Kill a host. After a delay the server queues the host's jobs again."""
         self._hosts[name].die()
         for job, run in list(self._runs.items()):
             if run.head.name == name:
@@ -173,7 +176,7 @@ class FakeBatch:
             self._changed.notify_all()
 
     def stop_server(self) -> None:
-        """Stop the server: requests raise ServerStopped, and reports of hosts wait."""
+        """Stop the server. Requests raise ServerStopped; reports of hosts wait until the server starts again."""
         with self._server:
             self._up = False
 
@@ -200,7 +203,7 @@ class FakeBatch:
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """Serve one request at a time; the scheduler runs afterwards."""
+        """Serve one request at a time. The scheduler runs after the request."""
         with self._changed:
             if not self._up:
                 raise ServerStopped(f"cannot connect to server {SERVER_NAME}")
@@ -214,7 +217,7 @@ class FakeBatch:
             raise NoSuchJob(f"Unknown Job Id {job}") from None
 
     def _take(self, record: FakeJob, outcome: HookOutcome) -> None:
-        """Apply what a hook set; raise BatchRefused if it rejected."""
+        """Apply the changes that a hook made. Raise BatchRefused if the hook rejected the event."""
         if not outcome.accepted:
             raise BatchRefused(outcome.message or HOOK_FAILED % self._call.server_name)
         record.take_from_server(outcome)
@@ -233,7 +236,7 @@ class FakeBatch:
                 self._changed.wait(self._pace.cycle)
 
     def _offer(self, record: FakeJob) -> None:
-        """Run a job if it is due, enough hosts are free, and the hook accepts."""
+        """Run a job if its start time has come, enough hosts are free, and the hook accepts the job."""
         if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
             record.set_waiting_state(self._now())
         hosts = self._free(_chunks(record.resources.get("select", "1")))
@@ -260,7 +263,7 @@ class FakeBatch:
         return free[:count] if len(free) >= count else None
 
     def _obit(self, run: FakeRun, ending: RunEnding) -> None:
-        """Process the report of the first host that a run ended."""
+        """Process the first host's report that a run ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._up or self._closing)
             if ending.next is AfterRun.FORGET or self._runs.get(run.record.id) is not run:
@@ -283,7 +286,7 @@ class FakeBatch:
         record.set_waiting_state(self._now())
 
     def _give_up(self, job: str, run: FakeRun) -> None:
-        """Queue a job again whose first host died."""
+        """Queue a job again after its first host died."""
         with self._changed:
             self._changed.wait_for(lambda: self._up or self._closing)
             if self._closing or self._runs.get(job) is not run:

@@ -1,4 +1,4 @@
-"""A job of the fake server, and the views of it that hooks get at the server and on hosts."""
+"""A job of the fake server, and the views of the job for hooks at the server and on hosts."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,12 +8,14 @@ from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
 
 SENT_BY_THE_FIRST = "Variable_List."
 SENT_BY_MOMS = ("Execution_Time", "Hold_Types", "Variable_List.", "Error_Path", "Output_Path", "run_count")
-"""Attributes that a hook on a host can set and that reach the server (measured); others are lost."""
+"""Attributes that a hook on a host can set and that reach the server (measured). Changes of other attributes are
+lost.
+"""
 
 
 @dataclass(slots=True)
 class FakeJob:
-    """A job. ``execution_time``: the earliest start (seconds since the epoch)."""
+    """A job. ``execution_time`` is the earliest start in seconds since the epoch."""
 
     id: str
     wanted: BatchSubmission
@@ -55,12 +57,12 @@ class FakeJob:
         )
 
     def at_submission(self) -> HookJob:
-        """Return the job as ``queuejob`` sees it: without the server's attributes."""
+        """Return the job as ``queuejob`` receives it: without the attributes that the server sets."""
         facts: dict[str, str | int] = {"Job_Name": "STDIN", "Hold_Types": self.hold, "Rerunable": "True"}
         return HookJob("", facts, dict(self.resources), dict(self.variables))
 
     def at_server(self) -> HookJob:
-        """Return the job as hooks of the server see it; ``run_version`` is that of the last run, or unset."""
+        """Return the job as hooks of the server receive it. ``run_version`` is the number of the last run, or unset."""
         facts: dict[str, str | int] = {
             "Job_Name": "STDIN",
             "Job_Owner": f"{self.wanted.user}@pbssrv",
@@ -76,7 +78,7 @@ class FakeJob:
         return HookJob(self.id, facts, dict(self.resources), dict(self.variables))
 
     def at_host(self, host: str) -> HookJob:
-        """Return the job as hooks of a host see it: without ``select``."""
+        """Return the job as hooks on a host receive it: without ``select``."""
         resources = {name: text for name, text in self.resources.items() if name != "select"}
         facts: dict[str, str | int] = {
             "Job_Name": "STDIN",
@@ -101,12 +103,12 @@ class FakeJob:
         return placed | (counted if self.run_version else {})
 
     def take_from_server(self, outcome: HookOutcome) -> None:
-        """Apply what a hook of the server set."""
+        """Apply the changes that a hook of the server made."""
         for name, text in outcome.changed.items():
             self._take(name, text)
 
     def take_from_host(self, host: str, outcome: HookOutcome) -> None:
-        """Apply what a hook of a host set, as far as a MoM sends it and the first host does not override it."""
+        """Apply the changes of a hook on a host, if a MoM sends them and the first host does not override them."""
         first = host == self.hosts[0]
         for name, text in outcome.changed.items():
             if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):
@@ -134,7 +136,7 @@ class FakeJob:
             self.resources.pop(name, None)
 
     def set_waiting_state(self, now: float) -> None:
-        """Set the state of a job that does not run: held, waiting for its time, or queued."""
+        """Set the state of a job that does not run: held, waiting for its execution time, or queued."""
         if self.hold != "n":
             self.state = BatchJobState.HELD
         else:

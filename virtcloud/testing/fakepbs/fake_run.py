@@ -29,12 +29,12 @@ class AfterRun(StrEnum):
     FINISH = "finish"
     REQUEUE = "requeue"
     FORGET = "forget"
-    """No action: the server has acted already, or gets no report."""
+    """No action: the server has already acted, or it receives no report."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The result of a run; ``obit``: whether ``jobobit`` is called."""
+    """The result of a run. ``obit``: whether the server calls ``jobobit``."""
 
     next: AfterRun
     exit_status: int | None = None
@@ -48,7 +48,7 @@ FORGOTTEN = RunEnding(AfterRun.FORGET, obit=False)
 
 @dataclass(slots=True)
 class FakeRun:
-    """A run of the job ``record`` on ``hosts``; the script runs on the first host."""
+    """A run of the job ``record`` on ``hosts``. The script runs on the first host."""
 
     record: FakeJob
     hosts: Sequence[FakeHost]
@@ -57,7 +57,7 @@ class FakeRun:
     deleted: bool = False
     rerun: bool = False
     over: bool = False
-    """The server ended the run without a report of the hosts."""
+    """Whether the server ended the run without a report of the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
     _env: dict[str, str] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class FakeRun:
         return self.hosts[1:]
 
     def play(self) -> RunEnding:
-        """Run all events and the script; return when the run has ended."""
+        """Run all events and the script. Return when the run has ended."""
         return self._begin() or self._prologue() or self._launch() or self._script()
 
     def _begin(self) -> RunEnding | None:
@@ -84,7 +84,9 @@ class FakeRun:
                 where, FAILED_STATUS if outcome.delete else None, obit=False, comment=REFUSED_BY_HOST, failed_start=True
             )
         if not self.head.alive and not self.over:
-            return RunEnding(AfterRun.REQUEUE, obit=False, failed_start=True)  # the server was still sending the job
+            return RunEnding(
+                AfterRun.REQUEUE, obit=False, failed_start=True
+            )  # the server has not finished sending the job to its hosts
         outcomes = self._each(self.sisters, "execjob_begin")
         began = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted and host.alive]
         if len(began) == len(self.sisters):
@@ -134,24 +136,24 @@ class FakeRun:
         return self._lost() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS, failed_start=True)
 
     def delete(self) -> None:
-        """Apply ``qdel``: the first host runs preterm; a prologue that waits there continues."""
+        """Apply ``qdel``: the first host runs preterm. A prologue that waits there continues."""
         self.deleted = True
         self.hook(self.head, "execjob_preterm", self.record)
         self._kill()
 
     def requeue(self) -> None:
-        """Apply ``qrerun``, which calls no hook."""
+        """Apply ``qrerun``. No hook is called."""
         self.rerun = True
         self._kill()
 
     def drop(self) -> None:
-        """Apply ``qdel -W force``: the hosts run the end event; a prologue that waits continues, and launch follows."""
+        """Apply ``qdel -W force``: the hosts run the end event. A prologue that waits continues, and launch follows."""
         self.over = True
         self._kill()
         self._each([*self.sisters, self.head], "execjob_end")
 
     def _kill(self) -> None:
-        """Terminate the running script now and kill it after the delay; a script that starts later is not killed."""
+        """Terminate the running script now and kill it after the delay. A script that starts later is not killed."""
         self._signal(signal.SIGTERM)
         killer = threading.Timer(self.kill_delay, self._signal, (signal.SIGKILL,))
         killer.daemon = True
@@ -162,7 +164,7 @@ class FakeRun:
             self.head.end(self.script, number)
 
     def _each(self, hosts: Iterable[FakeHost], event: str) -> list[HookOutcome]:
-        """Run the hook of an event on several hosts concurrently."""
+        """Run the hook of an event on several hosts at the same time."""
         several = list(hosts)
         if not several:
             return []
@@ -170,5 +172,5 @@ class FakeRun:
             return list(pool.map(lambda host: self.hook(host, event, self.record), several))
 
     def _lost(self) -> RunEnding | None:
-        """Return the ending of a run without a report: deleted by force, or its first host died."""
+        """Return the ending of a run without a report: the job was deleted by force, or its first host died."""
         return FORGOTTEN if self.over or not self.head.alive else None

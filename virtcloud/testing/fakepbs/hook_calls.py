@@ -12,7 +12,7 @@ NOT_RUN = HookOutcome(accepted=True)
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """A hook call that ended: host, event, job, run, and outcome."""
+    """A hook call that has ended: host, event, job, run, and outcome."""
 
     host: str
     event: str
@@ -23,7 +23,7 @@ class HookCall:
 
 @dataclass(slots=True)
 class HookCallers:
-    """The server hook and the MoM hook, if any; ``seen`` contains every call that ended."""
+    """The server hook and the MoM hook, each if it exists. ``seen`` contains every call that has ended."""
 
     server: HookDefinition | None
     mom: HookDefinition | None
@@ -37,7 +37,7 @@ class HookCallers:
     def of_server(
         self, event: str, record: FakeJob, job: HookJob, before: HookJob | None, others: tuple[HookJob, ...]
     ) -> HookOutcome:
-        """Run the server hook on ``job``; ``others`` are the jobs that ``pbs.server()`` knows."""
+        """Run the server hook on ``job``. ``others`` are the jobs in ``pbs.server()``."""
         if self.server is None:
             return NOT_RUN
         at = SERVER_NAME
@@ -45,7 +45,7 @@ class HookCallers:
         return self._keep(FakeHost(at), self.server, _with_caller(shown, record, self.server), record)
 
     def of_job(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
-        """Run the MoM hook on a job, and apply what it set as far as a MoM sends it."""
+        """Run the MoM hook on a job, and apply the hook's changes that a MoM sends to the server."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)
@@ -66,7 +66,7 @@ class HookCallers:
     def _keep(self, host: FakeHost, hook: HookDefinition, shown: HookEvent, record: FakeJob | None) -> HookOutcome:
         outcome = host.hook(hook, shown)
         if not host.alive:
-            return NOT_RUN  # the host died meanwhile: the hook's outcome is lost
+            return NOT_RUN  # the host died during the hook: the outcome is lost
         version = record.run_version if record else 0
         self.seen.append(HookCall(host.name, shown.kind, record.id if record else None, version, outcome))
         return outcome

@@ -1,4 +1,4 @@
-"""The input and the outcome of a hook: an event with its job, and what the hook did."""
+"""The input and the outcome of a hook: an event with its job, and the actions of the hook."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -39,10 +39,10 @@ class HookVnode:
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
-    """One event: ``kind`` is its name in PBS, such as ``execjob_begin``.
+    """One event. ``kind`` is its name in PBS, such as ``execjob_begin``.
 
-    ``config``: the text of the hook's configuration (None: ``hook_config_filename`` is None). ``custom_resources``: the
-    types of the site's own resources. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the content of
+    ``config``: the text of the hook's configuration; if None, ``hook_config_filename`` is None. ``custom_resources``:
+    the types of the site's own resources. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the content of
     ``pbs.server()``. Raises ValueError for an unsupported kind, and for a missing job.
     """
 
@@ -85,7 +85,7 @@ class HookEvent:
 
 
 class HookFailure(StrEnum):
-    """Ways to end without accept or reject; PBS treats each as a rejection without a message."""
+    """Ways in which a hook ends without accept or reject. PBS treats each as a rejection without a message."""
 
     EXCEPTION = "exception"
     ALARM = "alarm"
@@ -94,12 +94,12 @@ class HookFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookOutcome:
-    """The outcome of a hook: accepted or not, and what the hook left.
+    """The outcome of a hook: whether it accepted, its changes, and its log.
 
     ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
-    "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: the hook requested them.
-    ``env``, ``argv`` and ``progname``: those of a launch after the hook. ``log``: lines as (level, text). ``job_log``:
-    lines as (job, text). ``seconds``: the run time of the hook.
+    "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: whether the hook
+    requested these actions. ``env``, ``argv`` and ``progname``: the values of a launch after the hook. ``log``: lines
+    as (level, text). ``job_log``: lines as (job, text). ``seconds``: the run time of the hook.
     """
 
     accepted: bool

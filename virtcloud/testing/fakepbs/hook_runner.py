@@ -18,12 +18,12 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""Seconds for the start of the interpreter, and for its end after the hook's alarm."""
+"""Seconds that are allowed for the start of the interpreter, and for its end after the hook's alarm."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 
 class HookDidNotRunError(Exception):
-    """The interpreter did not start, or ended before the hook; the message contains its output."""
+    """The interpreter did not start, or ended before the hook. The message contains the interpreter's output."""
 
 
 def run_hook(
@@ -58,7 +58,7 @@ def _write_input(work: Path, hook_text: str, event: HookEvent) -> None:
 
 def _run_interpreter(work: Path, command: list[str], limit: float) -> HookOutcome:
     try:
-        # the caller's own hook and interpreter
+        # the hook and the interpreter come from the caller
         ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         return HookOutcome(accepted=False, failure=HookFailure.KILLED, seconds=limit)
@@ -99,7 +99,7 @@ class HookDefinition:
 
 @dataclass(slots=True)
 class FakeHost:
-    """A host by its PBS name; ``within`` is the prefix of every command there (``("ip", "netns", "exec", "n1")``)."""
+    """A host with its PBS name. ``within`` is the prefix of every command there (``("ip", "netns", "exec", "n1")``)."""
 
     name: str
     within: tuple[str, ...] = ()
@@ -112,9 +112,9 @@ class FakeHost:
         return run_hook(hook.text, event, hook.python, within=self.within)
 
     def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
-        """Start a job's script in a new session; its output is appended to the two files."""
+        """Start a job's script in a new session. The script's output is appended to the two files."""
         with stdout.open("ab") as out, stderr.open("ab") as err:
-            started = subprocess.Popen(  # noqa: S603 - a test's own script
+            started = subprocess.Popen(  # noqa: S603 - a script of a test
                 [*self.within, "/bin/sh", "-c", script], env=env, stdout=out, stderr=err, start_new_session=True
             )
         with self._lock:
@@ -122,9 +122,9 @@ class FakeHost:
         return started
 
     def end(self, script: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-        """Send a signal to a script and its child processes; do nothing if the script has ended."""
+        """Send a signal to a script and its child processes. Do nothing if the script has ended."""
         if script.poll() is None:
-            with suppress(ProcessLookupError):  # the script just ended
+            with suppress(ProcessLookupError):  # the script has just ended
                 os.killpg(script.pid, number)
 
     def die(self) -> None:

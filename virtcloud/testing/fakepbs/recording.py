@@ -1,4 +1,4 @@
-"""Reads input files recorded by a real PBS (``set hook H debug=true``) as events that can run here."""
+"""Reads input files that a real PBS recorded (``set hook H debug=true``), as events that can run in the fake PBS."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,11 +11,11 @@ LINE = re.compile(r"(?P<object>[^=]*?)(?:\.(?P<name>\w+))?(?:\[(?P<key>[^\]]*)\]
 OF_EVENT, OF_JOB, AT_SERVER, QUOTES = "pbs.event()", "pbs.event().job", "pbs.server().job(", '"""'
 FLAGS = {"_msmom", "_stdout_file", "_stderr_file", "_rerun", "_delete"}
 Lines = list[tuple[str, str | None, str]]
-"""An attribute, its resource, and the value."""
+"""A line of a recording: an attribute, its resource, and the value."""
 
 
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:
-    """Read an ``.in`` file, and the ``.data`` file beside it, which contains the job of a server hook.
+    """Read an ``.in`` file, and the ``.data`` file beside it, which contains the job for a server hook.
 
     Raises ValueError for an unsupported event, and OSError.
     """
@@ -67,13 +67,13 @@ def _sort_lines(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines],
 
 
 def parse_variables(text: str) -> dict[str, str]:
-    """Parse ``A=1,B=2``; a backslash protects a comma."""
+    """Parse ``A=1,B=2``. A comma after a backslash belongs to the value."""
     pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Yield logical lines: a value in triple quotes may have several."""
+    """Yield logical lines. A value in triple quotes may have several lines."""
     waiting = ""
     for line in text.splitlines():
         waiting = f"{waiting}\n{line}" if waiting else line
@@ -108,7 +108,7 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
-    """Return the custom resources of recorded jobs; recordings contain no types, so all are strings."""
+    """Return the custom resources of recorded jobs. Recordings contain no types, so all resources are strings."""
     own = {
         key
         for lines in jobs.values()

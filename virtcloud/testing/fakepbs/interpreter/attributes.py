@@ -1,4 +1,4 @@
-"""The attributes of jobs and PBS's own resources: their types, and which of them hooks may set."""
+"""The attributes of jobs and PBS's own resources: their types, and the attributes that hooks may set."""
 
 import re
 from typing import Any, Dict
@@ -29,10 +29,10 @@ LONE_BACKSLASH = r"(?<!\\)\\(?![,'\"\\])"
 
 
 class pbs_env(Dict[str, Any]):
-    """Names and values. PBS's own variables are read-only; a single backslash is doubled, as in PBS."""
+    """Environment variables. PBS's own variables are read-only. A single backslash is doubled, as in PBS."""
 
     def __init__(self, value: Any, generic: bool = False) -> None:
-        r"""Take a dict, or text such as ``A=1,B=two\,three``; with ``generic``, PBS's own variables can be set."""
+        r"""Accept a dict, or text such as ``A=1,B=two\,three``. With ``generic``, PBS's own variables can be set."""
         self._generic = generic
         super().__init__(_parse_environment(value) if isinstance(value, str) else value)
 
@@ -44,12 +44,12 @@ class pbs_env(Dict[str, Any]):
         super().__setitem__(name, text)
 
     def __str__(self) -> str:
-        """Return ``A=1,B=2``."""
+        """Return text such as ``A=1,B=2``."""
         return ",".join("%s=%s" % pair for pair in self.items() if pair[1] is not None)
 
 
 def _parse_environment(text: str) -> Dict[str, Any]:
-    """Parse text; a backslash protects a comma."""
+    """Parse text such as ``A=1,B=2``. A comma after a backslash belongs to the value."""
     pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
     return {name: value for name, equals, value in pairs if equals}
 
@@ -117,7 +117,7 @@ JOB = dict(
     + [(name, pbs_bool) for name in _FLAGS]
     + list(_SPECIAL.items())
 )
-"""The type of each attribute except lists of resources."""
+"""The type of each attribute of a job, except lists of resources."""
 
 SETTABLE_IN_REQUEST = frozenset(
     "Account_Name Checkpoint Error_Path Execution_Time Hold_Types Job_Name Join_Path Keep_Files Mail_Points Mail_Users "
@@ -139,7 +139,7 @@ RESOURCES = dict(
     + [(name, pbs_str) for name in "nodes arch host vnode site partition nodemask aoe eoe preempt_targets resc".split()]
     + [("select", select), ("place", place), ("software", NAMED["software"]), ("energy", pbs_float)]
 )
-"""The type of each resource of PBS."""
+"""The type of each resource that PBS defines."""
 
 CUSTOM_TYPES = {
     "string": pbs_str,
@@ -149,4 +149,4 @@ CUSTOM_TYPES = {
     "size": size,
     "boolean": pbs_bool,
 }
-"""The type of a custom resource, by the ``type`` of its creation."""
+"""The type of a custom resource, by the value of ``type`` with which the resource was created."""

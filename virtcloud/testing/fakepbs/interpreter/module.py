@@ -1,4 +1,4 @@
-"""The module ``pbs`` of one run."""
+"""Builds the module ``pbs`` for one run of a hook."""
 
 import types
 from typing import Any, Dict, List

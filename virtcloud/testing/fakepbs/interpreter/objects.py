@@ -1,4 +1,4 @@
-"""The objects of a hook: event, job, resource lists, server, vnodes."""
+"""The objects with which a hook works: event, job, resource lists, server, vnodes."""
 
 from typing import Any, Dict, List
 
@@ -20,11 +20,11 @@ class Attributes:
     _owner = ""
 
     def __init__(self, rules: Any, types: Dict[str, Any]) -> None:
-        """Take the rules of this run and the type of each attribute."""
+        """Store the rules of this run and the type of each attribute."""
         self.__dict__.update(_rules=rules, _types=types, _values={}, _changed=[], _readonly=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the value, or None if unset. Raises AttributeError for an unknown name."""
+        """Return the value, or None if the attribute is unset. Raises AttributeError for an unknown name."""
         if name.startswith("__") or name not in self._types:
             raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
         return self._values.get(name)
@@ -70,19 +70,19 @@ class Resources(Attributes):
         setattr(self, name, value)
 
     def __contains__(self, name: str) -> bool:
-        """Return whether the resource exists, set or not."""
+        """Return whether the resource exists. Its value may be unset."""
         return name in self._types
 
     def keys(self) -> List[str]:
-        """Return the names of the set resources."""
+        """Return the names of the resources that are set."""
         return [name for name, value in self._values.items() if value is not None]
 
     def __str__(self) -> str:
-        """Return ``ncpus=1,walltime=60``."""
+        """Return text such as ``ncpus=1,walltime=60``."""
         return ",".join("%s=%s" % pair for pair in self._values.items() if pair[1] is not None)
 
     def _admit(self, name: str) -> None:
-        """Add an unknown resource on a MoM; raise UnsetResourceNameError at the server."""
+        """Add an unknown resource on a MoM. Raise UnsetResourceNameError at the server."""
         if self._rules.in_hook and not self._rules.number & ALL_MOM_EVENTS:
             raise UnsetResourceNameError("resource attribute '%s' not found" % name)
         self._types[name] = pbs_str
@@ -94,7 +94,10 @@ class PbsJob(Attributes):
     _owner = "job"
 
     def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
-        """Create a job from its description (``fakepbs.HookJob``); ``resources``: the types of custom resources."""
+        """Create a job from its description (``fakepbs.HookJob``).
+
+        ``resources`` contains the types of custom resources.
+        """
         super().__init__(rules, dict(JOB, id=str))
         lists = {name: Resources(rules, dict(RESOURCES, **resources)) for name in RESOURCE_LISTS}
         self.__dict__.update(lists, _described=described, _rerun=False, _delete=False)
@@ -107,7 +110,7 @@ class PbsJob(Attributes):
             self.Resource_List[name] = value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute if the rules allow it; a resource list cannot be replaced."""
+        """Set an attribute if the rules allow it. A resource list cannot be replaced."""
         if name in RESOURCE_LISTS:
             raise AssertionError("can't set the head resource '%s' directly " % name)
         if name == "id" and self._rules.in_hook:
@@ -119,11 +122,11 @@ class PbsJob(Attributes):
         return str(self.id)
 
     def rerun(self) -> None:
-        """Request a rerun of the job; for hooks of a MoM."""
+        """Request a rerun of the job. Only hooks of a MoM may call this method."""
         self._ask("_rerun", "rerun(): only for mom hooks")
 
     def delete(self) -> None:
-        """Request the deletion of the job; for hooks of a MoM."""
+        """Request the deletion of the job. Only hooks of a MoM may call this method."""
         self._ask("_delete", "delete(): only for mom hooks")
 
     def _ask(self, what: str, refusal: str) -> None:
@@ -132,11 +135,11 @@ class PbsJob(Attributes):
         self.__dict__[what] = True
 
     def in_ms_mom(self) -> bool:
-        """Return whether this is the job's first host."""
+        """Return whether the hook runs on the job's first host."""
         return bool(self._described["first_host"])
 
     def is_checkpointed(self) -> bool:
-        """Return False: checkpoints are not supported."""
+        """Return False, because checkpoints are not supported."""
         return False
 
     def stdout_file(self) -> str:
@@ -173,7 +176,7 @@ class PbsServer:
     """The server, with read-only jobs and vnodes."""
 
     def __init__(self, name: str, jobs: Dict[str, Any], vnodes: Dict[str, Any]) -> None:
-        """Take the jobs and vnodes by name."""
+        """Store the jobs and vnodes by name."""
         self.name = name
         self._jobs, self._vnodes = jobs, vnodes
 
@@ -199,16 +202,16 @@ class PbsServer:
 
 
 class PbsEvent:
-    """The event: its parameters, accept and reject."""
+    """The event: its parameters, and the methods accept and reject."""
 
     _settable = ("progname", "argv", "env")
 
     def __init__(self, rules: Any, number: int, facts: Dict[str, Any], parameters: Dict[str, Any]) -> None:
-        """Take the facts of the event (caller, hook name) and its parameters."""
+        """Store the facts of the event (caller, hook name) and its parameters."""
         self.__dict__.update(_rules=rules, type=number, _param=parameters, accepted=True, message=None, **facts)
 
     def accept(self, ecode: int = 0) -> None:
-        """End the hook; the event continues."""
+        """End the hook. The event continues."""
         self._end(True, None, ecode)
 
     def reject(self, emsg: str = "", ecode: int = 255) -> None:
@@ -228,7 +231,7 @@ class PbsEvent:
             raise EventIncompatibleError('"%s" not found in self._param' % name) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a parameter of a launch."""
+        """Set a parameter of a launch event."""
         if name not in self._param:
             raise UnsetAttributeNameError("event attribute '%s' not found" % name)
         if name not in self._settable:

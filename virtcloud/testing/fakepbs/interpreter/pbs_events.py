@@ -1,4 +1,7 @@
-"""The events of PBS: their numbers, their parameters, and what hooks may set (measured with OpenPBS 23.06)."""
+"""The events of PBS: their numbers, their parameters, and the attributes that hooks may set.
+
+Measured with OpenPBS 23.06.
+"""
 
 from typing import Any, Dict
 
@@ -59,7 +62,7 @@ PARAMETERS = {
     "exechost_periodic": ("job_list", "vnode_list"),
     "exechost_startup": ("vnode_list",),
 }
-"""The parameters of ``pbs.event()`` at each supported event."""
+"""The parameters of ``pbs.event()`` for each supported event."""
 
 SETTABLE_AT_RUNJOB = (
     "Hold_Types",

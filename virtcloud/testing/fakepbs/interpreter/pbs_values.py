@@ -17,7 +17,7 @@ class BadAttributeValueTypeError(Exception):
 
 
 class BadAttributeValueError(Exception):
-    """The attribute does not accept this value, or is read-only."""
+    """The attribute does not accept this value, or the attribute is read-only."""
 
 
 class UnsetResourceNameError(Exception):
@@ -51,7 +51,7 @@ class PbsText:
     is_resource = False
 
     def __init__(self, value: Any) -> None:
-        """Take text, or a value of such a type. Raises PBS's error for an invalid format."""
+        """Accept text, or a value of this type. Raises PBS's error for an invalid format."""
         text = str(value)
         if self.shape is not None and re.fullmatch(self.shape, text) is None:
             wrong = BadResourceValueError if self.is_resource else BadAttributeValueError
@@ -89,16 +89,16 @@ class hold_types(PbsText):
     shape = r"[uosp]+|n"
 
     def __add__(self, other: Any) -> "hold_types":
-        """Return the holds of both."""
+        """Return the holds of both values."""
         return hold_types("".join(dict.fromkeys(self._value + str(other))))
 
     def __sub__(self, other: Any) -> "hold_types":
-        """Return the holds without those of ``other``; ``n`` if none is left."""
+        """Return the holds without the holds of ``other``. Return ``n`` if no hold is left."""
         return hold_types("".join(one for one in self._value if one not in str(other)) or "n")
 
 
 class exec_host(PbsText):
-    """Hosts and their cores: ``n1/0*4+n2/0*4``."""
+    """Hosts and their processors: ``n1/0*4+n2/0*4``."""
 
     attribute = "exec_host"
 
@@ -125,13 +125,13 @@ class exec_vnode(PbsText):
 
 
 class pbs_bool(PbsText):
-    """A boolean, written 1 or 0."""
+    """A boolean value, written as 1 or 0."""
 
     _yes = ("true", "t", "y", "1")
     _no = ("false", "f", "n", "0")
 
     def __init__(self, value: Any) -> None:
-        """Take a bool, a number, or a word such as ``True``."""
+        """Accept a bool, a number, or a word such as ``True``."""
         word = str(value).lower()
         if word not in self._yes + self._no:
             raise BadAttributeValueError("input value %s not of the right format for 'Rerunable'" % value)
@@ -180,7 +180,7 @@ class duration(int):
         return made
 
     def __str__(self) -> str:
-        """Return the duration as given."""
+        """Return the duration in the form in which it was given."""
         return str(self.text)  # type: ignore[attr-defined]
 
 
@@ -189,7 +189,7 @@ UNITS = ("", "k", "m", "g", "t", "p")
 
 
 class size:
-    """Bytes: ``pbs.size("4gb")``, ``pbs.size(1024)``.
+    """An amount of memory or storage: ``pbs.size("4gb")``, ``pbs.size(1024)`` (bytes).
 
     Sizes support +, - and comparison, and cannot be dictionary keys.
     """
@@ -224,7 +224,7 @@ class size:
         return self._joined(other, -1)
 
     def __eq__(self, other: object) -> bool:
-        """Compare with a size or a number of bytes; other values are not equal."""
+        """Compare with a size or a number of bytes. Values of other types are not equal."""
         return isinstance(other, (size, int)) and self._bytes() == size(other)._bytes()
 
     def __lt__(self, other: Any) -> bool:
@@ -244,7 +244,7 @@ class size:
         return self._bytes() >= size(other)._bytes()
 
     def __str__(self) -> str:
-        """Return number and unit: ``4gb``."""
+        """Return number and unit, such as ``4gb``."""
         return "%d%sb" % (self._count, UNITS[self._unit])
 
     __repr__ = __str__
@@ -259,10 +259,10 @@ STATE_LETTERS = {"T": 0, "Q": 1, "H": 2, "W": 3, "R": 4, "E": 5, "X": 6, "B": 7,
 
 
 class job_state(int):
-    """A job's state as a number; its letter is accepted as well."""
+    """A job's state as a number. The letter of the state is also accepted."""
 
     def __new__(cls, value: Any) -> "job_state":
-        """Take the number or the letter."""
+        """Accept the number or the letter."""
         return int.__new__(cls, STATE_LETTERS.get(value, -1) if isinstance(value, str) else value)
 
 
@@ -271,7 +271,7 @@ class vnode_state(int):
 
 
 def text_type(name: str) -> type:
-    """Return a text type of which only the name matters here."""
+    """Return a text type. For this fake PBS only the name of the type matters."""
     return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 
@@ -283,4 +283,4 @@ NAMED = {
         "state_count user_list version"
     ).split()
 }
-"""Types without checks."""
+"""Types whose values are not checked."""

@@ -1,4 +1,7 @@
-"""The rules which objects a hook may set at which event, and PBS's exceptions (measured, and from PBS's source)."""
+"""The rules that state which objects a hook may set at which event, and PBS's exceptions.
+
+Measured, and taken from PBS's source.
+"""
 
 import time
 from typing import Any
@@ -15,10 +18,10 @@ NOTHING = "nothing is settable inside an %s hook!"
 
 
 class SetRules:
-    """The rules of one run of a hook; they apply while the hook runs, until it accepts or rejects."""
+    """The rules of one run of a hook. They apply while the hook runs, until it accepts or rejects."""
 
     def __init__(self, event: str) -> None:
-        """Start before the hook: PBS itself sets everything."""
+        """Create the rules in the state before the hook, in which PBS itself may set everything."""
         self.event = event
         self.number = EVENTS[event]
         self.in_hook = False
@@ -62,7 +65,7 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Check a value against its type: a text type accepts any text type, but no plain str."""
+        """Check a value against its type. A text type accepts any text type, but not a plain str."""
         taken = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
             taken = (bool, kind)

@@ -16,7 +16,7 @@ from typing import Any, Dict, Optional, Tuple
 EXCEPTION = "exception"
 ALARM = "alarm"
 GRACE_S = 1.0
-"""Seconds for a hook after its alarm; a MoM may allow less."""
+"""Additional seconds for a hook after its alarm. A MoM may allow less."""
 OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of this package."""
 
@@ -41,7 +41,7 @@ def main(folder: str) -> None:
 
 
 def _run(text: str, stage: Any, alarm: float) -> Tuple[Optional[str], Optional[str]]:
-    """Run the hook. It accepts and rejects with SystemExit; its alarm is a KeyboardInterrupt."""
+    """Run the hook. A hook accepts or rejects by raising SystemExit; the alarm raises KeyboardInterrupt."""
     stage.rules.in_hook = True
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, alarm, GRACE_S)
@@ -60,7 +60,7 @@ def _run(text: str, stage: Any, alarm: float) -> Tuple[Optional[str], Optional[s
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
-    """Raise the alarm; a second alarm kills the process, as a MoM does."""
+    """Raise the alarm as KeyboardInterrupt. A second alarm kills the process, as a MoM does."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     raise KeyboardInterrupt
 
@@ -86,7 +86,7 @@ def _outcome(stage: Any, failure: Any, trace: Any) -> Dict[str, Any]:
 
 
 def _changed(job: Any) -> Dict[str, Any]:
-    """Return what the hook set, in PBS's notation: ``Hold_Types``, ``Resource_List.place``, ``Variable_List.A``."""
+    """Return the hook's changes, in PBS's notation: ``Hold_Types``, ``Resource_List.place``, ``Variable_List.A``."""
     found = {name: str(job._values[name]) for name in job._changed}
     for name in job.Resource_List._changed:
         found["Resource_List." + name] = str(job.Resource_List._values[name])
