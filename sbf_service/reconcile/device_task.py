@@ -77,7 +77,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The name of the event in the audit log and in the log when this device is changed."""
+        """The name of the event that records a change of this device in the audit log and in the log."""
         return f"{self.kind}_change"
 
     @property
@@ -119,7 +119,7 @@ class ReconcileTask(ABC):
 
 @dataclass(frozen=True)
 class DeviceReading(ABC):
-    """The observed state of a device, with the task that has the wanted state."""
+    """The observed state of a device, and the task that contains the wanted state."""
 
     task: ReconcileTask
     observed: DeviceObserved
@@ -148,7 +148,7 @@ class DeviceReading(ABC):
     @property
     @abstractmethod
     def blocked(self) -> VlanSet:
-        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+        """The wanted VLAN IDs that SBF cannot set up because they are in other use."""
 
     def check_allowed(self) -> None:
         """Raise Unsafe for a difference that SBF must not apply."""

@@ -119,7 +119,7 @@ class LeaseHeartbeats:
             return self._holds.get(hold.name) == hold
 
     def _start(self) -> None:
-        """Start both threads unless they run.
+        """Start each of the two threads that does not run.
 
         If a thread cannot start, leases are not renewed, but deadlines still apply.
         """

@@ -138,7 +138,7 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 
 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
-    """Read all ports as if SBF had taken over none of them, so that the reading shows the use of each port."""
+    """Yield all ports with their uses, read as if SBF had taken over none of them."""
     every = tuple(ports)
     asked = replace(
         scope,
@@ -170,7 +170,7 @@ def _port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> PortStat
 async def read_all(
     threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], named: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, as many as there are threads. Return the answer of each, or why it was not read.
+    """Read devices in parallel, as many as there are threads. Return for each its answer, or why it was not read.
 
     Raise ServiceBusy when no thread is free now.
     """

@@ -180,7 +180,7 @@ def _is_managed(one: Circuit | CircuitRemnant, scope: EdgeScope) -> bool:
 
 
 def _is_unbound(one: Circuit | CircuitRemnant) -> bool:
-    """Return whether ``one`` is a VLAN on a port that belongs to no service."""
+    """Return whether a circuit or part has a port and a VLAN ID, but no service."""
     return one.service == NO_SERVICE and one.port is not None and one.vlan is not None
 
 

@@ -1,7 +1,7 @@
 """Dry runs of a new pool or topology. The change is made and rolled back, and the affected devices are read.
 
-Neither a device nor a setting is changed. The differences are those that workers would apply. Only the VLAN IDs found
-in other use are recorded, so that no cluster is allocated one of them just after a pool is set.
+Devices, pools and the topology do not change. The differences are those that workers would apply. VLAN IDs that are
+found in other use are recorded, so that no cluster is allocated one of them just after a pool is set.
 """
 
 from collections.abc import Callable, Iterator

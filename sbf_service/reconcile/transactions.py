@@ -42,7 +42,7 @@ _DEVICES = (
     .where(IS_RECONCILED, ElementRow.kind.in_(sorted(DEVICE_KINDS)))
     .order_by(ElementRow.name)
 )
-"""Without the observed state, which is long: this query runs after every change."""
+"""The columns of an element without its observed state, which is long: this query runs after every change."""
 
 
 class DeviceStatuses(Protocol):
@@ -73,7 +73,7 @@ class StoreDeviceStatuses:
 
 
 def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
-    """Return the status of every switch and edge, in the order of their names."""
+    """Return the status of every switch and edge for the replica ``holder``, in the order of their names."""
     rows = unit.connection.execute(_DEVICES).all()
     known = read_topology(unit).elements if rows else {}
     return [
@@ -102,11 +102,15 @@ class LeaseLostError(Exception):
 
 
 class WorkerTransactions(Protocol):
-    """The workers' queries and changes. A method that raises DatabaseUnavailable has changed nothing."""
+    """The workers' queries and changes.
+
+    Every method may raise DatabaseUnavailable. Its change may have been committed if only the database's answer was
+    lost.
+    """
 
     @property
     def holder(self) -> str:
-        """The holder's name of the leases: the name of this replica."""
+        """The name of this replica, which holds the leases."""
 
     def acquire_lease(self, name: Name) -> int | None:
         """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
@@ -214,7 +218,10 @@ class StoreWorkerTransactions:
             log.warning(event, element=name, trouble=report.message)
 
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
-        """Confirm all clusters on a device except those whose VLAN ID is in other use; of these, new clusters fail."""
+        """Confirm all clusters on a device except those whose VLAN ID is in other use.
+
+        Of these exceptions, the clusters that are being set up fail.
+        """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)
         record_foreign_vlans(unit, require_element(unit, task.name), task.scope.vlans, foreign)

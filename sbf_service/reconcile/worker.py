@@ -55,7 +55,7 @@ class Worker:
 
     @property
     def holder(self) -> str:
-        """The holder's name of the leases: the name of this replica."""
+        """The name of this replica, which holds the leases."""
         return self.transactions.holder
 
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
@@ -74,7 +74,10 @@ class Worker:
 
     @contextmanager
     def hold_lease(self, name: Name) -> Iterator[int | None]:
-        """Hold an element's lease; yield the fencing token, or None while another replica holds the lease."""
+        """Hold an element's lease during the context.
+
+        Yield the fencing token, or None while another replica holds the lease.
+        """
         with self.holding(name, partial(self.transactions.acquire_lease, name)) as fence:
             try:
                 yield fence
@@ -181,9 +184,9 @@ class Worker:
 
 
 def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
-    """Save, and read again if the device has a separate save step.
+    """Save and read again, or return the same reading if the device has no separate save step.
 
-    Raise Refused when the device changed in the meantime.
+    Raise Refused when the device's state differs from the state before the save.
     """
     if not driver.save():
         return reading

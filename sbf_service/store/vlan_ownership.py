@@ -35,7 +35,7 @@ def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None
 
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
-    """Replace the VLAN IDs created by SBF on an element; idempotent."""
+    """Replace the record of VLAN IDs created by SBF on an element; idempotent."""
     if gone := read_created_vlans(unit, element) - vlans:
         unit.connection.execute(
             delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(gone)))
