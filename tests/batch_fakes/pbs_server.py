@@ -94,7 +94,7 @@ class FakePbsServer:
 
 
 def _attribute(key: str, value: str) -> str:
-    """Return the line of an attribute; events are in PBS's order, folded over several lines."""
+    """Return the line of an attribute. Events are in PBS's order, folded over several lines."""
     if key == "event" and value:
         first, *more = sorted(value.split(","), reverse=True)
         value = ",\n\t".join([first, *more])

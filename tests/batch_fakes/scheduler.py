@@ -44,7 +44,7 @@ def cluster(
 
 
 class FakeScheduler:
-    """Returns its jobs; it reports every other job in ``asked`` as gone."""
+    """Returns its jobs. It reports every other job in ``asked`` as gone."""
 
     def __init__(self, *jobs: SchedulerJob) -> None:
         """Start with some jobs."""

@@ -13,7 +13,7 @@ ScriptedAnswer = tuple[int, Any]
 
 @dataclass
 class ScriptedSbf:
-    """Returns ``answers`` by method and path; unknown requests get status 404. The last answer of a list repeats."""
+    """Returns ``answers`` by method and path. Unknown requests get status 404. The last answer of a list repeats."""
 
     url: str
     answers: dict[str, list[ScriptedAnswer]] = field(default_factory=dict)

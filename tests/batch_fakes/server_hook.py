@@ -17,7 +17,7 @@ NODES = "(n1:ncpus=2:mem=8388608kb)+(n2:ncpus=2:mem=8388608kb)"
 ALARM_S = 5.0
 TRIES = 20
 AWAY = ("SBF does not answer", "SBF cannot be asked")
-"""The hook's messages if SBF does not answer; the second text is from version 0.1."""
+"""The hook's messages if SBF does not answer. The second text is from version 0.1."""
 
 
 @cache
@@ -27,7 +27,7 @@ def hook() -> str:
 
 @dataclass
 class ServerHook:
-    """Runs the hook; its configuration contains SBF's address and ``settings``."""
+    """Runs the hook. Its configuration contains SBF's address and ``settings``."""
 
     sbf: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ServerHook:
     def submit(
         self, line: str, user: str = "alice", attributes: Mapping[str, str] | None = None, **shape: str
     ) -> HookOutcome:
-        """Run the event of ``qsub -l vcluster=LINE``; empty parts of the job's shape are omitted."""
+        """Run the event of ``qsub -l vcluster=LINE``. Empty parts of the job's shape are omitted."""
         resources = {key: value for key, value in {**SHAPE, "vcluster": line, **shape}.items() if value}
         return self.run("queuejob", HookJob("", attributes or {}, resources), requestor=user)
 

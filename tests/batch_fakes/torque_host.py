@@ -56,7 +56,7 @@ def agent_says(request: FakeRequest) -> FakeAnswer:
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
-    """Return the agent's list of clusters; each cluster has a flag that is true while its job is leaving."""
+    """Return the agent's list of clusters. Each cluster has a flag that is true while its job is leaving."""
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
@@ -67,7 +67,7 @@ def sbf_says(heard: SbfCall) -> tuple[int, Any]:
 
 @dataclass
 class TorqueHost:
-    """The host; a test may replace its functions ``sbf_says`` and ``agent_says``."""
+    """The host. A test may replace its functions ``sbf_says`` and ``agent_says``."""
 
     folder: Path
     user: str
@@ -87,7 +87,7 @@ class TorqueHost:
         return self.agent_says(request)
 
     def settings(self, **keys: object) -> Path:
-        """Add keys to the settings file; return the file."""
+        """Add keys to the settings file. Return the file."""
         file = self.folder / "torque.json"
         known = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**known, **keys}))
@@ -146,7 +146,7 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
 
 
 def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
-    """Let the agent answer requests for a job's state with ``states`` in this order; the last state repeats."""
+    """Let the agent answer requests for a job's state with ``states`` in this order. The last state repeats."""
     left = list(states)
     usual = bench.agent_says
 

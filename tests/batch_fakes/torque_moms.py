@@ -2,7 +2,7 @@
 
 Torque itself is not installed. Its behaviour is from its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): the
 sisters' ``prologue.parallel`` end before the first host's ``prologue`` starts, the environment is almost empty, and
-``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``; the real code confirms its
+``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``. The real code confirms its
 jobs to SBF.
 """
 
@@ -32,7 +32,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True)
 class TorqueJob:
-    """A job on these hosts; its script would run on the first one."""
+    """A job on these hosts. Its script would run on the first host."""
 
     id: str
     hosts: tuple[str, ...]
@@ -127,11 +127,11 @@ class TorqueMoms:
         return self.lab.run(host, ["env", "-i", *environment, *around.split(), f"{MOM_PRIV}/{name}", *arguments])
 
     def sisters(self, job: TorqueJob) -> list[int]:
-        """Run ``prologue.parallel`` on the other hosts concurrently; return the exit codes."""
+        """Run ``prologue.parallel`` on the other hosts concurrently. Return the exit codes."""
         return [done.returncode for done in self._on_sisters("prologue.parallel", job)]
 
     def start(self, job: TorqueJob) -> Done:
-        """Start a job; return the result of the first host's prologue."""
+        """Start a job. Return the result of the first host's prologue."""
         assert set(self.sisters(job)) <= {0}
         return self.script(job.hosts[0], "prologue", job)
 
@@ -140,13 +140,13 @@ class TorqueMoms:
         return self.threads.submit(self.start, job)
 
     def end(self, job: TorqueJob) -> list[int]:
-        """End a job on all its hosts; return the exit codes."""
+        """End a job on all its hosts. Return the exit codes."""
         first = self.threads.submit(self.script, job.hosts[0], "epilogue", job)
         sisters = self._on_sisters("epilogue.parallel", job)
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Run the script of a deletion on the job's first host as the job's user; in Torque it runs before any kill."""
+        """Run the script of a deletion on the job's first host as the job's user. In Torque it runs before any kill."""
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 

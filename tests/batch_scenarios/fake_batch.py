@@ -20,7 +20,7 @@ MOM = {"patience": 15, "removal": 3}
 
 
 class HostWithAgent(FakeHost):
-    """A host whose hook uses the socket of its own agent; all agents run on one machine."""
+    """A host whose hook uses the socket of its own agent. All agents run on one machine."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
         """Use the world's agent socket and faults for this host."""
@@ -37,7 +37,7 @@ class HostWithAgent(FakeHost):
 
 @dataclass
 class FakeMachines:
-    """The hosts and the server of the batch system; a host has an agent and guests."""
+    """The server and the hosts of the batch system. Each host has an agent and guests."""
 
     batch: FakeBatch
     world: FakeWorld

@@ -42,7 +42,7 @@ class AnsweringGuests:
 
 
 class NoJobAccess:
-    """Replaces the access of a job's script to its guests; it opens nothing."""
+    """Replaces the access of a job's script to its guests. It opens nothing."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
         """Return the path of a socket that nothing listens on."""
@@ -69,7 +69,7 @@ def listen_silently(path: Path) -> Iterator[None]:
 
 @dataclass
 class SbfProcess:
-    """SBF on a port of this machine, in a thread; a test can stop and restart it."""
+    """SBF on a port of this machine, in a thread. A test can stop and restart it."""
 
     world: World
     port: int = 0
@@ -83,7 +83,7 @@ class SbfProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start SBF on its database; after a stop, its port is the same as before."""
+        """Start SBF on its database. After a stop, its port is the same as before."""
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         self._service = self.world.restarted()
@@ -95,7 +95,7 @@ class SbfProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop SBF; connections are refused until the next start."""
+        """Stop SBF. Connections are refused until the next start."""
         assert self._server is not None
         assert self._thread is not None
         assert self._service is not None
@@ -158,7 +158,7 @@ class FakeWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Cause the fault at the next ``execjob_begin`` of the host; yield a function that waits for the fault."""
+        """Cause the fault at the next ``execjob_begin`` of the host. Yield a function that waits for the fault."""
         over = threading.Event()
         self.begins[host] = self._faulty(host, fault, over)
         try:
@@ -192,13 +192,13 @@ class FakeWorld:
         return self.folder / f"{host}.sock"
 
     def start_agent(self, host: str) -> None:
-        """Start a host's agent; guests and interfaces of the host stay."""
+        """Start a host's agent. Guests and interfaces of the host stay."""
         stack = ExitStack()
         self._agents[host] = stack
         stack.enter_context(self._agent(host))
 
     def stop_agent(self, host: str) -> None:
-        """Stop a host's agent; guests and interfaces of the host stay."""
+        """Stop a host's agent. Guests and interfaces of the host stay."""
         self._agents.pop(host).close()
 
     @contextmanager

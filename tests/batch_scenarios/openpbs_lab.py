@@ -34,7 +34,7 @@ SPOOL = scripts.HOME
 
 @dataclass
 class RealBatch:
-    """The batch system; a host is a node of the lab."""
+    """The batch system. A host is a node of the lab."""
 
     pbs: LabPbs
     hosts: Sequence[str]
@@ -88,7 +88,7 @@ class RealBatch:
         )
 
     def kill_host(self, name: str) -> None:
-        """Kill a host: its MoM with all processes of jobs, its agent and its guests; disconnect its cables."""
+        """Kill a host: its MoM with all processes of jobs, its agent and its guests. Disconnect its cables."""
         self.pbs.lab.service(name, "agent").kill()
         self.kill_mom(name)
         self._shell(name, "for pid in $(pgrep -u alice,bob); do kill -9 $pid; done; true")
@@ -104,7 +104,7 @@ class RealBatch:
         self.start_mom(name)
 
     def kill_mom(self, name: str) -> None:
-        """Kill only a host's MoM; the processes of jobs continue."""
+        """Kill only a host's MoM. The processes of jobs continue."""
         self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
 
     def start_mom(self, name: str) -> None:
@@ -205,7 +205,7 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Stop the host's agent, so that the hook waits for its answer; cause the fault while the hook waits."""
+        """Stop the host's agent, so that the hook waits for its answer. Cause the fault while the hook waits."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:

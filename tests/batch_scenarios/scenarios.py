@@ -132,7 +132,7 @@ def qdel_by_force(stage: ScenarioStage) -> None:
 
 
 def rerun(stage: ScenarioStage) -> None:
-    """A rerun job gets a new cluster with a higher attempt number; the former cluster is removed."""
+    """A rerun job gets a new cluster with a higher attempt number. The former cluster is removed."""
     job = stage.begun(hosts=2, request="name=again")
     first = stage.active(job)
     stage.batch.rerun(job)
@@ -157,7 +157,7 @@ def server_restarts(stage: ScenarioStage) -> None:
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
-    """A job continues during a crash of SBF; the cluster of a job that ends then is removed after SBF's restart."""
+    """A job continues during a crash of SBF. The cluster of a job that ends then is removed after SBF's restart."""
     job = stage.begun(hosts=2)
     stage.world.stop_sbf()
     try:
@@ -192,7 +192,7 @@ def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """Another host's MoM dies while its hook waits for the agent; the first host aborts the start."""
+    """Another host's MoM dies while its hook waits for the agent. The first host aborts the start."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 
@@ -261,7 +261,7 @@ def over_quota(stage: ScenarioStage) -> None:
 
 
 def same_name(stage: ScenarioStage) -> None:
-    """A second job with the same cluster name is rejected; the message contains the first job's id."""
+    """A second job with the same cluster name is rejected. The message contains the first job's id."""
     first = stage.submit(request="name=mine", script=FOREVER)
     stage.active(first)
     with pytest.raises(BatchRefused, match=f"vcluster: 'mine' is already running as job {first}"):

@@ -57,7 +57,7 @@ class BatchWorld(Protocol):
         """Start a host's part of the batch system again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
-        """Cause a fault at the host's next job start; yield a function that waits for it. Finally repair the host."""
+        """Cause a fault at the host's next job start. Yield a function that waits for it. Finally repair the host."""
 
     def log(self, job: str) -> str:
         """Return the log messages about a job, for the report of a failed test."""
@@ -110,7 +110,7 @@ class ScenarioStage:
         return self.job(job, lambda one: one.state is not JobState.RUNNING, "stop running")
 
     def ends(self, job: str) -> JobStatus:
-        """Wait until a job has ended; return its status."""
+        """Wait until a job has ended. Return its status."""
         return self.job(job, lambda one: one.state is JobState.FINISHED, "end")
 
     def waits(self, job: str, words: str) -> JobStatus:
@@ -122,7 +122,7 @@ class ScenarioStage:
         )
 
     def job(self, job: str, reached: Callable[[JobStatus], bool], what: str) -> JobStatus:
-        """Wait until the status of a job fulfils a condition; return the status."""
+        """Wait until the status of a job fulfils a condition. Return the status."""
         seen = [self.batch.status(job)]
 
         def look() -> bool:

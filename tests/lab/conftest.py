@@ -37,7 +37,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab of network, sshd and libvirtd only; its tests leave all services running."""
+    """Yield a lab of network, sshd and libvirtd only. Its tests leave all services running."""
     running = start(read_lab_file(), LabState(tmp_path_factory.mktemp("bare") / "state"), LabOptions(bare=True))
     yield running
     running.down()
@@ -45,7 +45,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab of two sites; one of its hosts also runs QEMU guests."""
+    """Yield a lab of two sites. One of its hosts also runs QEMU guests."""
     with lab_of("mixed", tmp_path_factory) as running:
         yield running
 
@@ -80,7 +80,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab whose sites are connected in three ways; timeouts for devices and the drift interval are short."""
+    """Yield a lab whose sites are connected in three ways. Timeouts for devices and the drift interval are short."""
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
     with lab_of("edges", tmp_path_factory, LabOptions(timing=timing)) as running:
         yield running
@@ -88,7 +88,7 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabState]:
-    """Yield the state folder for a test's own lab; everything that remains of the lab is removed."""
+    """Yield the state folder for a test's own lab. Everything that remains of the lab is removed."""
     state = LabState(tmp_path_factory.mktemp("lab") / "state")
     yield state
     take_down(state)

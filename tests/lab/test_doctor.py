@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud doctor``; its probes run on the lab's kernel, which has all features, and on the test host's."""
+"""Tests of ``virtcloud doctor``. Its probes run on the lab's kernel, which has all features, and on the test host's."""
 
 import json
 import subprocess

@@ -43,7 +43,7 @@ def new(edges: Lab) -> Snapshot:
 
 @pytest.fixture
 def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
-    """The snapshot after the lab's start; after the test, clusters that it did not delete are removed."""
+    """The snapshot after the lab's start. Clusters that a test did not delete are removed after the test."""
     yield new
     remove(client, *(view.key for view in client.clusters() if view.key != STANDING))
 
@@ -56,7 +56,7 @@ def standing(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
 
 
 def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
-    """Return a spec with one guest at each site; with ``macs`` the guests have fixed MAC addresses."""
+    """Return a spec with one guest at each site. With ``macs`` the guests have fixed MAC addresses."""
     guests = tuple(
         Guest(
             name=f"n{i}",

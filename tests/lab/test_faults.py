@@ -37,7 +37,7 @@ def topology(client: SbfClient) -> Topology:
 
 @pytest.fixture
 def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
-    """The snapshot before the test; no cluster may exist at that time."""
+    """The snapshot before the test. No cluster may exist at that time."""
     assert not [view.key for view in client.clusters()]
     return take_snapshot(lab, topology)
 

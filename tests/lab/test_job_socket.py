@@ -47,7 +47,7 @@ class Hook:
     key: str
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Send a request to the head host's agent; return the answer."""
+        """Send a request to the head host's agent. Return the answer."""
         return ask(self.lab, HEAD, {"do": do, "cluster": self.key, "attempt": 1, **more})[0]
 
     def up(self) -> None:
@@ -55,7 +55,7 @@ class Hook:
         assert self.ask("up", head=True, user=USER) == {"ok": True}
 
     def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Request the state as a prologue does, until an answer fulfils the condition; return that answer."""
+        """Request the state as a prologue does, until an answer fulfils the condition. Return that answer."""
         ends = time.monotonic() + LIMIT_S
         while not reached(answer := self.ask("state", wait=10)):
             assert time.monotonic() < ends, answer
@@ -64,7 +64,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """After all tests, check that elements carry what they carried before. It is done once, because it takes long."""
+    """After all tests, check that elements carry what they carried before. There is one check, because it is slow."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
@@ -102,7 +102,7 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
-    """The unreachable host is at another site; the guests have IPv4 or IPv6. At the end the job's files are removed."""
+    """The unreachable host is at another site. The guests have IPv4 or IPv6. At the end the job's files are removed."""
     far = lab.service(OTHER, "agent")
     far.stop()
     hook.up()

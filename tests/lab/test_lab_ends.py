@@ -83,7 +83,7 @@ def nothing_changed_outside() -> Iterator[None]:
 
 @contextmanager
 def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a lab as from a terminal, in its own process group; wait until the output contains the step ``until``."""
+    """Start a lab as from a terminal, in its own process group. Wait until the output contains the step ``until``."""
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(  # noqa: S603 - our own command

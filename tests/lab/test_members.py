@@ -1,4 +1,4 @@
-"""Hosts join and leave a running network in the lab; no frame between the other hosts is lost."""
+"""Hosts join and leave a running network in the lab. No frame between the other hosts is lost."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
-    """Yield a network of two hosts at Brno whose VLAN ID is free at all sites; nothing of it remains at the end."""
+    """Yield a network of two hosts at Brno whose VLAN ID is free at all sites. Nothing of it remains at the end."""
     assert before
     yield create(client, "root", spec("brno-h1", "brno-h2", first=1, name="ring", vlan=125))
     remove(client, "root")
@@ -38,7 +38,7 @@ def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
 
 
 def spec(*hosts: str, first: int, **changes: object) -> ClusterSpec:
-    """Return a spec with a guest on each host; the guests are numbered from ``first``."""
+    """Return a spec with a guest on each host. The guests are numbered from ``first``."""
     guests = [
         {"name": f"n{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)

@@ -97,7 +97,7 @@ def unreached(lab: Lab, sender: str) -> list[str]:
 
 @contextmanager
 def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
-    """Remove links from the topology, each named by one of its ports; restore them after the context."""
+    """Remove links from the topology, each named by one of its ports. Restore them after the context."""
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
     client.put_topology(Topology.model_validate(document | {"links": kept}), ANY_VERSION)
@@ -114,7 +114,7 @@ def cut(lab: Lab, node: str, port: str) -> Iterator[None]:
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
-    """Return a spec of a network or a member; the names and addresses of its guests are numbered from ``first``."""
+    """Return a spec of a network or a member. The names and addresses of its guests are numbered from ``first``."""
     guests = [
         {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)

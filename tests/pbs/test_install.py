@@ -20,7 +20,7 @@ OTHERS = ("create hook theirs", "set hook theirs event = queuejob", "create reso
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """Create a foreign hook and a foreign resource; yield their state."""
+    """Create a foreign hook and a foreign resource. Yield their state."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _theirs(batch)
@@ -35,7 +35,7 @@ def _theirs(batch: LabPbs) -> str:
 
 
 def pbs(batch: LabPbs, *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` on the server's host; return exit code, stdout and stderr."""
+    """Run ``virtcloud pbs`` on the server's host. Return exit code, stdout and stderr."""
     done = batch.try_virtcloud("pbs", *words)
     return done.returncode, done.stdout, done.stderr
 

@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 def held(*numbers: signal.Signals) -> list[str]:
-    """Send signals to this process while signals are deferred; return the actions of the process."""
+    """Send signals to this process while signals are deferred. Return the actions of the process."""
     done = []
     try:
         with terminate_as_interrupt(), defer_interrupts():

@@ -29,7 +29,7 @@ def whole(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def stage(whole: ScenarioStage) -> Iterator[ScenarioStage]:
-    """Yield the stage without jobs; check afterwards that switches and hosts carry nothing of the test's jobs."""
+    """Yield the stage without jobs. Check afterwards that switches and hosts carry nothing of the test's jobs."""
     whole.jobs.clear()
     yield whole
     for job in whole.jobs:

@@ -31,7 +31,7 @@ def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -
 
 
 def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
-    """Decide at each observation, with the memory of the previous decision; return the last decision."""
+    """Decide at each observation, with the memory of the previous decision. Return the last decision."""
     memory: DoubtMemory = {}
     result = Decision()
     for now, one in looks:

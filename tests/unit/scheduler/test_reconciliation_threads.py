@@ -101,7 +101,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> SchedulerStatus:
-    """Wait until the agent's status fulfils the condition; return the status."""
+    """Wait until the agent's status fulfils the condition. Return the status."""
     found: list[SchedulerStatus] = []
 
     def reached() -> bool:

@@ -42,7 +42,7 @@ def until(so: Callable[[], bool]) -> None:
         if so():
             return
         time.sleep(0.05)
-    raise AssertionError("it never became so")
+    raise AssertionError("the condition was not reached")
 
 
 def one_host(folder: Path, mom: str | None = None, server: str | None = None, pace: Pace | None = None) -> FakeBatch:
@@ -60,7 +60,7 @@ def in_state(made: FakeBatch, job: str, *states: BatchJobState) -> Callable[[], 
 
 
 def deleted_while_it_waits(made: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
-    """Delete a job while its prologue waits; return the status of the job afterwards."""
+    """Delete a job while its prologue waits. Return the status of the job afterwards."""
     job = made.submit(BatchSubmission(script))
     until((folder / "waits").exists)
     made.delete(job)
@@ -151,7 +151,7 @@ PASSES = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
 def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
-    """Run a job on two hosts until one of them dies, then on other hosts; return the hook calls of both runs."""
+    """Run a job on two hosts until one of them dies, then on other hosts. Return the hook calls of both runs."""
     hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=PASSES, server_hook=PASSES) as made:
         job = made.submit(BatchSubmission("echo ran", select="2:ncpus=1"))

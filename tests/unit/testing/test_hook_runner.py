@@ -1,4 +1,4 @@
-"""One run of a hook at one event; the expected values were observed with a probe hook on OpenPBS 23.06."""
+"""One run of a hook at one event. The expected values were observed with a probe hook on OpenPBS 23.06."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def attempt(do):
 
 
 def said(hook: str, kind: str = "queuejob", **more: object) -> list[str]:
-    """Run a hook; return the texts that it logged."""
+    """Run a hook. Return the texts that it logged."""
     outcome = run_hook(SAY + hook, HookEvent(kind, **({"job": JOB} | more)))  # type: ignore[arg-type]
     assert outcome.failure is None, outcome.traceback
     return [text for _, text in outcome.log]
@@ -68,7 +68,7 @@ def test_reject_passes_its_message() -> None:
 
 
 def test_reject_raises_system_exit() -> None:
-    """A hook that catches SystemExit continues after its rejection; the event stays rejected."""
+    """A hook that catches SystemExit continues after its rejection. The event stays rejected."""
     outcome = ended("try:\n    e.reject('no')\nexcept SystemExit:\n    say('went on')\n")
     assert (outcome.accepted, outcome.log) == (False, ((5, "went on"),))
 

@@ -19,7 +19,7 @@ SCENES = (
     "qdel",
     "reject-launch",
 )
-"""The recorded scenes; together they contain every kind of event."""
+"""The recorded scenes. Together they contain every kind of event."""
 FILES = sorted(RECORDINGS.glob("*/*.in"))
 SHOW = """
 import json, pbs
@@ -42,7 +42,7 @@ OWN_TYPES = {"job_state", "Rerunable", "array", "queue_type"}
 
 
 def lines(file: Path) -> str:
-    """Return the lines about the job; for a server hook they are in the data file."""
+    """Return the lines about the job. For a server hook they are in the data file."""
     data = file.with_suffix(".data")
     own = file.read_text()
     if "pbs.event().job" in own or not data.exists():

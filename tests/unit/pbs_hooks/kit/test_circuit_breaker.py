@@ -46,7 +46,7 @@ def calls(server: socket.socket) -> int:
 
 
 def ask(url: str, pause: float = 60) -> str:
-    """Call SBF as one event does; return the error."""
+    """Call SBF as one event does. Return the error."""
     with pytest.raises(SbfUnreachable) as caught:
         HookSbfClient(SbfAddress(url), Deadline(ALLOWED), ALLOWED, pause).network("x")
     return str(caught.value)

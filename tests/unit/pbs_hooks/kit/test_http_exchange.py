@@ -108,7 +108,7 @@ def test_a_missing_socket_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("behave", [silent, dripping, dripping_body], ids=["silent", "dripping", "dripping_body"])
 def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
-    """The slow answer would end after five seconds with another error; a limit per read would not stop it."""
+    """The slow answer would end after five seconds with another error. A limit per read would not stop it."""
     with listener(behave) as port:
         words = refused(f"http://127.0.0.1:{port}")
     assert words == "it did not answer in time"

@@ -264,7 +264,7 @@ def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
 
 
 def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """PBS has not yet checked the caller's rights at this event; reconciliation extends the lease later."""
+    """PBS has not yet checked the caller's rights at this event. Reconciliation extends the lease later."""
     assert server_hook.alter("image=a", state="R", walltime="2:00:00").accepted
     assert sbf.asked == []
 

@@ -61,7 +61,7 @@ TRUNK2 = hears("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second")
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Return the checked cables; the key of a cable consists of its two ends."""
+    """Return the checked cables. The key of a cable consists of its two ends."""
     heard = {name: found for name, found in ((SW1, sw1), (SW2, sw2)) if found is not None}
     found = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), heard, canonical)
     return {f"{view.a} {view.b}": view for view in found}

@@ -1,4 +1,4 @@
-"""The transitions of clusters; each rule of DESIGN.md §3 point 4 and §4 has a test."""
+"""The transitions of clusters. Each rule of DESIGN.md §3 point 4 and §4 has a test."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -144,7 +144,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """The ports of a network and its members are those of one cluster on all their hosts; a member only adds ports.
+    """The ports of a network and its members are those of one cluster on all their hosts. A member only adds ports.
 
     If the switches of each site are connected, no member is refused.
     """
@@ -186,7 +186,7 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
 
 
 def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple[LiveCluster, LiveCluster]:
-    """Return the network and its new member as SBF creates them; raise Conflict if the member cannot join."""
+    """Return the network and its new member as SBF creates them. Raise Conflict if the member cannot join."""
     on = own.transport
     sites = {made.site_of[host].name for host in (*own.spec.all_hosts, *hosts)}
     if on is None and len(sites) > 1:

@@ -1,4 +1,4 @@
-"""The VLANs that a refused command concerns; the clusters of these VLANs get the error message."""
+"""The VLANs that a refused command concerns. The clusters of these VLANs get the error message."""
 
 import pytest
 

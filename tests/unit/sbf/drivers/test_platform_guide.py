@@ -24,7 +24,7 @@ PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
 
 
 def example(number: int) -> dict[str, Any]:
-    """Execute one of the page's two Python files; return its names."""
+    """Execute one of the page's two Python files. Return its names."""
     found: dict[str, Any] = {}
     text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[number]
     exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), found)  # noqa: S102 - our own page

@@ -15,7 +15,7 @@ from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
 @dataclass
 class Transactions:
-    """Records the rows of each committed transaction; each transaction waits until ``go_on`` is set."""
+    """Records the rows of each committed transaction. Each transaction waits until ``go_on`` is set."""
 
     committed: list[list[str]] = field(default_factory=list)
     started: Event = field(default_factory=Event)
