@@ -132,4 +132,4 @@ def wait_with_progress(
     except KeyboardInterrupt:
         key = cluster.key
         delete = f"; delete it: virtcloud cluster delete {key}" if goal == ClusterState.ACTIVE else ""
-        groups.exit_interrupted(context, f"cluster {key} {continues}; look at it: virtcloud cluster show {key}{delete}")
+        groups.exit_interrupted(context, f"cluster {key} {continues}; show it: virtcloud cluster show {key}{delete}")

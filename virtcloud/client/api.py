@@ -200,7 +200,7 @@ class Cluster:
         """
         view = self._wait(frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES, progress, timeout, "active")
         if view.state == ClusterState.FAILING:
-            view = self._wait(ENDED_STATES, progress, timeout, "rid of what it had")
+            view = self._wait(ENDED_STATES, progress, timeout, "released")
         if view.state != ClusterState.ACTIVE:
             raise ClusterFailed(f"cluster {self.key} is {view.state}: {view.reason or 'it was deleted'}")
         return self
@@ -279,6 +279,6 @@ class Cluster:
         """Return ``view``. Raise ClusterFailed if it is a view of a later cluster, which an older SBF may send."""
         if view.id != self.view.id:
             raise ClusterFailed(
-                f"cluster {self.key} has ended, and another one has its key now (attempt {view.attempt})"
+                f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"
             )
         return view

@@ -39,8 +39,8 @@ class SbfCalls:
         if unknown:
             raise Conflict(
                 f"SBF at {self._connection.url} has a later version: virtcloud {__version__} does not know "
-                f"{', '.join(unknown)} at {answer.path}, and would delete that with any change; upgrade virtcloud here "
-                "first"
+                f"{', '.join(unknown)} at {answer.path}, and would delete these keys with any change; "
+                "upgrade virtcloud here first"
             )
         return self._document(kind, answer)
 

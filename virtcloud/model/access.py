@@ -25,10 +25,10 @@ class ClusterOrigin(Document):
 class AdmissionRule(Document):
     """The clusters that a host accepts: clusters of batch jobs, and clusters that certain users request themselves."""
 
-    batch: bool = Field(default=True, description="`false`: no cluster of a batch job.")
+    batch: bool = Field(default=True, description="Whether hosts accept clusters of batch jobs.")
     users: Literal["all"] | tuple[UserName, ...] = Field(
         "all",
-        description='Users who may ask for clusters there themselves: `"all"`, or names; `[]` is batch jobs only.',
+        description='Users whose own requests for clusters hosts accept: `"all"`, or names; `[]` for batch jobs only.',
     )
 
     def allows(self, origin: ClusterOrigin) -> bool:
@@ -145,24 +145,27 @@ class QuotaLimits(Document):
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        None, description="How many clusters a user may have at once; not limited unless given."
+        None, description="Maximum number of clusters of a user at the same time; without it, no limit."
     )
     sites: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="How many sites one cluster may have; not limited unless given."
+        None, description="Maximum number of sites of one cluster; without it, no limit."
     )
     lease_s: Annotated[float, Field(gt=0, le=100 * 366 * 86400)] | None = Field(
         None,
-        description="Seconds that a cluster may last, with all its extensions; not limited unless given.",
+        description="Maximum duration of a cluster in seconds, including all extensions; without it, no limit.",
     )
     networks: Amount | None = Field(
-        None, description="How many networks a user may have at once; clusters that join one count with that one."
+        None,
+        description="Maximum number of networks of a user at the same time, members not counted; without it, no limit.",
     )
     guests: Amount | None = Field(
-        None, description="How many guests a user may have at once; not limited unless given."
+        None, description="Maximum number of guests of a user at the same time; without it, no limit."
     )
-    cpus: Amount | None = Field(None, description="How many CPUs a user's guests may have; not limited unless given.")
+    cpus: Amount | None = Field(
+        None, description="Maximum number of CPUs of all guests of a user; without it, no limit."
+    )
     memory_mb: Amount | None = Field(
-        None, description="MiB of memory that a user's guests may have; not limited unless given."
+        None, description="Maximum memory of all guests of a user in MiB; without it, no limit."
     )
 
 
