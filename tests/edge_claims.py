@@ -34,7 +34,7 @@ MANAGED = EdgeScope((PortName("ac1"), PortName("ac2")), VlanSet.parse("100-199")
 
 
 class Bench(Protocol):
-    """An edge and its driver."""
+    """A provider edge and its driver, as the tests use them."""
 
     driver: EdgeDriver
 
@@ -57,7 +57,7 @@ def part(service: int, vlan: int | None = None, port: str | None = None) -> Circ
 
 
 def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
-    """Make an edge carry these circuits; return the difference after the read-back."""
+    """Configure these circuits on an edge. Return the remaining difference after the read-back."""
     target = EdgeWanted(circuits=wanted)
     difference = compare_edge(target, bench.driver.read(MANAGED))
     check_edge_scope(EDGE.name, MANAGED, difference)

@@ -54,7 +54,7 @@ class Host:
         return self.named(names.bridge_name(vlan))
 
     def guest(self, name: str, bridge: KernelInterface, *addresses: str, says: str = "cat") -> subprocess.Popen[str]:
-        """Start a guest that runs ``says`` for each connection to its port 7."""
+        """Start a guest that runs the command ``says`` for each connection to the guest's port 7."""
         argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *says.split("|")]
         made = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
         self.opened.enter_context(made)

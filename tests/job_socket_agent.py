@@ -61,7 +61,7 @@ class Agent:
     volumes: FakeMounts = field(default_factory=FakeMounts)
 
     def say(self, line: bytes) -> Said:
-        """Send a line unchanged; return the answer."""
+        """Send a line unchanged. Return the answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(60)
             connection.connect(str(self.settings.socket))
@@ -71,12 +71,12 @@ class Agent:
                 return answer
 
     def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Said:  # noqa: ANN401
-        """Send a request; return the answer."""
+        """Send a request. Return the answer."""
         request = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
         return self.say(json.dumps(request).encode() + b"\n")
 
     def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Said:
-        """Announce an attempt; ``head`` marks the host of the job's script."""
+        """Announce an attempt. ``head`` is true for the host that runs the job's script."""
         return self.ask("up", cluster, attempt, head=head, **({"user": "root"} if head else {}))
 
 

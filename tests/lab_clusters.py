@@ -1,4 +1,4 @@
-"""Clusters in a real lab: create and delete them, wait for them, and ping between their guests."""
+"""Functions for clusters in a real lab: create, delete, wait for a state, and ping between guests."""
 
 import time
 from collections.abc import Callable

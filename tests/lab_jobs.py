@@ -31,7 +31,7 @@ chown -R {uid} /run/{name}
 
 @dataclass(frozen=True, slots=True)
 class LabJob:
-    """A job whose script may run: on ``host``, as ``user``, with ``facts`` in its environment."""
+    """A job on ``host``, whose script runs as ``user`` with ``facts`` as environment variables."""
 
     lab: Lab
     host: str

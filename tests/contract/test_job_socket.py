@@ -286,7 +286,10 @@ def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> No
 
 
 def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
-    """The batch system was reinstalled. A late call about its former job 12 must not change the present job 12."""
+    """The batch system was reinstalled and assigned job id 12 again.
+
+    A late call about the former job 12 must not change the present job 12.
+    """
     former(world, host)
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB, 1) == {"ok": True}

@@ -43,7 +43,7 @@ JUNOS = (
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A world on SQLite."""
+    """A service with fake devices on SQLite."""
     made = make_world(tmp_path)
     made.furnish()
     yield made

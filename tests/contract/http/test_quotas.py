@@ -1,6 +1,6 @@
 """Tests of quotas.
 
-SBF checks them when a cluster is created, on both kinds of database; operators set them over HTTP.
+Operators set quotas over HTTP. SBF checks them when a cluster is created, on both kinds of database.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -52,7 +52,7 @@ def schema(world: World) -> BaseSchema:
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
-    """Remove generated tokens, which would be refused, so that the call is an operator's. Shorten long polls."""
+    """Remove generated tokens, so that the call is made as an operator instead of being refused. Shorten long polls."""
     if case.headers:
         case.headers.pop("Authorization", None)
     query = case.query or {}

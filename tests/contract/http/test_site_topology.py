@@ -1,4 +1,4 @@
-"""Tests that a site administrator changes only the part of the topology that describes the own site."""
+"""Tests that a site administrator changes only the part of the topology that describes the administrator's site."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -21,7 +21,7 @@ PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink"
 
 @pytest.fixture
 def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTimerSwitch]:
-    """Brno's switch is an emulated Junos; the others are fakes."""
+    """A service whose switch at Brno is an emulated Junos device. The other switches are fakes."""
     document = three_sites().model_dump_json()
     for port, name in PORTS.items():
         document = document.replace(f'"{port}"', f'"brno-sw1:{name}"')

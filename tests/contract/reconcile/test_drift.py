@@ -1,6 +1,6 @@
 """Tests of drift (N8): a read finds manual changes on a switch.
 
-SBF reports and corrects those of managed VLANs only.
+SBF reports and corrects only the changes of managed VLANs.
 """
 
 from collections.abc import Iterator

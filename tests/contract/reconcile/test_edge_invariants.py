@@ -33,9 +33,9 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
 
 
 def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
-    """Twelve simultaneous requests to two services need a service number.
+    """Twelve simultaneous requests to two services need a service number. The transport has eight service numbers.
 
-    Eight succeed, each with another service number.
+    Eight requests succeed, each with its own service number.
     """
     other = world.restarted()
     stores = [world.store, other.store] * 6

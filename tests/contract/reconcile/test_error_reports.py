@@ -1,4 +1,7 @@
-"""Tests of an element's error: it names each cluster that failed there. An owner sees only the part on own clusters."""
+"""Tests of an element's error, which names each cluster that failed on the element.
+
+Administrators read the whole error. An owner reads only the part about the owner's clusters.
+"""
 
 import pytest
 from sbf_fakes.http_calls import ask

@@ -171,7 +171,10 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
 
 
 def test_no_bytes_are_sent_after_the_deadline() -> None:
-    """The check compares the clock and needs no thread. It therefore also works in a process that was suspended."""
+    """The check compares the clock and needs no thread.
+
+    The check therefore also works in a process that was suspended.
+    """
     now = [0.0]
     wire = CancelScope(lambda: now[0])
     wire.allow(10, "over")

@@ -68,7 +68,7 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
 
 def freed(device: Emulated) -> bool:
-    """Wait up to 10 s until the device has detected the end of each session. Return whether it has."""
+    """Wait up to 10 s until the device has detected the end of all sessions. Return whether no session is in use."""
     deadline = time.monotonic() + 10
     while device.in_use() and time.monotonic() < deadline:
         time.sleep(0.01)

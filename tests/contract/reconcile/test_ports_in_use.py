@@ -1,6 +1,6 @@
 """Tests of managed ports in other use.
 
-SBF refuses them until an administrator adopts them, and restores them at release.
+SBF refuses such ports until an administrator adopts them, and restores their former use when they are released.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Attach = Callable[[str], EmulatedSwitch]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[World]:
-    """A world on SQLite."""
+    """A service with fake devices on SQLite."""
     world = make_world(tmp_path)
     world.furnish()
     yield world

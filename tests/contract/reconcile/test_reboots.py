@@ -85,9 +85,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def alice_ends(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112 and delete it; only the hosts confirm the removal.
+    """Create alice's cluster with VLAN 112 and delete it. Return the switch's two ports.
 
-    Return the switch's two ports.
+    Only the hosts confirm the removal. The switch has not confirmed it yet.
     """
     world.put("alice", ALICE)
     world.settle()

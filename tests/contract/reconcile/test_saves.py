@@ -90,7 +90,10 @@ def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
 
 
 def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
-    """A reboot puts alice's port back into VLAN 100, so bob's cluster must not receive VLAN 100 before."""
+    """A reboot before the save puts alice's port back into VLAN 100.
+
+    Bob's cluster must therefore not receive VLAN 100 until the removal is saved.
+    """
     world.put_pool("brno", "100")
     active(world)
     switch = world.switches["brno-sw1"]
@@ -253,7 +256,7 @@ def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -
 
 
 def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
-    """A persistent commit was already read back, so it is not read again after the save."""
+    """The commit of this driver is already persistent, so the read-back after the change suffices."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -338,9 +341,9 @@ def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> No
 
 
 def crashed_at(first: World, folder: Path, statement: int) -> bool:
-    """Crash a copy of a world at the n-th statement of a reconciliation, and start it again.
+    """Crash a copy of a world at the n-th statement of a reconciliation, and restart the copy.
 
-    Return whether this statement was reached.
+    Return whether the n-th statement was reached.
     """
     copytree(folder / "0", folder / str(statement))
     world = World(

@@ -1,4 +1,4 @@
-"""Tests that a circuit on a shut port of a provider edge is not confirmed, since it carries no frames."""
+"""Tests that a circuit on a shut port of a provider edge is not confirmed. Such a circuit carries no frames."""
 
 from collections.abc import Callable
 

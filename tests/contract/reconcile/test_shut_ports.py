@@ -1,4 +1,4 @@
-"""Tests of managed ports that others shut down: they do not carry clusters, and SBF does not enable them."""
+"""Tests of managed ports that others shut down. Such ports carry no cluster, and SBF does not enable them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ Attach = Callable[..., EmulatedSwitch]
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A world on SQLite."""
+    """A service with fake devices on SQLite."""
     made = make_world(tmp_path)
     made.furnish()
     yield made

@@ -57,7 +57,7 @@ def reads(world: World, name: str = "brno-sw1") -> int:
 
 
 def boots(world: World, error: Exception | None = None) -> None:
-    """Restart a switch. Until it is up, it gives no answer or fails with ``error``."""
+    """Restart a switch. Until the switch is up, it does not answer or fails with ``error``."""
     switch = world.switches["brno-sw1"]
     switch.ended_session = True
     if error is None:
@@ -190,7 +190,7 @@ def silent(active: World) -> World:
 
 
 def test_a_stale_agent_has_to_confirm_again(silent: World) -> None:
-    """The host may have restarted. A request for the wanted state does not confirm it."""
+    """The host may have restarted. A request for the wanted state does not confirm the wanted state."""
     wanted = ask(silent, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
     assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)

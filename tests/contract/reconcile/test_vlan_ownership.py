@@ -251,7 +251,7 @@ def test_a_creation_is_recorded_before_the_switch_receives_it(world: World, swit
 
 @pytest.mark.parametrize("name", ["vc-100", "VLAN0100", ""])
 def test_a_kill_between_record_and_answer_loses_no_vlan(world: World, switch: FakeSwitch, name: str) -> None:
-    """The VLAN was created, with or without its name. The service was killed before it read the switch's answer."""
+    """The VLAN was created, with or without a name. The service was killed before it read the switch's answer."""
 
     class KilledError(BaseException):
         """Raised in place of a kill of the service."""

@@ -39,7 +39,10 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """The worker is suspended after its read until another worker has the lease. It changes and confirms nothing."""
+    """The worker is suspended after its read until another worker has the lease.
+
+    The suspended worker then neither changes the switch nor confirms anything.
+    """
     world.settle()
     world.put("demo", ONE)
     switch = world.switches["brno-sw1"]
@@ -73,7 +76,7 @@ def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> No
 def test_a_session_lost_before_read_back_is_unknown(world: World) -> None:
     """The session is lost after the change and before the read-back. SBF reports an error.
 
-    The next reconciliation confirms the change without applying it again.
+    The next reconciliation confirms the change without a second change.
     """
     world.settle()
     world.put("demo", ONE)

@@ -58,7 +58,7 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
 
 
 def test_the_refusal_is_problem_not_admitted(world: World) -> None:
-    """A batch system's hook must distinguish this refusal from that of a network that is not shared."""
+    """A batch system's hook must distinguish this refusal from the refusal to join a network that is not shared."""
     ruled(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")

@@ -21,7 +21,7 @@ RING = spec("brno-h1", name="ring", shares_with=["bob"])
 
 @pytest.fixture
 def ring(world: World) -> World:
-    """An active network of one host."""
+    """An active network with one host, brno-h1."""
     world.put("root", RING)
     world.settle()
     return world
@@ -32,7 +32,7 @@ def guest(name: str, host: str, *addresses: str) -> dict[str, object]:
 
 
 def member(*hosts: str, **changes: object) -> ClusterSpec:
-    """Return a request to join network ``ring``, with one guest on each host; the guest is named after its host."""
+    """Return a request to join network ``ring``, with one guest on each host. Each guest is named after its host."""
     guests = [guest(f"at-{host}", host) for host in hosts]
     return ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "guests": guests} | changes)
 

@@ -161,7 +161,7 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_what_switches_carried_before_is_recorded_as_created(empty_database: str) -> None:
-    """Recorded are the VLANs of claims that the switch has confirmed and the VLANs it was last read to carry.
+    """The migration records the VLANs that the switch was last read to carry, and the VLANs of confirmed claims.
 
     VLANs of claims that the switch has not confirmed are not recorded.
     """
