@@ -71,7 +71,7 @@ def build_save_error(device: str, command: str, answer: str) -> Refused:
 
 
 def build_parse_error(device: str, what: str, error: ValueError) -> Unsafe:
-    """Return the error for answers that a parser rejected; ``what`` is the subject of the sentence, with its verb."""
+    """Return the error for answers that a parser rejected. ``what`` is the subject of the message with its verb."""
     return Unsafe(f"{device}: the {what} not understood: {quote_start(str(error))}; it was left unchanged")
 
 

@@ -219,8 +219,8 @@ class EdgeTemplates:
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
         """Return whether a piece has the lines that its recipe shows, and no other lines of the same sorts."""
         sorts = self.dialect.sorts(piece.kind)
-        has = {line for line in piece.body if line.split()[0] in sorts}
-        return has == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
+        shown = {line for line in piece.body if line.split()[0] in sorts}
+        return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
         """Return the lines that remove a piece."""

@@ -70,7 +70,7 @@ class SwitchReading:
 
 @dataclass(frozen=True, slots=True)
 class PortNames:
-    """The long names of a platform's kinds of port, each with its short forms; any prefix of a form is accepted.
+    """The long names of a platform's kinds of port, each with its short forms. Any prefix of a form is accepted.
 
     ``gap`` is the text between the kind and the number in commands.
     """
@@ -79,7 +79,7 @@ class PortNames:
     gap: str = ""
 
     def canonical(self, name: str) -> str:
-        """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``; unknown kinds stay unchanged."""
+        """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``. Names of unknown kinds stay unchanged."""
         letters, numbers = _split_port_name(name)
         for long, others in self.kinds.items():
             if any(form.lower().startswith(letters.lower()) for form in (long, *others)) and letters:
@@ -128,7 +128,7 @@ class PortConventions(Protocol):
 
     @property
     def shows_every_port(self) -> bool:
-        """Whether a port that is not shown does not exist."""
+        """Whether the answers show every existing port, so that a port that is not shown does not exist."""
 
     @property
     def vlans_are_local(self) -> bool:
@@ -155,36 +155,45 @@ class Dialect:
     remove: Commands
     save: Commands
     saved: re.Pattern[str]
-    """The output of the last command of ``save`` after it wrote the startup configuration; any other is a failure."""
+    """The output of the last command of ``save`` after it wrote the startup configuration; any other output is a
+    failure.
+    """
     errors: re.Pattern[str]
     trunk: Commands = ()
-    """Make a port with an empty list a trunk. Empty where ``prepare`` does both in one command, or in an order that
-    never allows every VLAN."""
+    """Turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does both in one command, or
+    in an order that never allows every VLAN.
+    """
     empty: Commands = ()
-    """Used instead of ``remove`` when no VLAN would remain on the port."""
+    """Sent instead of ``remove`` when no VLAN would remain on the port."""
     access: Commands = ()
-    """Put a port into ``{vlan}`` untagged; the port is enabled only after that."""
+    """Put a port into ``{vlan}`` untagged, and only then enable the port."""
     vacate: tuple[Commands, ...] = ()
-    """Remove an access port from all VLANs; shut it down where a port must be in a VLAN. A template with ``{vlan}`` is
-    repeated for each untagged VLAN ID."""
+    """Remove an access port from all VLANs. On platforms where a port must be in a VLAN, shut the port down. A
+    template with ``{vlan}`` is repeated for each untagged VLAN ID.
+    """
     unused: frozenset[str] = frozenset({"", "access"})
-    """The modes of ports that were never configured; such a port is unused while its untagged VLAN is the default."""
+    """The modes of ports that were never configured. Such a port is unused while its untagged VLAN is the default
+    VLAN.
+    """
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores, in an order that never opens a port that is not to become a
-    trunk; reversed for a trunk. Empty on platforms that put ports into VLANs: there ``access`` restores the VLAN."""
+    """The lines that SBF may change on a port and restores, in an order that never opens a port unless it becomes a
+    trunk. For a trunk the order is reversed. Empty on platforms that configure membership on the VLAN: there
+    ``access`` restores the VLAN.
+    """
     leave_vlans: Commands = ()
-    """Restores a port that was in no VLAN, on platforms that put ports into VLANs."""
+    """Restores a port that was in no VLAN, on platforms that configure membership on the VLAN."""
     enable: str = "no shutdown"
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Commands to try in order when a command of ``show`` is refused or has an empty answer: an account may lack the
-    right, a release the filter. ``see`` parses these answers too."""
+    """Commands to try in order when a command of ``show`` is refused or has an empty answer: an account may lack a
+    right, and a release may lack a filter. ``see`` also parses the answers to these commands.
+    """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models do not support; a later command or the read-back shows whether that matters."""
+    """Templates that some models do not support. A later command or the read-back shows whether that matters."""
     answers: Mapping[str, str] = field(default_factory=dict)
-    """Questions (patterns at the end of the output), each with the reply."""
+    """Questions of the device (patterns at the end of the output), each with the reply."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -192,15 +201,15 @@ class Dialect:
     to: str = "-"
     comma: str = ","
     most_ranges: int = 20
-    """The number of ranges that one command accepts."""
+    """The maximum number of ranges in one command."""
     runs_only: bool = False
-    """``delete`` accepts one range."""
+    """Whether ``delete`` accepts only one range."""
     at_once: int = 1
-    """The number of lines that may be sent before the first one is answered."""
+    """The number of lines that may be sent before the answer to the first line."""
     privileged: bool = False
-    """A login may need ``enable`` and its password."""
+    """Whether a login may need ``enable`` and its password."""
     lldp: LldpFormat | None = None
-    """How to read neighbours; None where that is unknown."""
+    """The command and the form of the answer for reading neighbours; None on platforms where these are unknown."""
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""
@@ -214,7 +223,7 @@ def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -
 
 
 def select_restorable_lines(conventions: PortConventions, lines: Commands) -> Commands:
-    """Return the lines of a port's configuration that SBF may change; all lines where the platform restores VLANs."""
+    """Return the lines of a port's configuration that SBF may change; all lines on platforms without ``kept``."""
     if not conventions.kept:
         return lines
     return tuple(line for line in lines if any(kept.select((line,)) for kept in conventions.kept))

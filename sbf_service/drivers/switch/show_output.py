@@ -1,6 +1,6 @@
-"""Parsers of what switches show: configurations, tables of VLANs, port lists, XML. Pure.
+"""Parsers of the output of switches: configurations, tables of VLANs, port lists, XML. Pure.
 
-A parser raises ValueError with the line that it does not know.
+A parser raises ValueError with the line that it cannot parse.
 """
 
 import re
@@ -26,7 +26,7 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Parse a list of VLAN IDs. Raise ValueError with ``line``, or with the list itself."""
+    """Return the VLAN IDs of a list. Raise ValueError with ``line``, or with the list itself, for an invalid list."""
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))
     except BadInput as error:
@@ -34,7 +34,7 @@ def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
 
 
 def quote_first_line(text: str) -> str:
-    """Return the first line for a message; more of a configuration could contain secrets."""
+    """Return the first line of an answer for a message. Further lines of a configuration could contain secrets."""
     return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
 
 
@@ -53,7 +53,7 @@ def split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def parse_interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
-    """Return the lines of each interface by canonical name. Raise ValueError when there is no interface."""
+    """Return the lines of each interface by canonical name. Raise ValueError for a configuration without interfaces."""
     found = {
         names.canonical(head.removeprefix("interface ")): body
         for head, body in split_blocks(text)
@@ -65,7 +65,7 @@ def parse_interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
 
 
 def parse_switchports(text: str, names: PortNames) -> dict[str, list[str]]:
-    """Translate ``show interfaces switchport`` of an IOS-like into the configuration lines of each port.
+    """Translate ``show interfaces switchport`` of an IOS-like platform into the configuration lines of each port.
 
     Return an empty dictionary for other text. Raise ValueError for a port without a mode.
     """
@@ -97,9 +97,9 @@ def find_arguments(lines: Iterable[str], start: str) -> list[str]:
 
 
 def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortReading:
-    """Parse the ``switchport`` lines of one port of an IOS-like; without a list, a trunk allows all VLANs.
+    """Return the reading of one port from its ``switchport`` lines on an IOS-like platform.
 
-    ``implicit_mode`` is the mode of a port without a ``switchport mode`` line.
+    A trunk without a list allows all VLANs. ``implicit_mode`` is the mode of a port without a ``switchport mode`` line.
     """
     mode = next(iter(find_arguments(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
     untagged = parse_vlans_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
@@ -128,18 +128,18 @@ def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
 
 
 def parse_access_vlan(lines: Iterable[str], start: str) -> VlanId:
-    """Return the VLAN ID of an access port: the default VLAN unless a line names another one."""
+    """Return the VLAN ID of an access port: the default VLAN unless a line names another VLAN."""
     return max(parse_vlans_after(lines, start) or DEFAULT_VLAN)
 
 
 def parse_vlans_after(lines: Iterable[str], *starts: str) -> VlanSet:
-    """Return the VLAN IDs of commands that name a single one."""
+    """Return the VLAN IDs of commands that each name a single VLAN ID."""
     found = [(start, words) for start in starts for words in find_arguments(lines, start)]
     return VlanSet(number for start, words in found for number in parse_vlans(words.split()[0], start + words))
 
 
 def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
-    """Apply one ``switchport trunk allowed vlan`` line to the list so far."""
+    """Return the list of allowed VLANs after one more ``switchport trunk allowed vlan`` line."""
     verb, _, numbers = words.partition(" ")
     if words in ("none", "all"):
         return VlanSet() if words == "none" else ALL_VLANS
@@ -150,7 +150,10 @@ def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
 
 
 def parse_vlan_table(text: str) -> dict[int, str]:
-    """Return the names of a table that starts with ``VLAN Name``; a row may continue below, indented."""
+    """Return the names of VLANs in a table that starts with ``VLAN Name``.
+
+    A row may continue in indented lines below it.
+    """
     head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
     if head is None:
         raise ValueError(f"no table of VLANs in {quote_first_line(text)!r}")
@@ -166,12 +169,12 @@ def parse_vlan_table(text: str) -> dict[int, str]:
 
 
 def parse_internal_vlans(text: str) -> VlanSet:
-    """Parse ``show vlan internal usage``: each row starts with a VLAN ID."""
+    """Return the VLAN IDs in ``show vlan internal usage``. Each row starts with a VLAN ID."""
     return VlanSet(int(number) for number in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
 
 
 def expand_port_list(text: str) -> Iterator[str]:
-    """Yield the ports of a list such as ``1-4,A1-A3,Trk1``. Raise ValueError for another form."""
+    """Yield the ports of a list such as ``1-4,A1-A3,Trk1``. Raise ValueError for a list of another form."""
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", one) for one in (first, last or first))

@@ -70,7 +70,7 @@ class EosSession(NapalmSession):
         self._commands = commands
         self._show_neighbours = show_neighbours
         self._booted = 0.0
-        """When the switch had booted as of the last reading, in seconds of ``time.monotonic``."""
+        """The time at which the switch booted, according to the last reading, in seconds of ``time.monotonic``."""
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
         """Log in, and delete the configuration sessions that an earlier service left on the switch."""

@@ -156,7 +156,7 @@ class IosXrSession(NapalmSession):
         return driver
 
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
-        """Close the connection; NAPALM's destructor then finds it closed."""
+        """Close the connection. NAPALM's destructor then finds the connection closed."""
         close_manager(driver.device)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401

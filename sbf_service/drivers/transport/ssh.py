@@ -50,7 +50,7 @@ class SshCommandLine:
         return str(self._guard(lambda: self._exchange(command, re.compile(until, re.MULTILINE), times, patience)))
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session; it may have restarted."""
+        """Return whether the device ended the session. The device may have restarted."""
         session = self._session
         return session is not None and not _is_alive(session)
 

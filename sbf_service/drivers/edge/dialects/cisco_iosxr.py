@@ -111,14 +111,14 @@ def _split_member(piece: CircuitPiece) -> CircuitPiece:
     A member that is no subinterface stays unchanged and does not belong to SBF.
     """
     port, _, number = (piece.port or "").rpartition(".")
-    whole = bool(port) and number.isdigit()
+    is_subinterface = bool(port) and number.isdigit()
     return CircuitPiece(
-        kind=MEMBER if whole else ATTACHMENT,
+        kind=MEMBER if is_subinterface else ATTACHMENT,
         domain=piece.domain,
-        port=port if whole else piece.port,
-        vlan=int(number) if whole else None,
+        port=port if is_subinterface else piece.port,
+        vlan=int(number) if is_subinterface else None,
         body=piece.body,
-        ours=whole,
+        ours=is_subinterface,
     )
 
 

@@ -77,7 +77,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_statements(answer: str) -> Statements:
-    """Return the statements of each interface or instance; deactivated statements are marked."""
+    """Return the statements of each interface or instance. Deactivated statements end with ``inactive``."""
     statements = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
     if strange := [line for line in statements if not STATEMENTS.match(line)]:
         raise ValueError(strange[0])
