@@ -61,7 +61,7 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 
 @dataclass
 class FakeAgent:
-    """Answers every attempt with ``state`` until the attempt is cancelled or removed.
+    """An agent that answers ``state`` for every attempt until the attempt is cancelled or removed.
 
     ``refuses`` maps requests to the slugs of their errors.
     """

@@ -1,6 +1,6 @@
 """A host with two clusters in a network namespace of the real kernel.
 
-Each cluster has a bridge and guests, which are namespaces too.
+Each cluster has a bridge and guests. Each guest is a network namespace too.
 """
 
 import os
@@ -33,7 +33,7 @@ exec busybox nc -ll -p 7 -e "$@"
 
 @dataclass
 class Host:
-    """The host, seen from its own network namespace. ``ways`` are the relays of its agent."""
+    """The host, used from its own network namespace. ``ways`` contains the relays of its agent."""
 
     root: Path
     kernel: NetlinkKernel
@@ -42,7 +42,7 @@ class Host:
     guests: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def restart(self) -> None:
-        """Replace the agent by a new one without state in memory."""
+        """Replace the agent's relays by new ones without state in memory."""
         self.ways = make_relays(self.root)
 
     def bridge(self, vlan: int, cluster: str) -> KernelInterface:
@@ -80,7 +80,7 @@ class Host:
         return next(one for one in self.kernel.list_interfaces() if one.name == name)
 
     def says(self, opening: JobAccess, line: str, text: bytes = b"hello") -> bytes:
-        """Send text through a relay, shut down the sending direction, and return the answer."""
+        """Send text through a relay, close the sending direction, and return the answer."""
         with request_connection(str(self.ways.socket_path(opening.key)), line) as link:
             link.settimeout(10)
             link.sendall(text)

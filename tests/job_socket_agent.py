@@ -1,4 +1,4 @@
-"""A host's agent without a reconciler. Its job socket is real, and the test determines which guests answer."""
+"""An agent of a host without a reconciler. Its job socket is real, and the test determines which guests answer."""
 
 import json
 import socket
@@ -53,7 +53,7 @@ class FakeProber:
 
 @dataclass
 class Agent:
-    """A running agent, as seen by a hook."""
+    """A running agent, as used by a hook."""
 
     settings: AgentSettings
     bridges: FakeBridges

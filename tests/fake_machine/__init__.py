@@ -1,4 +1,4 @@
-"""A kernel, a hypervisor, a service and a machine in memory, for the agent's tests."""
+"""A kernel, a hypervisor, an SBF and a host in memory, for the agent's tests."""
 
 from fake_machine.host import FakeHypervisor, FakeKernel, FakeMounts, FakeUplinkRecords
 from fake_machine.reconciler import FakeElementApi, FakeMachine

@@ -1,4 +1,4 @@
-"""SBF as the command line sees it: each look at a cluster shows it one step further."""
+"""An SBF in memory, as the command line uses it. Each long poll of a cluster moves the cluster to its next state."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -45,14 +45,15 @@ DOCUMENTS = {
 
 
 class FakeSbf:
-    """``stuck`` keeps clusters as they are; ``next`` overrides where they go.
+    """An SBF in memory.
 
-    ``refuses`` is a problem that every creation meets, ``refused`` those of some keys; ``mute`` are keys whose
-    creation is not answered.
+    With ``stuck``, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is the
+    problem that answers every creation, and ``refused`` contains problems by key. ``mute`` contains keys whose creation
+    succeeds without a confirming answer.
     """
 
     def __init__(self) -> None:
-        """Begin with no cluster."""
+        """Start without clusters."""
         self.url = ""
         self.clusters: dict[str, ClusterView] = {}
         self.requests: list[ClusterRequest] = []
@@ -69,7 +70,7 @@ class FakeSbf:
         self.listed: list[dict[str, list[str]]] = []
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 - an answer each
-        """Answer a call."""
+        """Return the answer to an HTTP request."""
         parts = urlsplit(path)
         match parts.path.split("/")[2:]:
             case ["clusters"]:
@@ -96,7 +97,7 @@ class FakeSbf:
         return _problem(404, "not-found", f"nothing is known at {parts.path}")
 
     def _extended(self, key: str, seconds: float) -> Answer:
-        """Extend by what is past an hour: a shorter one ends before the lease that is there."""
+        """Extend a lease of one hour to ``seconds``. A shorter extension does not change the lease."""
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()
@@ -135,7 +136,7 @@ class FakeSbf:
 
 
 def view(key: str, spec: ClusterSpec, state: ClusterState, version: int = 1) -> ClusterView:
-    """Make the view of a cluster in ``state``, on a switch and a host of Brno."""
+    """Return the view of a cluster in ``state``, on a switch and a host of the site brno."""
     trouble = "it does not answer" if state in {ClusterState.FAILING, ClusterState.FAILED} else None
     parts = [("brno-sw", "switch"), ("brno-h1", "host")]
     placements = [

@@ -1,4 +1,4 @@
-"""In-memory interfaces, records of uplinks, domains and mounts."""
+"""Interfaces, records of uplinks, domains and mounts in memory."""
 
 import shutil
 from dataclasses import replace
@@ -15,10 +15,10 @@ HUSHED = HostIpSettings(settings={"ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6"
 
 
 class FakeKernel:
-    """Interfaces in memory, and the names of deleted ones."""
+    """Interfaces in memory. ``deleted`` contains the names of deleted interfaces."""
 
     def __init__(self) -> None:
-        """Start with an uplink, eth0."""
+        """Start with the uplink eth0."""
         self.by_index: dict[int, KernelInterface] = {}
         self.deleted: list[str] = []
         self.changes = 0
@@ -27,18 +27,18 @@ class FakeKernel:
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - a link's fields
-        """Add a foreign interface; return its index."""
+        """Add an interface that virtcloud did not create; return its index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
 
     def named(self, name: str) -> KernelInterface:
-        """Return the interface of that name."""
+        """Return the interface with this name."""
         return next(link for link in self.by_index.values() if link.name == name)
 
     @property
     def names(self) -> set[str]:
-        """Return all names."""
+        """Return the names of all interfaces."""
         return {link.name for link in self.by_index.values()}
 
     def list_interfaces(self) -> list[KernelInterface]:
@@ -54,7 +54,7 @@ class FakeKernel:
         return self.put(name=name, kind="bridge")
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - a link's fields
-        """Change fields."""
+        """Change properties of an interface."""
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
@@ -63,21 +63,21 @@ class FakeKernel:
         return self.filtering
 
     def disable_packet_filter(self, index: int) -> None:
-        """Reset a bridge's own options."""
+        """Reset the packet filter options of a bridge."""
         self.by_index[index] = replace(self.by_index[index], packet_filtered=False)
 
     def disable_host_ip(self, index: int, name: str) -> None:
-        """Disable the host's IP stack there."""
+        """Stop the host's IP stack from using an interface."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=True)
         self.voices[index] = HUSHED
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return the host's IP settings there."""
+        """Return the configuration of an interface in the host's IP stack."""
         return self.voices.get(self.named(name).index, FRESH) if name else FRESH
 
     def restore_host_ip(self, index: int, name: str, voice: HostIpSettings) -> None:
-        """Restore the host's IP settings there."""
+        """Restore the configuration of an interface in the host's IP stack."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=voice == HUSHED)
         self.voices[index] = voice
@@ -115,7 +115,7 @@ class FakeUplinkRecords:
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore requests to shut down, those in ``immortal`` cannot be destroyed. Every call raises
+    Domains in ``stubborn`` ignore requests to shut down. Domains in ``immortal`` cannot be destroyed. Every call raises
     ``fault``, if set.
     """
 
@@ -139,7 +139,7 @@ class FakeHypervisor:
         return list(self.by_name.values())
 
     def find_domain(self, name: str) -> GuestDomain | None:
-        """Return one domain, or None."""
+        """Return the domain with this name, or None."""
         self._answer()
         return self.by_name.get(name)
 
@@ -154,7 +154,7 @@ class FakeHypervisor:
         self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
 
     def shut_down(self, name: str) -> None:
-        """Ask a domain to shut down."""
+        """Request that a domain shuts down."""
         self._answer()
         if name not in self.stubborn:
             self.by_name.pop(name, None)
@@ -174,7 +174,7 @@ class FakeHypervisor:
 
 
 class FakeMounts:
-    """Folders that count as mounted file systems, without limits."""
+    """Folders that are recorded as mounted file systems, without limits."""
 
     def __init__(self) -> None:
         """Start without mounts."""
@@ -190,7 +190,7 @@ class FakeMounts:
         self.places.add(place)
 
     def unmount(self, place: Path) -> None:
-        """Empty the folder."""
+        """Record the unmount and empty the folder."""
         self.places.remove(place)
         shutil.rmtree(place)
         place.mkdir()

@@ -1,4 +1,4 @@
-"""SBF and a machine in memory, for tests of the reconciler."""
+"""An SBF and a host in memory, for tests of the reconciler."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
 class FakeElementApi:
-    """SBF's wanted document, and the reports it received."""
+    """An SBF in memory: its wanted document, and the reports that it received."""
 
     def __init__(self) -> None:
         """Start with an empty wanted state."""
@@ -32,12 +32,12 @@ class FakeElementApi:
         self.failing: VirtcloudError | None = None
 
     def want(self, *segments: Segment) -> None:
-        """Set the wanted segments, with the next revision."""
+        """Set the wanted segments and increase the revision."""
         update = {"revision": self.document.revision + 1, "wanted": HostWanted(segments=segments)}
         self.document = self.document.model_copy(update=update)
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Answer at once."""
+        """Return the wanted document immediately."""
         assert element == "h1"
         self.polls.append((after, wait))
         if self.failing:
@@ -76,10 +76,10 @@ class FakeElementApi:
 
 
 class FakeMachine:
-    """A machine changed by steps. Steps of clusters in ``refuses`` fail; with ``forgets`` steps have no effect."""
+    """A host that steps change. Steps of clusters in ``refuses`` fail. With ``forgets``, steps have no effect."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without segments and guests."""
         self.carried = ObservedMachine()
         self.steps: list[Step] = []
         self.refuses: set[str] = set()

@@ -1,11 +1,11 @@
-"""What a scripted HTTP server answers."""
+"""The script of an HTTP server: its answers and the received requests."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Script:
-    """What a scripted server answers, in order, and what it was asked."""
+    """The answers of a scripted server, in order, and the requests that the server received."""
 
     url: str = ""
     answers: list[tuple[int, str, bytes]] = field(default_factory=list)

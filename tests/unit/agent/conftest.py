@@ -61,7 +61,7 @@ def segment(guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
 
 @pytest.fixture
 def in_namespace() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs another one in a new network namespace of the real kernel, in its own thread."""
+    """Return a function that runs a test's code in a new network namespace of the real kernel, in a separate thread."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: the real kernel's bridges need root")
 
@@ -75,15 +75,14 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot make a network namespace")
-    for path in Path("/proc/sys/net/bridge").glob(
-        "bridge-nf-call-*"
-    ):  # with br_netfilter loaded, a new namespace has each of them set
+    # If br_netfilter is loaded, all these sysctls are set in a new namespace.
+    for path in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):
         path.write_text("0")
 
 
 @pytest.fixture
 def with_mounts() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs another one in a new mount namespace, in its own thread."""
+    """Return a function that runs a test's code in a new mount namespace, in a separate thread."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
 

@@ -1,4 +1,4 @@
-"""``virtcloud doctor --host``: each result describes the machine, and no check raises."""
+"""Tests of ``virtcloud doctor --host``: each result describes the host, and no check raises an error."""
 
 import json
 import os
@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes netwo
 
 @pytest.fixture
 def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of br_netfilter's sysctls, which are reset."""
+    """Return the folder of br_netfilter's sysctls, which are all 0."""
     folder = tmp_path / "sys/bridge"
     folder.mkdir(parents=True)
     for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables"):
@@ -30,7 +30,7 @@ def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, sysctls: Path) -> Path:
-    """The settings of an agent whose SBF is away."""
+    """Return the settings of an agent whose SBF does not answer."""
     (tmp_path / "images/busybox/rootfs").mkdir(parents=True)
     (tmp_path / "images/busybox/image.yaml").write_text("kind: lxc\n")
     places = {one: str(tmp_path / one) for one in ("images", "state", "jobs", "socket")}

@@ -1,4 +1,4 @@
-"""The reconciler, with an SBF and a machine in memory that behave like the real ones."""
+"""Tests of the reconciler. SBF and the host are in memory and behave like the real ones."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def slept() -> list[float]:
 
 
 class Bell(threading.Event):
-    """An event that never waits, and records the timeouts."""
+    """An event whose wait returns immediately and records the timeout."""
 
     def __init__(self, slept: list[float]) -> None:
         super().__init__()
@@ -397,7 +397,7 @@ def test_an_internal_error_of_one_cluster_blocks_no_other(
 def test_progress_is_reported_after_each_completed_piece_of_work(
     service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
-    """A hung step reports no progress."""
+    """While a step hangs, no progress is reported."""
     reported: list[int] = []
     seen: list[int] = []
     apply = machine.apply

@@ -1,4 +1,4 @@
-"""Threads are supervised, and only completed work notifies systemd's watchdog."""
+"""Tests of supervision: threads are supervised, and only completed work notifies systemd's watchdog."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The machine's admission rules: whose guests it runs, and which images."""
+"""Tests of the host's admission rules: the owners whose guests the host runs, and the permitted images."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ BATCH_ONLY = AdmissionRules(AdmissionRule(users=()))
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """A folder readable by all, with one image readable by all."""
+    """Return a folder that all users may read, with one image that all users may read."""
     folder = tmp_path / "images"
     (folder / "busybox/rootfs").mkdir(parents=True)
     (folder / "busybox/image.yaml").write_text("kind: lxc\n")

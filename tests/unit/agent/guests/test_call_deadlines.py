@@ -1,4 +1,4 @@
-"""Calls that never return do not block their caller."""
+"""Tests of calls with a deadline: a call that never returns does not block its caller."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def test_a_call_that_hangs_is_abandoned_at_its_deadline(calls: DeadlineCalls) ->
 
 
 def test_no_second_call_begins_while_one_is_abandoned(calls: DeadlineCalls) -> None:
-    """The abandoned call may still change something, and each call would occupy a thread."""
+    """The abandoned call may still change something, and each further call would occupy a thread."""
     release, begun = threading.Event(), []
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)

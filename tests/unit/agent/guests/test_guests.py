@@ -148,7 +148,7 @@ DISK = "kind: qemu\nkernel: vmlinuz\ndisk: disk.img\ndisk_format: raw\n"
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of libvirt's logs."""
+    """Return the folder of libvirt's logs."""
     for driver in ("lxc", "qemu"):
         (tmp_path / "libvirt" / driver).mkdir(parents=True)
     monkeypatch.setattr(GuestFiles.__init__, "__defaults__", (tmp_path / "libvirt",))
@@ -157,7 +157,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def machines(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
-    """Guests of QEMU, whose image has a disk."""
+    """Return guests of QEMU whose image has a disk."""
     (images / "cloud/image.yaml").write_text(DISK)
     (images / "cloud/disk.img").write_bytes(b"image" * 4096)
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)

@@ -1,4 +1,4 @@
-"""A hypervisor that does not answer: the network is reconciled without it, and no unread state is confirmed."""
+"""Tests of a hypervisor that does not answer: the network is reconciled anyway, and no unread state is confirmed."""
 
 import os
 import shutil
@@ -160,7 +160,7 @@ def test_a_malformed_image_is_refused_after_three_attempts(
 
 @contextmanager
 def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run libvirtd with the test driver on a socket of its own; yield its address and process."""
+    """Run a libvirtd with the test driver on its own socket; yield its address and process."""
     program = shutil.which("libvirtd", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("NOT TESTED: a hung libvirtd needs libvirtd")

@@ -30,7 +30,7 @@ def opening(user: str = ME, key: str = "12.pbs") -> JobAccess:
 
 
 class Way:
-    """Relays that exist only by name."""
+    """Relays that consist only of a path."""
 
     def __init__(self) -> None:
         self.uids: list[int] = []
@@ -87,7 +87,7 @@ def test_ssh_config_names_guests_and_stores_host_keys(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_user_can_run_the_python_that_ssh_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent's own Python is in a folder of root: another one is chosen."""
+    """The agent's own Python is in a folder that only root can enter, so another Python is chosen."""
     own = tmp_path / "python3"
     own.symlink_to("/usr/bin/python3")
     tmp_path.chmod(0o700)

@@ -1,4 +1,4 @@
-"""A job's folder on the real kernel: always bounded, and always removable."""
+"""Tests of a job's folder on the real kernel: its size is always limited, and it can always be removed."""
 
 import os
 import pwd
@@ -61,7 +61,7 @@ while True:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> JobFolders:
-    for one in (tmp_path, *tmp_path.parents[:3]):  # nobody passes through
+    for one in (tmp_path, *tmp_path.parents[:3]):  # only root may enter
         one.chmod(one.stat().st_mode | 0o711)
     return JobFolders(tmp_path / "jobs", TmpfsMounts())
 
@@ -114,7 +114,7 @@ def test_a_folder_that_changes_while_it_is_removed_is_removed(folders: JobFolder
 
 
 def test_a_deep_tree_of_an_earlier_versions_folder_is_removed(folders: JobFolders, with_mounts: Run) -> None:
-    """Earlier versions made a plain folder, which may be deeper than shutil.rmtree can remove."""
+    """Earlier versions created a plain folder, which may be too deep for shutil.rmtree."""
 
     def work() -> object:
         place = folders.path("12.pbs")
@@ -150,7 +150,7 @@ def test_other_files_or_another_user_make_the_folder_anew(folders: JobFolders, w
 
 
 class Killed(BaseException):
-    """The agent is killed at this call."""
+    """Raised when the test kills the agent."""
 
 
 @pytest.mark.parametrize("call", ["mount", "write_text", "chmod", "chown"])

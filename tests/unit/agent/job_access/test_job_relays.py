@@ -1,4 +1,4 @@
-"""Relays on the real kernel: which addresses they reach for whom, and what remains after their removal."""
+"""Tests of relays on the real kernel: the addresses that each user reaches, and what remains after a removal."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def root() -> Iterator[Path]:
 
 
 def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
-    """The complete answer arrives after our side was closed: each direction closes separately."""
+    """The complete answer arrives after the user closed the sending direction: each direction closes separately."""
 
     def work() -> object:
         with host(root) as here:
@@ -85,7 +85,7 @@ def test_what_is_not_of_the_cluster_is_refused_by_name(in_namespace: Run, root: 
 
 
 def test_a_guest_gets_nowhere_through_the_port(in_namespace: Run, root: Path) -> None:
-    """Neither the host's services, nor its networks through the port, nor the port's own address."""
+    """A guest reaches neither the host's services, nor the host's networks, nor the port's own address."""
 
     def work() -> object:
         with host(root) as here:
@@ -102,7 +102,7 @@ def test_a_guest_gets_nowhere_through_the_port(in_namespace: Run, root: Path) ->
 
 
 def _serve_on_all_addresses(here: Host) -> None:
-    """Give the host another network, forwarding, and a service on port 7, so that a path to them would be noticed."""
+    """Set up another network, forwarding, and a service on port 7 of the host, so that a path to them is detected."""
     index = here.kernel.add_bridge("lan0")
     here.kernel._socket.addr("add", index=index, address="198.51.100.1", prefixlen=24)
     here.kernel._socket.link("set", index=index, state="up")
@@ -205,7 +205,7 @@ def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path)
 
 
 def test_removing_the_segment_ends_the_relay(in_namespace: Run, root: Path) -> None:
-    """It is removed even if its agent was killed and the job has no record."""
+    """The relay ends even if its agent was killed and the job has no record."""
 
     def work() -> object:
         with host(root) as here:
@@ -270,7 +270,7 @@ def test_a_relay_without_specification_ends(in_namespace: Run, root: Path) -> No
 
 
 def test_an_address_that_somebody_has_is_passed_over(in_namespace: Run, root: Path) -> None:
-    """Of six addresses, one is the guest's and four are used by other hosts."""
+    """Of six addresses, one belongs to the guest and four are used by other hosts."""
 
     def work() -> object:
         with host(root) as here:

@@ -28,7 +28,7 @@ def test_a_job_with_a_long_key_is_stored(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_not_believed_either(tmp_path: Path) -> None:
-    """Otherwise a killed agent would have answered something that it no longer knows."""
+    """Otherwise the agent could send an answer whose effect is lost when the agent is killed."""
     ledger = JobRecordStore(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
     with pytest.raises(Refused, match=r"cannot store the record of cluster 12\.pbs: No such file or directory"):

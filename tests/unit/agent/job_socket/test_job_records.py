@@ -1,4 +1,4 @@
-"""The effect of each request on each record, as a table."""
+"""Tests of job records: a table with the effect of each request on each record."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_late_calls_are_told_what_came_since() -> None:
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 @pytest.mark.parametrize("phase", sorted(RecordPhase))
 def test_only_an_announcement_takes_the_place_of_another_users_job(phase: RecordPhase, attempt: int) -> None:
-    """A batch system that was set up again reuses its numbers, and requests about former jobs come late."""
+    """A batch system that was installed again reuses ids of former jobs, and requests about former jobs arrive late."""
     seen = {verb: outcome(verb, job(2, phase, "bob"), attempt) for verb in ("up", "state", "cancel", "remove")}
     assert seen == {"up": (attempt, "asked"), "state": "gone", "cancel": "gone", "remove": "gone"}
 

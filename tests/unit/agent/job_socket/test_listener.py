@@ -1,4 +1,4 @@
-"""The listener: allowed callers, time limits, and ownership of the path."""
+"""Tests of the listener: permitted callers, time limits, and ownership of the socket's path."""
 
 import json
 import os
@@ -105,8 +105,8 @@ def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize(("uids", "allowed"), [((), False), ((NOBODY,), True)])
 def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...], *, allowed: bool) -> None:
-    """The kernel reports the caller, whatever the request contains."""
-    path = Path(f"/tmp/virtcloud-test-{os.getpid()}.sock")  # noqa: S108 - a place that nobody can reach
+    """The kernel reports the caller's user ID, whatever the request contains."""
+    path = Path(f"/tmp/virtcloud-test-{os.getpid()}.sock")  # noqa: S108 - a path that no other process uses
     with listening(path, answer, *uids):
         done = subprocess.run(  # noqa: S603
             [sys.executable, "-I", "-S", "-c", AS_NOBODY, str(path)],
@@ -207,7 +207,7 @@ def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
 
 
 def test_an_agent_that_ends_leaves_anothers_socket_in_its_place(path: Path) -> None:
-    """After the path was removed and another agent started, the other agent's path remains."""
+    """The path was removed and another agent started; the other agent's socket remains."""
     with listening(path):
         path.unlink()
         with socket.socket(socket.AF_UNIX) as other:

@@ -15,7 +15,7 @@ KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
 
 @dataclass
 class FakePort:
-    """Records what is opened and closed."""
+    """Records which access is opened and closed."""
 
     did: list[str] = field(default_factory=list)
     refuses: bool = False
@@ -106,7 +106,7 @@ def test_a_restarted_agent_reopens_exactly_the_open_access(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
     places.provide_environment(known(ledger, run()), view(), BRNO)
-    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may live on after a signal
+    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may continue after a signal
         known(ledger, ledger.all()[0].model_copy(update={"phase": phase}))
         again = FakePort()
         ScriptAccess(again, ledger).reopen()

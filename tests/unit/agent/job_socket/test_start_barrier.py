@@ -1,4 +1,4 @@
-"""The barrier's messages for each state of a cluster."""
+"""Tests of the start barrier's messages for each state of a cluster."""
 
 from ipaddress import ip_address
 from typing import Any

@@ -1,4 +1,7 @@
-"""Segments on a kernel with 802.1q; run by tests/lab/test_agent_kernel.py in a lab, whose kernel has it in any case."""
+"""Tests of segments on a kernel with 802.1Q support.
+
+tests/lab/test_agent_kernel.py runs them in a lab, whose kernel always supports 802.1Q.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A segment on an access port: the uplink is a port of the bridge, and is restored afterwards."""
+"""Tests of a segment on an access port: the uplink becomes a port of the bridge, and is restored afterwards."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,11 +52,11 @@ OWN = HostIpSettings(settings={"ipv6/addr_gen_mode": "2", "ipv6/disable_ipv6": "
 
 
 class Killed(BaseException):
-    """The agent is killed at this call."""
+    """Raised when the test kills the agent."""
 
 
 class Mortal:
-    """A dependency that kills the agent at one call, before or after the call's effect."""
+    """A dependency during whose call the agent is killed, before or after the call's effect."""
 
     def __init__(self, part: object, calls: list[str], dies_at: int, *, after: bool) -> None:
         self._part, self._calls, self._dies_at, self._after = part, calls, dies_at, after
@@ -78,7 +78,7 @@ class Mortal:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("wanted_still", [True, False])
 def test_an_uplink_is_restored_wherever_the_agent_is_killed(segment: Make, *, wanted_still: bool, after: bool) -> None:
-    """At each call of the kernel and the records, during creation and removal."""
+    """The agent is killed at each call of the kernel and of the records, during creation and removal."""
     for dies_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
         kernel.voices[1] = OWN
@@ -104,7 +104,7 @@ def test_an_uplink_is_restored_wherever_the_agent_is_killed(segment: Make, *, wa
 
 
 def settle(links: SegmentInterfaces) -> None:
-    """Remove all observed segments, like the reconciler of a restarted agent."""
+    """Remove all observed segments, as the reconciler of a restarted agent does."""
     for step in compute_difference(HostWanted(), ObservedMachine(links.read())):
         assert isinstance(step, RemoveSegment)
         links.ensure_no_segment(step.cluster, step.vlan)
@@ -121,7 +121,7 @@ def test_an_uplink_whose_bridge_somebody_deleted_is_put_back(kernel: FakeKernel,
 
 
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, segment: Make) -> None:
-    """The host has configured the interface since, for instance after a reload of its driver."""
+    """The host has configured the new interface itself, for example after a reload of the driver."""
     kernel.voices[1] = OWN
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100, untagged=True))
@@ -162,7 +162,7 @@ def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, seg
 
 
 def test_an_uplink_that_the_host_itself_uses_is_left_alone(kernel: FakeKernel, segment: Make) -> None:
-    """Otherwise an error in the topology would disconnect the machine."""
+    """Otherwise an error in the topology would disconnect the host."""
     kernel.change(1, addressed=True)
     before = kernel.changes
     with pytest.raises(Unsafe, match="port eth0 has an address of this machine, and an access port is the cluster's"):
@@ -203,7 +203,7 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, segm
 
 
 def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, segment: Make) -> None:
-    """The disk may be full."""
+    """For example, the disk may be full."""
 
     class Full(FakeUplinkRecords):
         def record(self, found: UplinkRecord) -> None:

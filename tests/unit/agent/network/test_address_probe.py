@@ -1,4 +1,4 @@
-"""The address probe on a real bridge, with the IP stack of another namespace as the guest."""
+"""Tests of the address probe on a real bridge. The IP stack of another namespace is the guest."""
 
 import socket
 import subprocess
@@ -38,7 +38,7 @@ def ip(*words: str) -> str:
 
 @contextmanager
 def guest() -> Iterator[Callable[..., str]]:
-    """A network namespace whose eth0 is on br100, without the host's IP stack there; yields ``ip`` inside it."""
+    """Connect a network namespace to br100, which the host's IP stack does not use; yield ``ip`` of the namespace."""
     kernel = NetlinkKernel()
     kernel.disable_host_ip(kernel.add_bridge("br100"), "br100")
     kernel.close()
@@ -66,13 +66,13 @@ def guest() -> Iterator[Callable[..., str]]:
 
 @contextmanager
 def wire() -> Iterator[socket.socket]:
-    """The other end of a port of br100, on which a test acts as the guest."""
+    """Return the other end of a port of br100, on which a test acts as the guest."""
     for words in ("br100 type bridge", "guest type veth peer eth0"):
         ip("link", "add", *words.split())
     for words in ("guest up master br100", "eth0 up", "br100 up"):
         ip("link", "set", *words.split())
     while '"state":"forwarding"' not in ip("-json", "-details", "link", "show", "guest"):
-        time.sleep(0.01)  # the kernel looks for a carrier in its own time; frames before that are lost
+        time.sleep(0.01)  # the kernel detects the carrier after a delay; earlier frames are lost
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as played:
         played.bind(("eth0", ARP))
         played.settimeout(0)
@@ -126,7 +126,7 @@ def test_the_probing_host_stays_without_address(in_namespace: Run) -> None:
 
 
 def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
-    """Our probe would look like the claim of another host (RFC 5227 §2.1.1)."""
+    """The agent's probe would look like a claim by another host (RFC 5227 §2.1.1)."""
     clock = Clock()
 
     def work() -> object:

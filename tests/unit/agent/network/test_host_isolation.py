@@ -1,4 +1,4 @@
-"""Frames that a guest on a bridge gets from the host, sent and captured on the real kernel."""
+"""Tests of the frames that a guest on a bridge receives from the host, sent and captured on the real kernel."""
 
 import socket
 import struct
@@ -20,16 +20,16 @@ EVERY_NODE_MAC = b"\x33\x33\x00\x00\x00\x01"
 ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
 ICMPV6, ECHO_REQUEST, NEIGHBOUR = 58, 128, range(133, 138)
 HEARD_WITHIN_S, QUIET_FOR_S = 10.0, 3.0
-"""Longest time until duplicate address detection sends its first frame (RFC 4862)."""
+"""Longest time in seconds until duplicate address detection sends its first frame (RFC 4862)."""
 
 
 def test_a_guest_reaches_no_host_through_a_hushed_bridge(in_namespace: Run) -> None:
-    """Neither unasked, nor as an answer to requests for the host's address or to all nodes (RFC 4443)."""
+    """The host sends no frames, not even answers to requests for its address or to all nodes (RFC 4443)."""
     assert in_namespace(lambda: heard(hushed=True, until=set(), seconds=QUIET_FOR_S)) == set()
 
 
 def test_a_guest_would_reach_the_host_through_another_bridge(in_namespace: Run) -> None:
-    """A control: without isolation, the frames of the former test appear."""
+    """Control test: without isolation, the frames of the previous test appear."""
     every = {"an ARP reply", "a datagram that the host took", "neighbour discovery"}
     found = in_namespace(lambda: heard(hushed=False, until=every, seconds=HEARD_WITHIN_S))
     assert isinstance(found, set)
@@ -37,7 +37,7 @@ def test_a_guest_would_reach_the_host_through_another_bridge(in_namespace: Run) 
 
 
 def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
-    """Attach a guest that sends requests repeatedly; return the received frames, once all awaited ones arrived."""
+    """Attach a guest that repeats its requests; return the received frames when all expected frames have arrived."""
     found: set[str] = set()
     with closing(NetlinkKernel()) as kernel:
         bridge = bridged(kernel, hushed=hushed)
@@ -59,14 +59,16 @@ def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
 
 
 def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
-    """Create a bridge with a guest's port on it, and another interface with the host's address."""
+    """Create a bridge with a guest's port, and another interface with the host's address."""
     bridge = kernel.add_bridge("br100")
     if hushed:
         kernel.disable_host_ip(bridge, "br100")
     kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
     indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
     for name, index in indexes.items():
-        kernel.disable_host_ip(index, name)  # the guest's interface must not speak for itself, nor the bridge's port
+        kernel.disable_host_ip(
+            index, name
+        )  # the kernel must send no frames of its own on the guest's interface or on the bridge's port
     kernel.change(indexes["port"], master=bridge, up=True)
     kernel.change(indexes["guest"], up=True)
     kernel._socket.link("add", ifname="host0", kind="veth", peer="host1")
@@ -77,7 +79,7 @@ def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
 
 
 def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
-    """Receive for some time; return a name for each frame that the guest did not send."""
+    """Receive frames for some time; return a name for each frame that the guest did not send."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         guest.settimeout(left)
@@ -109,7 +111,7 @@ def named(frame: bytes) -> str:
 
 
 def arp_request(sender: IPv4Address) -> bytes:
-    """Send ARP requests for the host's address; a probe has no sender address (RFC 5227)."""
+    """Send ARP requests for the host's address. A probe has no sender address (RFC 5227)."""
     asked = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
     return EVERYBODY + GUEST_MAC + struct.pack("!H", ARP) + asked
 
@@ -131,7 +133,7 @@ def echo_request() -> bytes:
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071."""
+    """Return the Internet checksum (RFC 1071)."""
     padded = data + bytes(len(data) % 2)
     total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
     while total >> 16:

@@ -1,4 +1,4 @@
-"""The netlink adapter on the real kernel, in a network namespace of its own."""
+"""Tests of the netlink adapter on the real kernel, in a separate network namespace."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,7 +90,7 @@ def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
 def test_an_uplink_of_the_real_kernel_is_restored(
     in_namespace: Run, segment: Callable[..., Segment], mode: str
 ) -> None:
-    """With a generated address (EUI-64), and in a mode without one, with an address of the host."""
+    """The uplink has a generated address (EUI-64), or no generated address and an address of the host."""
     found = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
 
     def work() -> object:

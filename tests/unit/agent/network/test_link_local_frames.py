@@ -1,4 +1,4 @@
-"""Which frames to link-local addresses (IEEE 802.1Q, table 8-1) a cluster's bridge forwards on the real kernel."""
+"""Tests of a cluster's bridge on the real kernel: the forwarded frames to link-local addresses (802.1Q, table 8-1)."""
 
 import socket
 import time
@@ -12,14 +12,14 @@ Run = Callable[[Callable[[], object]], object]
 GROUP = "0180c20000"
 SPANNING_TREE, LLDP = f"{GROUP}00", f"{GROUP}0e"
 CISCO = "01000ccccccc"
-"""CDP, VTP and DTP."""
+"""The address of CDP, VTP and DTP."""
 END = "ffffffffffff"
 SENDER, EXPERIMENTAL = "020000000009", "88b5"
 WITHIN_S = 10.0
 
 
 def forwarded(sent: list[str]) -> list[str]:
-    """Send a frame to each address from one port of a bridge; return the addresses that the other port sends on."""
+    """Send a frame to each address into one port of a bridge; return the addresses that another port forwards."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
         kernel.disable_host_ip(bridge, "br100")
@@ -36,7 +36,7 @@ def forwarded(sent: list[str]) -> list[str]:
             uplink.bind(("uplink", 0))
             uplink.settimeout(0.2)
             deadline = time.monotonic() + WITHIN_S
-            while not _heard(guest, uplink, END):  # a port forwards nothing in its first moments
+            while not _heard(guest, uplink, END):  # a new port does not forward frames immediately
                 assert time.monotonic() < deadline
             return [one for one in sent if _heard(guest, uplink, one)]
 
@@ -57,5 +57,5 @@ def test_of_link_local_addresses_only_spanning_trees_is_forwarded(in_namespace: 
 
 
 def test_frames_to_ciscos_protocols_are_forwarded(in_namespace: Run) -> None:
-    """A known limit: for a bridge they are ordinary multicast."""
+    """The forwarding is a known limit: for a bridge, these frames are ordinary multicast."""
     assert in_namespace(lambda: forwarded([CISCO])) == [CISCO]

@@ -72,7 +72,7 @@ def test_a_jobs_files_are_named_by_its_key() -> None:
 
 
 def test_file_names_of_long_keys_are_unique_and_short() -> None:
-    """The longest possible key: a job of a server whose name has 255 characters."""
+    """The longest key is that of a job on a server whose name has 255 characters."""
     made = {names.file_name(f"{number}.{'x' * 255}.{end}") for number in (12, 13) for end in ("cz", "sk")}
     assert len(made) == 4
     assert max(len(f"/run/virtcloud/jobs/.relay-{one}") for one in made) <= 107

@@ -1,4 +1,4 @@
-"""Frames byte by byte, as in the standards; another program computed the checksums."""
+"""Tests of the probes' frames byte by byte, as in the standards. Another program computed the checksums."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
