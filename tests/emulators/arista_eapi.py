@@ -30,7 +30,7 @@ class ConfigSession:
 
 
 class Collecting:
-    """The other end of a terminal, which stores the output."""
+    """The client's end of a terminal. It stores the output."""
 
     def __init__(self) -> None:
         self.written = ""
@@ -55,7 +55,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         self.certificate = ""
         self.started = time.time() - 1000
 
-    # requests
+    # requests of eAPI
 
     def run_commands(self, commands: list[Any], encoding: str) -> list[dict[str, Any]]:
         collecting = Collecting()

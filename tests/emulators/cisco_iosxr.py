@@ -85,7 +85,7 @@ class CiscoXr(ConfirmTimerSwitch):
             if self.holder is session and self.notices:
                 self.holder = self.candidate = None
 
-    # the operations
+    # operations of NETCONF
 
     def do_lock(self, session: NetconfSession, _: etree._Element) -> str:
         if self.locked_by or self.holder not in (None, session) or self.committer not in (None, session):
@@ -137,7 +137,7 @@ class CiscoXr(ConfirmTimerSwitch):
         self.committer = None
         return "<ok/>"
 
-    # their effect
+    # effects of a configuration
 
     def time_is_up(self) -> None:
         super().time_is_up()

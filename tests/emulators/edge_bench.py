@@ -182,7 +182,7 @@ READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
     "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
 }
-"""The lines that make a managed port a trunk without VLANs beforehand, on platforms that require them."""
+"""The lines that first make a managed port a trunk without VLANs, on platforms that require this."""
 ATTACH = {
     "cisco_iosxe": "^service instance 112 ",
     "cisco_iosxr": r"^interface \S+\.112 ",
@@ -190,7 +190,7 @@ ATTACH = {
     "arista_eos": "allowed vlan add 112",
     "cisco_nxos": "allowed vlan add 112",
 }
-"""The line that puts VLAN 112 on a port."""
+"""The line that configures VLAN 112 on a port."""
 PARTS = ("interfaces", "routing-instances")
 SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
 IGNORED = {

@@ -91,7 +91,7 @@ class Junos(ConfirmTimerSwitch):
             if self.holder is session:
                 self.holder = self.candidate = None
 
-    # the operations
+    # operations of NETCONF
 
     def do_lock_configuration(self, session: NetconfSession, _: etree._Element) -> str:
         if self.locked_by or self.holder not in (None, session):
@@ -144,7 +144,7 @@ class Junos(ConfirmTimerSwitch):
     def do_get_lldp_neighbors_information(self, session: NetconfSession, _: etree._Element) -> str:
         return self.neighbours()
 
-    # their effect
+    # effects of a configuration
 
     @property
     def edited(self) -> JunosConfiguration:
