@@ -53,13 +53,13 @@ class PbsInstallation:
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
     """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound."""
     file = Path(environment.get("PBS_CONF_FILE", PBS_CONF))
-    said = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
+    values = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
     on_path = shutil.which("qmgr", path=environment.get("PATH"))
     by_path = [Path(on_path).resolve().parents[1]] if on_path else []
-    candidates = [*(Path(said[key]) for key in ("PBS_EXEC",) if key in said), Path(DEFAULT_EXEC), *by_path]
+    candidates = [*(Path(values[key]) for key in ("PBS_EXEC",) if key in values), Path(DEFAULT_EXEC), *by_path]
     for one in candidates:
         if (one / "bin/qmgr").exists():
-            return PbsInstallation(one, Path(said.get("PBS_HOME", "/var/spool/pbs")))
+            return PbsInstallation(one, Path(values.get("PBS_HOME", "/var/spool/pbs")))
     looked = ", ".join(dict.fromkeys(f"{one}/bin" for one in candidates))
     raise NotFound(
         f"qmgr: expected OpenPBS's command in {looked} or on PATH, got none; run this on the host of the PBS server, "
@@ -89,22 +89,22 @@ class Qmgr:
     def run_line(self, line: str) -> str:
         """Execute a line with ``qmgr`` and return the output."""
         done = self._run(["-c", line])
-        said = f"{done.stdout}\n{done.stderr}".strip()
-        if "nauthorized" in said:
+        output = f"{done.stdout}\n{done.stderr}".strip()
+        if "nauthorized" in output:
             raise Forbidden(
-                f"qmgr -c '{line}': expected to be root on the PBS server's host, or its manager; it said: {said}"
+                f"qmgr -c '{line}': expected to be root on the PBS server's host, or its manager, got: {output}"
             )
-        if "Failed to load pbs.conf" in said:
+        if "Failed to load pbs.conf" in output:
             raise NotFound(
                 "PBS server: expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is, got: "
-                f"{_join_lines(said)}; run this on the PBS server's host"
+                f"{_join_lines(output)}; run this on the PBS server's host"
             )
-        if "cannot connect to server" in said:
+        if "cannot connect to server" in output:
             raise Unreachable(
-                f"PBS server: expected it to answer qmgr, got: {_join_lines(said)}; is pbs_server running here?"
+                f"PBS server: expected it to answer qmgr, got: {_join_lines(output)}; is pbs_server running here?"
             )
         if done.returncode:
-            raise Refused(f"qmgr -c '{line}': the PBS server said: {_join_lines(said)}")
+            raise Refused(f"qmgr -c '{line}': the PBS server said: {_join_lines(output)}")
         return done.stdout
 
     def import_text(self, hook: str, kind: str, text: str) -> None:
@@ -127,9 +127,9 @@ class Qmgr:
             ) from error
 
 
-def _join_lines(said: str) -> str:
+def _join_lines(text: str) -> str:
     """Return an error message as one line."""
-    return "; ".join(line.strip() for line in said.splitlines() if line.strip())
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 @contextlib.contextmanager

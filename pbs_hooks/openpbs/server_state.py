@@ -120,14 +120,14 @@ def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
 
 
 def _unfold_lines(text: str) -> Iterator[str]:
-    whole = ""
+    logical_line = ""
     for line in text.splitlines():
         if line.startswith("\t"):
-            whole += line.strip()
+            logical_line += line.strip()
             continue
-        yield whole
-        whole = line.rstrip()
-    yield whole
+        yield logical_line
+        logical_line = line.rstrip()
+    yield logical_line
 
 
 def parse_resources(text: str) -> dict[str, PbsResource]:

@@ -77,8 +77,8 @@ def _compare_files(wanted: Sequence[tuple[Path, int]], text: str, owner: int) ->
     foreign = [str(path) for path, _ in wanted if _is_foreign(path)]
     if foreign:
         raise BadInput(
-            f"{', '.join(foreign)}: not written by this command; left unchanged. Write ours to another folder "
-            "and call each from yours (docs/how-to/torque.md), or move yours away"
+            f"{', '.join(foreign)}: not written by this command; left unchanged. Write virtcloud's scripts to "
+            "another folder and call them from the existing scripts (docs/how-to/torque.md), or move these away"
         )
     return [ScriptFile(path, mode, _is_right(path, mode, text, owner)) for path, mode in wanted]
 

@@ -42,13 +42,13 @@ bgpd needs no configuration for each VNI (FRR: EVPN).
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
     """Return the configuration of an edge's daemons by file name. Return no files if the edge is in no EVPN fabric."""
-    ours = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
-    if not ours:
+    wires = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
+    if not wires:
         return {}
-    peers = sorted({IPv4Address(peer) for one in ours for peer in peer_loopbacks(topology, one)})
+    peers = sorted({IPv4Address(peer) for one in wires for peer in peer_loopbacks(topology, one)})
     bgpd = BGP.format(
         name=edge.name,
-        asn=ours[0].transport.asn,
+        asn=wires[0].transport.asn,
         loopback=edge.loopback,
         neighbors="\n".join(line for peer in peers for line in _neighbor_lines(edge, peer)),
     )

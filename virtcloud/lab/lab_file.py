@@ -29,7 +29,7 @@ class LabFile(Topology):
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
-    """Whether elements announce themselves to their neighbours (LLDP). This needs two more processes (lldpd) on each
+    """If true, elements announce themselves to their neighbours (LLDP). This needs two more processes (lldpd) on each
     element.
     """
 

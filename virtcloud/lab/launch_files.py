@@ -99,18 +99,18 @@ def _source() -> Path:
 
 def _covered_folders() -> tuple[str, ...]:
     """Return the folders of this program that the nodes' own file systems would hide."""
-    ours = {str(_source()), sys.prefix, sys.base_prefix}
-    return tuple(sorted(one for one in ours if any(Path(one).is_relative_to(place) for place in TMPFS)))
+    own_folders = {str(_source()), sys.prefix, sys.base_prefix}
+    return tuple(sorted(one for one in own_folders if any(Path(one).is_relative_to(place) for place in TMPFS)))
 
 
 def _write_plans(state: LabState, kept: tuple[str, ...], station: FabricPlan, nodes: FabricPlan) -> None:
-    ours = _fabric_settings(state, "station", f"unix:{state.socket}")
+    station_settings = _fabric_settings(state, "station", f"unix:{state.socket}")
     if state.about["kernel"] == "direct":
-        _write_plan(state, "station", ours, join_plans(station, nodes))
+        _write_plan(state, "station", station_settings, join_plans(station, nodes))
         return
     folder, relay = state.folder, lab_kernel.relay_address()
     boot = lab_kernel.uml_command(folder, folder / "init")
-    with_kernel = replace(ours, relay=relay, kernel=boot, preload=lab_kernel.preload_library(folder))
+    with_kernel = replace(station_settings, relay=relay, kernel=boot, preload=lab_kernel.preload_library(folder))
     _write_plan(state, "station", with_kernel, station)
     _write_plan(state, "fabric", replace(_fabric_settings(state, "fabric", f"tcp:{relay}"), machine=True), nodes)
     init = folder / "init"

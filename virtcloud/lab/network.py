@@ -106,29 +106,29 @@ def _vlan_lines(ports: CommandLines, numbers: str) -> CommandLines:
 
 
 def _router_lines(topology: Topology, one: CoreWire) -> CommandLines:
-    ours, theirs = one.addresses
+    core_address, edge_address = one.addresses
     return (
-        f"addr add {ours}/31 dev {one.core_port}",
+        f"addr add {core_address}/31 dev {one.core_port}",
         f"link set {one.core_port} up",
-        f"route add {loopback(topology, one)}/32 via {theirs}",
+        f"route add {loopback(topology, one)}/32 via {edge_address}",
     )
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
     """Return the commands for an edge without circuits: its bridge with customer ports, and its links to each core."""
-    ours = [one for one in core_wires(topology) if one.node == edge.name]
+    wires = [one for one in core_wires(topology) if one.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
-    if any(is_fabric(one.transport) for one in ours):
+    if any(is_fabric(one.transport) for one in wires):
         lines += (f"addr add {edge.loopback}/32 dev lo",)
-    return lines + tuple(line for one in ours for line in _core_port_lines(topology, one))
+    return lines + tuple(line for one in wires for line in _core_port_lines(topology, one))
 
 
 def _core_port_lines(topology: Topology, one: CoreWire) -> CommandLines:
     if not is_fabric(one.transport):
         return (f"link set {one.port} up",)
-    theirs, ours = one.addresses
-    peers = tuple(f"route add {peer}/32 via {theirs}" for peer in peer_loopbacks(topology, one))
-    return (f"addr add {ours}/31 dev {one.port}", f"link set {one.port} up", *peers)
+    core_address, edge_address = one.addresses
+    peers = tuple(f"route add {peer}/32 via {core_address}" for peer in peer_loopbacks(topology, one))
+    return (f"addr add {edge_address}/31 dev {one.port}", f"link set {one.port} up", *peers)
 
 
 def peer_loopbacks(topology: Topology, one: CoreWire) -> CommandLines:

@@ -30,11 +30,11 @@ class Snapshot:
     def differs(self, other: "Snapshot") -> str:
         """Return the differences, element by element. The result is empty if there are no differences."""
         return "; ".join(
-            f"{name}: {ours.get(name)} became {theirs.get(name)}"
+            f"{name}: {before.get(name)} became {after.get(name)}"
             for field in fields(self)
-            for ours, theirs in [(getattr(self, field.name), getattr(other, field.name))]
-            for name in sorted(ours | theirs)
-            if ours.get(name) != theirs.get(name)
+            for before, after in [(getattr(self, field.name), getattr(other, field.name))]
+            for name in sorted(before | after)
+            if before.get(name) != after.get(name)
         )
 
 

@@ -24,8 +24,8 @@ class CommandResult:
     @property
     def complaint(self) -> str:
         """The error message of the command, on one line."""
-        said = "; ".join(line.strip() for line in self.err.splitlines() if line.strip())
-        return f"{self.command} ended with {self.code}: {said or 'it said nothing'}"
+        message = "; ".join(line.strip() for line in self.err.splitlines() if line.strip())
+        return f"{self.command} ended with {self.code}: {message or 'it said nothing'}"
 
 
 PBS_CONF = Path("/etc/pbs.conf")

@@ -133,12 +133,12 @@ def decide(observation: Observation, memory: DoubtMemory, now: float, rules: Dou
     }
     clusters = [(one, doubt.why) for one, doubt in sure.items() if one.subject is DoubtSubject.CLUSTER]
     ends = tuple(ClusterEnd(one.key, one.attempt, why, one.owner) for one, why in clusters)
-    told = [
+    doubt_alerts = [
         Alert(DOUBT_ALERTS[one.subject], one.key, doubt.why)
         for one, doubt in sure.items()
         if one.subject in DOUBT_ALERTS
     ]
-    return Decision(ends, (*told, *_alert_unreadable_jobs(observation)), remembered)
+    return Decision(ends, (*doubt_alerts, *_alert_unreadable_jobs(observation)), remembered)
 
 
 def _extend_doubt(before: Doubt | None, why: str, now: float) -> Doubt:

@@ -95,10 +95,10 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
     The clusters are read before the jobs, so that the job of a cluster created meanwhile is not missing.
     """
     server = scheduler.server()
-    ours = [one for one in clusters.clusters() if belongs_to_server(one, server)]
-    asked = {number for one in ours if (number := parse_job_number(one.key, server))}
-    jobs = scheduler.jobs(server, asked)
-    return ServerObservation(server, Observation(ours, jobs, server.empty))
+    own_clusters = [one for one in clusters.clusters() if belongs_to_server(one, server)]
+    numbers = {number for one in own_clusters if (number := parse_job_number(one.key, server))}
+    jobs = scheduler.jobs(server, numbers)
+    return ServerObservation(server, Observation(own_clusters, jobs, server.empty))
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:

@@ -160,10 +160,10 @@ class OpenPbsScheduler:
         found: dict[ClusterKey, SchedulerJob] = {}
         for some in _batches(numbers):
             found |= self._read(some, server)
-        unsaid = [number for number in numbers if job_cluster_key(number, server) not in found]
-        if unsaid:
+        omitted = [number for number in numbers if job_cluster_key(number, server) not in found]
+        if omitted:
             raise SchedulerUnavailable(
-                f"qstat omitted job {unsaid[0]} ({len(unsaid)} in all): it must run as root, or as a manager "
+                f"qstat omitted job {omitted[0]} ({len(omitted)} in all): it must run as root, or as a manager "
                 "of the server"
             )
         return found

@@ -85,9 +85,8 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 def read_status(path: Path) -> SchedulerStatus:
     """Read the status file. Raises NotFound if the file is missing, BadInput if it is invalid."""
     try:
-        return SchedulerStatus.model_validate_json(
-            path.read_text(), extra="ignore"
-        )  # a later version may have more fields
+        # A later version may have more fields.
+        return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")
     except FileNotFoundError as error:
         raise NotFound(f"{path} is missing: no 'virtcloud agent' with [scheduler] has run since the boot") from error
     except OSError as error:

@@ -112,11 +112,11 @@ def check_isolation(context: DemoContext) -> None:
         ping_from_guest(context, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
         report.print_line(f"{speaking.key}'s n1 has sent five ARP requests for {ABSENT_ADDRESS} to its segment")
         for (key, host), ear in ears.items():
-            heard = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
+            received = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
             if key == speaking.key:
-                report.check(f"{key} on {host} receives them ({len(heard)} frames)", bool(heard), "none")
+                report.check(f"{key} on {host} receives them ({len(received)} frames)", bool(received), "none")
             else:
-                report.check(f"{key} on {host} receives none", not heard, "; ".join(heard))
+                report.check(f"{key} on {host} receives none", not received, "; ".join(received))
 
 
 DEADLINE_S = 6.0

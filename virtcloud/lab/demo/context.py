@@ -99,9 +99,9 @@ def capture_frames(
     command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
 
     def capture() -> list[str]:
-        said = context.lab.run(node, command)
-        if "listening on" not in said.stderr:
-            raise RuntimeError(f"tcpdump on {node} {interface}: {said.stderr.strip()}")
-        return said.stdout.splitlines()
+        result = context.lab.run(node, command)
+        if "listening on" not in result.stderr:
+            raise RuntimeError(f"tcpdump on {node} {interface}: {result.stderr.strip()}")
+        return result.stdout.splitlines()
 
     return pool.submit(capture)

@@ -96,10 +96,10 @@ def _pipes() -> ProgramStreams:
 
 
 def _terminal(request: Mapping[str, Any]) -> ProgramStreams:
-    ours, theirs = pty.openpty()
+    server_end, program_end = pty.openpty()
     rows, columns = request.get("window", (24, 80))
-    set_window(ours, rows, columns)
-    return ProgramStreams((theirs, theirs, theirs), ours, {b"o": ours})
+    set_window(server_end, rows, columns)
+    return ProgramStreams((program_end, program_end, program_end), server_end, {b"o": server_end})
 
 
 def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:

@@ -53,6 +53,6 @@ def follow_events(path: Path) -> Iterator[list[LabEvent]]:
         part = ""
         while True:
             part += file.read()
-            whole, _, part = part.rpartition("\n")
-            lines = [json.loads(line) for line in whole.splitlines()]
+            complete, _, part = part.rpartition("\n")
+            lines = [json.loads(line) for line in complete.splitlines()]
             yield [LabEvent(line["step"], line["state"], line["text"]) for line in lines]

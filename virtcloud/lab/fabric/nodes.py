@@ -129,19 +129,19 @@ def lab_cgroup(state: str) -> Path:
 
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
     """Start a node's first process, in a control group below ``groups``. Call this function before any thread runs."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        ours.close()
-        _be_parent(node, theirs, write_end, groups / node.name)
-    theirs.close()
+        fabric_end.close()
+        _be_parent(node, node_end, write_end, groups / node.name)
+    node_end.close()
     os.close(write_end)
     pid = int(os.read(read_end, 32) or b"0")
     os.close(read_end)
     if node.isolated:
         os.waitpid(child, 0)
-    return NodeHandle(node, pid, ours, groups / node.name)
+    return NodeHandle(node, pid, fabric_end, groups / node.name)
 
 
 def wait_until_set_up(handle: NodeHandle) -> None:

@@ -57,7 +57,7 @@ class FakeRun:
     deleted: bool = False
     rerun: bool = False
     over: bool = False
-    """Whether the server ended the run without a report of the hosts."""
+    """True if the server ended the run without a report of the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
     _env: dict[str, str] = field(default_factory=dict)
 
@@ -84,9 +84,8 @@ class FakeRun:
                 where, FAILED_STATUS if outcome.delete else None, obit=False, comment=REFUSED_BY_HOST, failed_start=True
             )
         if not self.head.alive and not self.over:
-            return RunEnding(
-                AfterRun.REQUEUE, obit=False, failed_start=True
-            )  # the server has not finished sending the job to its hosts
+            # The host died while the server was sending the job.
+            return RunEnding(AfterRun.REQUEUE, obit=False, failed_start=True)
         outcomes = self._each(self.sisters, "execjob_begin")
         began = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted and host.alive]
         if len(began) == len(self.sisters):
