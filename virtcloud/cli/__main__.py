@@ -1,4 +1,4 @@
-"""``python -m virtcloud.cli``: the same as ``virtcloud``."""
+"""Entry point of ``python -m virtcloud.cli``, which runs the command ``virtcloud``."""
 
 from virtcloud.cli import main
 

@@ -88,8 +88,8 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
     """
     at = qmgr.find_installation()
     changes = installation.plan_removal(Qmgr(at), lambda: list_jobs_with_cluster(at), force=force)
-    kept = installation.apply_removal(Qmgr(at), _announce(changes, dry_run=dry_run, as_json=as_json))
-    for reason in kept:
+    remaining = installation.apply_removal(Qmgr(at), _announce(changes, dry_run=dry_run, as_json=as_json))
+    for reason in remaining:
         click.echo(f"kept, {reason}", err=True)
     if as_json:
         _print_json(changes, dry_run=dry_run)

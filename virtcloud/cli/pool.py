@@ -88,12 +88,12 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
     found = open_client(context).sbf.declare_clean(site, vlan, reason=reason)
-    kept = [one for one in found.quarantine if one.vlan == vlan]
+    left = [one for one in found.quarantine if one.vlan == vlan]
     if as_json:
         printing.print_json(found)
-    elif kept:
+    elif left:
         click.echo(
-            f"VLAN {vlan} is still quarantined, unconfirmed by {_format_elements(kept[0])}: declare it clean there, too"
+            f"VLAN {vlan} is still quarantined, unconfirmed by {_format_elements(left[0])}: declare it clean there, too"
         )
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")

@@ -54,20 +54,20 @@ _UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 def printable(text: str) -> str:
     """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot represent.
 
-    These are control characters except tab and line feed (PostgreSQL stores no NUL, a terminal obeys ESC), and lone
-    surrogates, which stand for bytes that are not UTF-8.
+    These characters are control characters except tab and line feed (PostgreSQL stores no NUL, a terminal interprets
+    ESC), and lone surrogates, which represent bytes that are not UTF-8.
     """
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 class VirtcloudError(Exception):
-    """The base of all errors of virtcloud. ``slug`` is the stable name in problem documents (RFC 9457)."""
+    """The base class of all exceptions of virtcloud. ``slug`` is the stable name in problem documents (RFC 9457)."""
 
     slug: ClassVar[str] = "error"
 
 
 class BadInput(VirtcloudError, ValueError):
-    """The input is invalid; nothing was changed. ``path`` locates the fault within the input."""
+    """The input is invalid. Nothing was changed. ``path`` locates the fault within the input."""
 
     slug = "bad-input"
 
@@ -78,25 +78,25 @@ class BadInput(VirtcloudError, ValueError):
 
 
 class BeyondLimit(BadInput):
-    """A call exceeds a limit of SBF's settings; the message names the limit."""
+    """A call exceeds a limit of SBF's settings. The message names the limit."""
 
     slug = "beyond-limit"
 
 
 class BadDocument(BadInput):
-    """A document is malformed; the message starts with its file and line."""
+    """A document is malformed. The message starts with its file and line."""
 
     slug = "bad-document"
 
 
 class Unauthenticated(VirtcloudError):
-    """The caller has no token, or an invalid, expired or revoked one."""
+    """The caller has no token, or an invalid, expired or revoked token."""
 
     slug = "unauthenticated"
 
 
 class Forbidden(VirtcloudError):
-    """The caller lacks the right; the message names who has it."""
+    """The caller lacks the required right. The message names the roles or users with this right."""
 
     slug = "forbidden"
 
@@ -120,13 +120,13 @@ class NoSuchHost(NotFound):
 
 
 class NoSuchNetwork(NotFound):
-    """A spec joins a network, and no running cluster has this name or key."""
+    """A spec joins a network by a name or key that no running cluster has."""
 
     slug = "no-such-network"
 
 
 class Conflict(VirtcloudError):
-    """The request contradicts the current state; nothing was changed."""
+    """The request contradicts the current state. Nothing was changed."""
 
     slug = "conflict"
 
@@ -150,13 +150,13 @@ class NameTaken(Conflict):
 
 
 class HostNotLinked(Conflict):
-    """A host has no link to a switch of its site; no cluster can reach it."""
+    """A host has no link to a switch of its site, so that no cluster can reach it."""
 
     slug = "host-not-linked"
 
 
 class OtherSpec(Conflict):
-    """The key, with this attempt, belongs to a cluster with another spec."""
+    """A cluster with the same key and attempt has another spec."""
 
     slug = "other-spec"
 
@@ -168,13 +168,13 @@ class GuestTaken(Conflict):
 
 
 class AttemptWaits(Conflict):
-    """A new attempt waits until the earlier one is removed; retry."""
+    """A new attempt waits until the earlier attempt is removed. The caller should retry."""
 
     slug = "attempt-waits"
 
 
 class QuotaExceeded(Conflict):
-    """The user would exceed a quota; the message names the quantity and the limit."""
+    """The user would exceed a quota. The message names the quantity and the limit."""
 
     slug = "quota-exceeded"
 
@@ -186,19 +186,19 @@ class IllegalTransition(Conflict):
 
 
 class PreconditionRequired(VirtcloudError):
-    """The call would replace a document without the version that the caller read; nothing was changed."""
+    """The call would replace a document without the version that the caller read. Nothing was changed."""
 
     slug = "precondition-required"
 
 
 class PreconditionFailed(VirtcloudError):
-    """The document changed since the caller read it; this call changed nothing."""
+    """The document has changed since the caller read it. The call changed nothing."""
 
     slug = "precondition-failed"
 
 
 class TooManyRequests(VirtcloudError):
-    """The caller exceeded its rate limit; nothing was changed. Retry after ``retry_after_s`` seconds."""
+    """The caller exceeded its rate limit. Nothing was changed. Retry after ``retry_after_s`` seconds."""
 
     slug = "too-many-requests"
 
@@ -209,7 +209,7 @@ class TooManyRequests(VirtcloudError):
 
 
 class JobUnproven(VirtcloudError):
-    """A host requests a job's cluster before the batch server confirmed the job; retry."""
+    """A host requests a job's cluster, but the batch server has not confirmed the job yet. The caller should retry."""
 
     slug = "job-unproven"
 
@@ -233,7 +233,7 @@ class DatabaseUnavailable(ServiceUnreachable):
 
 
 class ServiceBusy(ServiceUnreachable):
-    """SBF runs too many calls of this kind; nothing was changed. Retry after ``retry_after_s`` seconds."""
+    """SBF runs too many calls of this kind. Nothing was changed. Retry after ``retry_after_s`` seconds."""
 
     slug = "service-busy"
 
@@ -244,25 +244,25 @@ class ServiceBusy(ServiceUnreachable):
 
 
 class SchedulerUnavailable(VirtcloudError):
-    """The batch system's answer is missing or incomplete: a job absent from the answer may still exist."""
+    """The batch system's answer is missing or incomplete. A job that is absent from the answer may still exist."""
 
     slug = "scheduler-silent"
 
 
 class ClusterFailed(VirtcloudError):
-    """The awaited cluster failed or was deleted; the message carries the reason."""
+    """The awaited cluster failed or was deleted. The message contains the reason."""
 
     slug = "cluster-failed"
 
 
 class TimedOut(VirtcloudError):
-    """A wait exceeded its timeout. The operation continues, and nothing was changed."""
+    """A wait exceeded its timeout. The operation that was waited for continues."""
 
     slug = "timed-out"
 
 
 class ElementError(VirtcloudError):
-    """An element failed. The constructor makes the message printable, because it often quotes the element."""
+    """An element failed. The constructor makes the message printable, because it often quotes the element's output."""
 
     slug = "element-error"
 
@@ -272,16 +272,16 @@ class ElementError(VirtcloudError):
 
 
 class Unreachable(ElementError):
-    """The element does not answer; retry."""
+    """The element does not answer. The caller should retry."""
 
     slug = "unreachable"
 
 
 class Refused(ElementError):
-    """The element rejected a change; the message quotes it.
+    """The element rejected a change. The message quotes the element's output.
 
-    ``about`` maps VLAN IDs to the parts of the message that concern single VLAN IDs. If ``about`` is not empty, no
-    other cluster is affected.
+    ``about`` maps VLAN IDs to the parts of the message that concern single VLAN IDs. If ``about`` is not empty,
+    clusters with other VLAN IDs are not affected.
     """
 
     slug = "refused"
@@ -293,6 +293,6 @@ class Refused(ElementError):
 
 
 class Unsafe(ElementError):
-    """The observed configuration of the element must not be changed; nothing was changed."""
+    """The observed configuration of the element must not be changed. Nothing was changed."""
 
     slug = "unsafe"

@@ -45,7 +45,7 @@ class PortUse(Document):
     """The configuration lines that restore this use."""
 
     def same_configuration(self, other: "PortUse") -> bool:
-        """Return whether both uses have the same configuration, ignoring whether the port is shut down."""
+        """Return whether both uses have the same configuration, regardless of whether the port is shut down."""
         return self.model_copy(update={"down": other.down, "lines": other.lines}) == other
 
     def __str__(self) -> str:

@@ -59,8 +59,8 @@ class ForeignVlan(Document):
         """The evidence of the use, as text for messages."""
         named = None if self.name is None else f"it is named {self.name!r}"
         ports = f"unmanaged port{'s' * (len(self.ports) > 1)} {', '.join(self.ports)}" if self.ports else None
-        told = " and ".join(one for one in (named, ports and f"it is on {ports}") if one)
-        return told or "it exists and SBF did not create it"
+        evidence = " and ".join(one for one in (named, ports and f"it is on {ports}") if one)
+        return evidence or "it exists and SBF did not create it"
 
 
 class SwitchObserved(Document):

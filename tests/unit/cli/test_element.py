@@ -14,8 +14,8 @@ LONG = "switch brno-sw: told 'write memory', it said 'startup-config file open f
 @pytest.fixture
 def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch with an unsaved configuration."""
-    told = {"trouble": LONG, "unsaved_since": "2026-01-01T12:00:00Z"}
-    one = clusters.DOCUMENTS["/v1/elements/brno-sw"] | told
+    fields = {"trouble": LONG, "unsaved_since": "2026-01-01T12:00:00Z"}
+    one = clusters.DOCUMENTS["/v1/elements/brno-sw"] | fields
     monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements/brno-sw", one)
     monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements", [one])
 
@@ -36,9 +36,9 @@ def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: RunCommand) -
 
 @pytest.mark.usefixtures("unsaved")
 def test_show_prints_the_whole_trouble_of_an_element(run: RunCommand) -> None:
-    said = run("element", "show", "brno-sw").stdout
-    assert f"trouble: {LONG}\n" in said
-    assert "a restart could bring back the configuration of before" in said
+    output = run("element", "show", "brno-sw").stdout
+    assert f"trouble: {LONG}\n" in output
+    assert "a restart could bring back the configuration of before" in output
 
 
 @pytest.mark.usefixtures("unsaved")
@@ -52,5 +52,5 @@ def test_a_long_trouble_is_printed_below_the_table(run: RunCommand, sbf: FakeSbf
     document = view.model_dump(mode="json")
     document["placements"][0]["trouble"] = LONG
     sbf.clusters["demo"] = ClusterView.model_validate(document)
-    said = run("cluster", "show", "demo").stdout
-    assert said.endswith(f"\n\n{LONG}\n")
+    output = run("cluster", "show", "demo").stdout
+    assert output.endswith(f"\n\n{LONG}\n")

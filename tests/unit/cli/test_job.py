@@ -81,10 +81,10 @@ def test_a_job_number_of_two_servers_is_refused(run: RunCommand, sbf_with_job: F
 
 def test_a_job_without_a_cluster_is_an_error_with_reasons(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     ended = run("job", "13.pbssrv")
-    words = "it requested none (-l vcluster=…), has not started yet, or is another user's"
+    reasons = "it requested none (-l vcluster=…), has not started yet, or is another user's"
     assert (ended.exit_code, ended.stderr) == (
         2,
-        f"virtcloud: job 13.pbssrv has no cluster: {words}; see 'qstat -f 13.pbssrv'\n",
+        f"virtcloud: job 13.pbssrv has no cluster: {reasons}; see 'qstat -f 13.pbssrv'\n",
     )
 
 
@@ -131,8 +131,8 @@ def test_within_a_job_the_environment_has_its_id(given: str | None, environment:
 
 def test_outside_of_a_job_an_id_is_required(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     ended = run("job")
-    words = "or to run within a job (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
-    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job, {words}\n")
+    message = "or to run within a job (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
+    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job, {message}\n")
 
 
 def test_jobs_of_arrays_have_no_clusters() -> None:

@@ -107,8 +107,8 @@ def test_hosts_are_removed_and_the_network_stays(made: FakeSbf) -> None:
 def test_a_network_with_hosts_is_released_only_by_force(made: FakeSbf) -> None:
     verb(made, "addhosts", "mine", "h1")
     ran = verb(made, "releasevlan", "mine")
-    told = "remove them first (sbf removehosts), or release it with them (sbf forcereleasevlan)"
-    assert (ran.exit_code, ran.stderr) == (1, f"sbf: network mine still has h1: {told}\n")
+    remedy = "remove them first (sbf removehosts), or release it with them (sbf forcereleasevlan)"
+    assert (ran.exit_code, ran.stderr) == (1, f"sbf: network mine still has h1: {remedy}\n")
     assert verb(made, "forcereleasevlan", "mine").exit_code == 0
     assert states(made)["mine"] == "released"
 

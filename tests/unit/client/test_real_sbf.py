@@ -84,9 +84,9 @@ def test_a_reserved_vlan_id_in_a_pool_is_bad_input(service: SbfClient) -> None:
 
 def test_a_cluster_is_created_once_and_wanted_on_its_host(api: Client, service: SbfClient) -> None:
     first, again = api.create("once", SPEC), api.create("once", SPEC)
-    told = [one for one in service.wanted("brno-h1").wanted.segments if one.key == "once"]
+    segments = [one for one in service.wanted("brno-h1").wanted.segments if one.key == "once"]
     assert (first.state, first.view.id) == (ClusterState.CONFIGURING, again.view.id)
-    assert [(one.id, one.port, one.vlan) for one in told] == [(first.view.id, "eth0", first.vlans["brno"])]
+    assert [(one.id, one.port, one.vlan) for one in segments] == [(first.view.id, "eth0", first.vlans["brno"])]
 
 
 def test_another_spec_under_the_same_key_is_a_conflict(api: Client) -> None:
