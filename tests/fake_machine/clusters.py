@@ -75,8 +75,8 @@ class FakeSbf:
         match parts.path.split("/")[2:]:
             case ["clusters"]:
                 self.listed.append(parse_qs(parts.query))
-                asked = self.listed[-1].get("network")
-                keys = self._network(asked[0]) if asked else self._running()
+                network = self.listed[-1].get("network")
+                keys = self._network(network[0]) if network else self._running()
                 return _json([json.loads(self.clusters[key].model_dump_json()) for key in keys if key in self.clusters])
             case [*_, "dry-run"]:
                 return _json(self.change_preview)

@@ -136,8 +136,8 @@ def _removals(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
 
 
 def _creations(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
-    kept = [one for one in observed.segments if _is_wanted_segment(one, wanted)]
-    sound = {(one.cluster, one.vlan) for one in kept if not one.faults}
+    remaining = [one for one in observed.segments if _is_wanted_segment(one, wanted)]
+    sound = {(one.cluster, one.vlan) for one in remaining if not one.faults}
     faults = {(one.cluster, one.vlan): one.faults for one in observed.segments}
     running = {(one.cluster, one.guest) for one in observed.guests if _is_wanted_guest(one, wanted)}
     for segment in wanted.segments:

@@ -69,25 +69,25 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
     argv = [sys.executable, "-c", BOTH, "--config", str(folder / "agent.toml")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment) as agent:  # noqa: S603
-        told = _until(agent.stderr, {"started", "reconciling", "sbf_unreachable", "alert"})
+        events = _until(agent.stderr, {"started", "reconciling", "sbf_unreachable", "alert"})
         agent.terminate()
     assert agent.returncode == 0
-    assert told["started"].startswith("INFO started element=h1 ")
-    assert "alert=scheduler-silent" in told["alert"]
-    assert f"{folder}/qstat cannot be run" in told["alert"]
+    assert events["started"].startswith("INFO started element=h1 ")
+    assert "alert=scheduler-silent" in events["alert"]
+    assert f"{folder}/qstat cannot be run" in events["alert"]
     shutil.rmtree(folder)
 
 
 def _until(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
     """Read log lines until all wanted events occurred; return the first line of each."""
     assert lines is not None
-    told: dict[str, str] = {}
-    while not wanted <= set(told):
+    events: dict[str, str] = {}
+    while not wanted <= set(events):
         line = lines.readline()
-        assert line, told
+        assert line, events
         if line.startswith(("INFO ", "WARNING ")):
-            told.setdefault(line.split()[1], line)
-    return told
+            events.setdefault(line.split()[1], line)
+    return events
 
 
 def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -117,9 +117,9 @@ def test_unreadable_settings_are_a_failed_check(tmp_path: Path) -> None:
 
 def test_json_has_every_check_and_the_verdict(config: Path) -> None:
     done = CliRunner().invoke(main, ["doctor", "--host", "--json", "--config", str(config)])
-    said = json.loads(done.output)
-    assert (done.exit_code, said["healthy"]) == (1, False)
-    assert {one["group"] for one in said["checks"]} == {
+    output = json.loads(done.output)
+    assert (done.exit_code, output["healthy"]) == (1, False)
+    assert {one["group"] for one in output["checks"]} == {
         "rights",
         "settings",
         "python",

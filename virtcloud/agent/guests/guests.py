@@ -83,19 +83,19 @@ class LocalGuests:
         Raise Unreachable when a guest was not found and may run on a hypervisor that does not answer.
         """
         domains, unreachable = self._list_domains()
-        ours = [
+        owned = [
             (hypervisor, one)
             for hypervisor, one in domains
             if one.owner and one.owner.cluster == cluster and one.owner.guest in guests
         ]
-        for hypervisor, domain in ours:
+        for hypervisor, domain in owned:
             hypervisor.shut_down(domain.name)
-        self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in ours])
-        for hypervisor, domain in ours:
+        self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in owned])
+        for hypervisor, domain in owned:
             hypervisor.destroy(domain.name)
-        for _, domain in ours:
+        for _, domain in owned:
             self._files.ensure_none(domain.name)
-        if unreachable and len(ours) < len(guests):
+        if unreachable and len(owned) < len(guests):
             raise Unreachable("; ".join(unreachable))
 
     def ensure_no_files(self, cluster: str) -> None:

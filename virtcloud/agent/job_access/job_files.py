@@ -64,8 +64,8 @@ class JobFiles:
         script = Path(connect_program.__file__).read_text()
         try:
             relay = self._relays.ensure(access, find_account(access.user).pw_uid)
-            words = [find_python(), "-I", "-S", str(folder / "connect"), "--hand-over", "--wait", "30", str(relay)]
-            command = f"{shlex.join(words)} %h %p"
+            argv = [find_python(), "-I", "-S", str(folder / "connect"), "--hand-over", "--wait", "30", str(relay)]
+            command = f"{shlex.join(argv)} %h %p"
         except NoFreeAddress as error:  # the user who calls ssh reads the message
             command = f"echo {shlex.quote(f'virtcloud: {error}')} >&2"
         return {"ssh_config": render_ssh_config(access, command, folder), "known_hosts": "", "connect": script}

@@ -128,8 +128,8 @@ class NetlinkKernel:
     def _link_local(self, name: str) -> tuple[str, ...]:
         index = self._index(name)
         every = self._socket.addr("dump", family=socket.AF_INET6)
-        mine = [one for one in every if one["index"] == index and one["scope"] == _SCOPE_LINK]
-        return tuple(sorted(f"{one.get_attr('IFA_ADDRESS')}/{one['prefixlen']}" for one in mine))
+        own = [one for one in every if one["index"] == index and one["scope"] == _SCOPE_LINK]
+        return tuple(sorted(f"{one.get_attr('IFA_ADDRESS')}/{one['prefixlen']}" for one in own))
 
     def delete(self, index: int) -> None:
         """Delete an interface; an absent interface is success."""

@@ -65,13 +65,13 @@ class SegmentInterfaces:
         Raise Unsafe when the bridge has a port that virtcloud did not create.
         """
         interfaces = self._remove_leftovers(vlan)
-        ours = _find_owned(cluster, vlan, interfaces)
-        for bridge in (interface for interface in ours if interface.kind == "bridge"):
+        owned = _find_owned(cluster, vlan, interfaces)
+        for bridge in (interface for interface in owned if interface.kind == "bridge"):
             _check_ports(cluster, bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)
-        masters = {one.index for one in ours}
+        masters = {one.index for one in owned}
         leftover = [one for one in interfaces if names.is_guest_port(one.name) and one.master in masters]
-        for interface in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
+        for interface in (*sorted(owned, key=lambda one: one.kind != "vlan"), *leftover):
             self._kernel.delete(interface.index)
         self._restore_uplinks(cluster, vlan, interfaces)
 
@@ -186,9 +186,9 @@ def find_segments(
         if (one.cluster, one.vlan) not in found:
             yield ObservedSegment(one.cluster, one.vlan, None, ("the bridge is missing",), untagged=True)
     for cluster, vlan in sorted(found):
-        ours = _find_owned(cluster, vlan, by_index.values())
-        tagged = next((one for one in ours if one.kind == "vlan"), None)
-        bridge = next((one for one in ours if one.kind == "bridge"), None)
+        owned = _find_owned(cluster, vlan, by_index.values())
+        tagged = next((one for one in owned if one.kind == "vlan"), None)
+        bridge = next((one for one in owned if one.kind == "bridge"), None)
         untagged = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
@@ -274,7 +274,10 @@ def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ke
 
 def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
     """Raise Unsafe when an interface that does not belong to this cluster conflicts with the segment."""
-    mine = {names.tagged_interface_name(segment.port, segment.vlan): "vlan", names.bridge_name(segment.vlan): "bridge"}
+    own_names = {
+        names.tagged_interface_name(segment.port, segment.vlan): "vlan",
+        names.bridge_name(segment.vlan): "bridge",
+    }
     master = next((one for one in interfaces.values() if one.index == uplink.master), None)
     if master is not None and names.cluster_of_alias(master.alias) != segment.id:
         raise Unsafe(
@@ -288,11 +291,11 @@ def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink
         )
     for interface in interfaces.values():
         same_tag = (interface.kind, interface.parent, interface.vlan) == ("vlan", uplink.index, segment.vlan)
-        if interface.name not in mine and not same_tag:
+        if interface.name not in own_names and not same_tag:
             continue
         if (
             names.cluster_of_alias(interface.alias) != segment.id
-            or mine.get(interface.name) != interface.kind
+            or own_names.get(interface.name) != interface.kind
             or _has_other_uplink(segment, interface)
         ):
             raise Unsafe(_format_foreign(segment, interface))
@@ -321,8 +324,8 @@ def _format_foreign(segment: Segment, interface: KernelInterface) -> str:
 
 def _check_ports(cluster: str, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
     for interface in interfaces:
-        ours = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
-        if interface.master == bridge.index and not ours and interface.name != names.uplink_of_alias(bridge.alias):
+        owned = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
+        if interface.master == bridge.index and not owned and interface.name != names.uplink_of_alias(bridge.alias):
             raise Unsafe(
                 f"bridge {bridge.name} has the port {interface.name}, which virtcloud did not put there; "
                 f"take it off, so that the bridge can be removed: ip link set {interface.name} nomaster"

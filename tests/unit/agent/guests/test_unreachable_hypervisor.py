@@ -153,8 +153,8 @@ def test_a_malformed_image_is_refused_after_three_attempts(
     for _ in range(3):
         converger.reconcile_once()
     path = images / "busybox/image.yaml"
-    words = f"{path}:1: kind: expected 'lxc' or 'qemu', got 'qcow2'; correct {path}"
-    refusal = f"could not start g1: image busybox: its description is malformed: {words}"
+    message = f"{path}:1: kind: expected 'lxc' or 'qemu', got 'qcow2'; correct {path}"
+    refusal = f"could not start g1: image busybox: its description is malformed: {message}"
     assert service.refused == [{}, {}, {"a": refusal}]
 
 
@@ -219,12 +219,12 @@ def test_a_hung_libvirtd_that_is_killed_is_unreachable_at_once(tmp_path: Path) -
         process.kill()
         process.wait()
         deadline = time.monotonic() + 30
-        said = ""
-        while "is libvirtd running?" not in said and time.monotonic() < deadline:
+        message = ""
+        while "is libvirtd running?" not in message and time.monotonic() < deadline:
             with pytest.raises(Unreachable) as refused:
                 made.list_domains()
-            said = str(refused.value)
-        assert "is libvirtd running?" in said
+            message = str(refused.value)
+        assert "is libvirtd running?" in message
 
 
 def _eventually(made: object) -> list[str]:

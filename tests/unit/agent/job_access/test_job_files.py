@@ -92,10 +92,10 @@ def test_a_user_can_run_the_python_that_ssh_calls(tmp_path: Path, monkeypatch: p
     own.symlink_to("/usr/bin/python3")
     tmp_path.chmod(0o700)
     monkeypatch.setattr(job_files, "PYTHONS", (str(own), "/usr/bin/python3"))
-    asked = [job_files.find_python(), "-I", "-S", "-c", "print('runs')"]
+    argv = [job_files.find_python(), "-I", "-S", "-c", "print('runs')"]
     nobody = 65534
     done = subprocess.run(  # noqa: S603
-        asked, user=nobody, group=nobody, extra_groups=[], capture_output=True, text=True, check=False
+        argv, user=nobody, group=nobody, extra_groups=[], capture_output=True, text=True, check=False
     )
     assert done.stdout == "runs\n", done.stderr
 
@@ -106,17 +106,17 @@ def test_the_connect_program_is_valid_python_3_6() -> None:
 
 def test_where_no_address_is_free_ssh_says_so(tmp_path: Path) -> None:
     JobFiles(tmp_path, Way(), FakeMounts()).open(opening().model_copy(update={"name": Name("full")}))
-    asked = ["ssh", "-F", str(tmp_path / "12.pbs/ssh_config"), "g1", "true"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
-    said = "virtcloud: 10.0.0.0/30: no address is free for this host; leave one at the subnet's end"
-    assert done.stderr.splitlines()[0] == said
+    argv = ["ssh", "-F", str(tmp_path / "12.pbs/ssh_config"), "g1", "true"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
+    message = "virtcloud: 10.0.0.0/30: no address is free for this host; leave one at the subnet's end"
+    assert done.stderr.splitlines()[0] == message
 
 
 def test_ssh_itself_understands_its_settings(tmp_path: Path) -> None:
     JobFiles(tmp_path, Way(), FakeMounts()).open(opening())
-    asked = ["ssh", "-G", "-F", str(tmp_path / "12.pbs/ssh_config"), "g2"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout  # noqa: S603
-    assert {"hostname 10.0.0.2", "stricthostkeychecking accept-new", "proxyusefdpass yes"} <= set(said.splitlines())
+    argv = ["ssh", "-G", "-F", str(tmp_path / "12.pbs/ssh_config"), "g2"]
+    output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    assert {"hostname 10.0.0.2", "stricthostkeychecking accept-new", "proxyusefdpass yes"} <= set(output.splitlines())
 
 
 def test_a_job_without_addresses_has_no_way_to_its_guests(tmp_path: Path) -> None:

@@ -185,8 +185,8 @@ def test_a_relay_has_no_privilege(in_namespace: Run, root: Path) -> None:
             here.ways.ensure(JOB, USER)
             return Path(f"/proc/{find_listener_pid(here.ways.socket_path(JOB.key))}/status").read_text().splitlines()
 
-    said = dict(line.partition(":\t")[::2] for line in in_namespace(work))  # type: ignore[attr-defined]
-    assert (said["Uid"], said["CapEff"]) == ("65534\t65534\t65534\t65534", "0" * 16)
+    status = dict(line.partition(":\t")[::2] for line in in_namespace(work))  # type: ignore[attr-defined]
+    assert (status["Uid"], status["CapEff"]) == ("65534\t65534\t65534\t65534", "0" * 16)
 
 
 def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path) -> None:
@@ -292,8 +292,8 @@ def test_a_subnet_without_a_free_address_is_named(in_namespace: Run, root: Path)
                 here.ways.ensure(opening("12.pbs", 100, g1=["10.0.0.1/30"]), USER)
             return str(caught.value)
 
-    said = "10.0.0.0/30: no address is free for this host; leave one at the subnet's end"
-    assert in_namespace(work) == said
+    message = "10.0.0.0/30: no address is free for this host; leave one at the subnet's end"
+    assert in_namespace(work) == message
 
 
 def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:

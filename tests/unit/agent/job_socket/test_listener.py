@@ -71,8 +71,8 @@ def say(path: Path, line: bytes, *, end: bool = False) -> dict[str, Any]:
         if end:
             talk.shutdown(socket.SHUT_WR)
         with talk.makefile("rb") as lines:
-            said: dict[str, Any] = json.loads(lines.readline())
-            return said
+            reply: dict[str, Any] = json.loads(lines.readline())
+            return reply
 
 
 def test_a_request_is_answered_and_the_socket_removed(path: Path) -> None:
@@ -95,8 +95,8 @@ def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None
 
     with listening(path, fail):
         for _ in range(2):
-            said = say(path, LIST)
-            assert (said["error"], said["detail"]) == (
+            reply = say(path, LIST)
+            assert (reply["error"], reply["detail"]) == (
                 "error",
                 "internal error in the agent: ZeroDivisionError: division by zero; see its log",
             )
@@ -114,10 +114,10 @@ def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...],
             text=True,
             check=True,
         )
-    said = json.loads(done.stdout)
-    assert said["ok"] is allowed
+    reply = json.loads(done.stdout)
+    assert reply["ok"] is allowed
     if not allowed:
-        assert (said["error"], said["detail"]) == (
+        assert (reply["error"], reply["detail"]) == (
             "forbidden",
             (
                 "user ID 65534 may not send this request: that takes root, or a user ID in the agent's "
@@ -128,8 +128,8 @@ def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...],
 
 def test_a_line_that_is_too_long_is_refused(path: Path) -> None:
     with listening(path):
-        said = say(path, b"x" * (module.MAX_REQUEST + 1))
-    assert (said["error"], said["detail"]) == ("bad-input", "expected one line of at most 262144 bytes, got more")
+        reply = say(path, b"x" * (module.MAX_REQUEST + 1))
+    assert (reply["error"], reply["detail"]) == ("bad-input", "expected one line of at most 262144 bytes, got more")
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_many_wait_at_once_and_one_more_is_answered(path: Path) -> None:
             released.wait(30)
         return {"ok": True}
 
-    asked: list[dict[str, Any]] = []
+    replies: list[dict[str, Any]] = []
     line = b'{"do": "state", "cluster": "a", "attempt": 1}\n'
-    threads = [threading.Thread(target=lambda: asked.append(say(path, line))) for _ in range(50)]
+    threads = [threading.Thread(target=lambda: replies.append(say(path, line))) for _ in range(50)]
     with listening(path, hold):
         for one in threads:
             one.start()
@@ -168,14 +168,14 @@ def test_many_wait_at_once_and_one_more_is_answered(path: Path) -> None:
         released.set()
         for one in threads:
             one.join()
-    assert asked == [{"ok": True}] * 50
+    assert replies == [{"ok": True}] * 50
 
 
 def test_a_caller_beyond_the_limit_must_retry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", {True: 1, False: 0})
     with listening(path), closing(opened(path)) as holder:
-        said = say(path, b"")
-        assert (said["error"], said["detail"]) == (
+        reply = say(path, b"")
+        assert (reply["error"], reply["detail"]) == (
             "too-many-requests",
             "too many requests wait here already: ask again",
         )
@@ -226,8 +226,8 @@ def test_a_missing_thread_refuses_one_caller_only(path: Path, monkeypatch: pytes
         refused = [say(path, b"") for _ in range(MAX_CONNECTIONS[True] + 1)]
         monkeypatch.undo()
         answered = say(path, LIST)
-    words = "the agent cannot start a thread (can't start new thread): ask again"
-    assert [one["detail"] for one in refused] == [words] * (MAX_CONNECTIONS[True] + 1), "no place is lost"
+    message = "the agent cannot start a thread (can't start new thread): ask again"
+    assert [one["detail"] for one in refused] == [message] * (MAX_CONNECTIONS[True] + 1), "no place is lost"
     assert answered == {"ok": True, "was": "list"}
 
 

@@ -91,11 +91,11 @@ def frames(played: socket.socket) -> int:
 
 def test_only_present_addresses_answer(in_namespace: Run) -> None:
     def work() -> object:
-        with guest() as within, AddressProbe("br100") as ear:
+        with guest() as within, AddressProbe("br100") as prober:
             within("addr", "add", f"{FOUR}/24", "dev", "eth0")
             within("addr", "add", f"{SIX}/64", "dev", "eth0", "nodad")
-            heard = ear.probe({FOUR, SIX}, LONG)
-            return heard, ear.probe({FOUR, NONE}, 0.3)
+            answered = prober.probe({FOUR, SIX}, LONG)
+            return answered, prober.probe({FOUR, NONE}, 0.3)
 
     assert in_namespace(work) == ({FOUR, SIX}, {FOUR})
 
@@ -104,22 +104,22 @@ def test_a_probe_does_not_disturb_duplicate_address_detection(in_namespace: Run)
     """Duplicate address detection (RFC 4862) runs during all probes."""
 
     def work() -> object:
-        with guest() as within, AddressProbe("br100") as ear:
-            ear.probe({SIX}, 0.1)
+        with guest() as within, AddressProbe("br100") as prober:
+            prober.probe({SIX}, 0.1)
             within("addr", "add", f"{SIX}/64", "dev", "eth0")
             ends = time.monotonic() + LONG
-            while not (heard := ear.probe({SIX}, 0.05)) and time.monotonic() < ends:
+            while not (answered := prober.probe({SIX}, 0.05)) and time.monotonic() < ends:
                 continue
-            return heard, "dadfailed" in within("addr", "show", "dev", "eth0")
+            return answered, "dadfailed" in within("addr", "show", "dev", "eth0")
 
     assert in_namespace(work) == ({SIX}, False)
 
 
 def test_the_probing_host_stays_without_address(in_namespace: Run) -> None:
     def work() -> object:
-        with guest() as within, AddressProbe("br100") as ear:
+        with guest() as within, AddressProbe("br100") as prober:
             within("addr", "add", f"{FOUR}/24", "dev", "eth0")
-            ear.probe({FOUR}, LONG)
+            prober.probe({FOUR}, LONG)
             return ip("-o", "addr", "show", "dev", "br100"), within("neigh", "show")
 
     assert in_namespace(work) == ("", "")
@@ -130,14 +130,14 @@ def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
     clock = Clock()
 
     def work() -> object:
-        with wire() as played, AddressProbe("br100", clock) as ear:
+        with wire() as played, AddressProbe("br100", clock) as prober:
             for clock.now in (0, 5):
                 played.send(CLAIM)
-                assert ear._poll.poll(LONG * 1000), "it has not come"
-                ear.probe({FOUR}, 0.1)
+                assert prober._poll.poll(LONG * 1000), "it has not come"
+                prober.probe({FOUR}, 0.1)
             during = frames(played)
             clock.now = 7
-            ear.probe({FOUR}, 0.1)
+            prober.probe({FOUR}, 0.1)
             return during, frames(played) > 0
 
     assert in_namespace(work) == (0, True), "a claim that is said again and again does not keep us silent for ever"
@@ -145,10 +145,10 @@ def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
 
 def test_an_announcement_that_came_between_two_questions_is_heard(in_namespace: Run) -> None:
     def work() -> object:
-        with wire() as played, AddressProbe("br100") as ear:
+        with wire() as played, AddressProbe("br100") as prober:
             played.send(ANNOUNCED)
-            assert ear._poll.poll(LONG * 1000), "it has not come"
-            return ear.probe({FOUR}, LONG), frames(played)
+            assert prober._poll.poll(LONG * 1000), "it has not come"
+            return prober.probe({FOUR}, LONG), frames(played)
 
     assert in_namespace(work) == ({FOUR}, 0)
 

@@ -50,9 +50,9 @@ def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
             host.bind((str(HOST), PORT))
             host.setblocking(False)
             kernel.change(bridge, up=True)
-            asked = arp_request(GUEST), arp_request(NOBODY), echo_request(), datagram(mac_of(kernel, bridge))
+            requests = arp_request(GUEST), arp_request(NOBODY), echo_request(), datagram(mac_of(kernel, bridge))
             while time.monotonic() < deadline and not (until and until <= found):
-                for frame in asked:
+                for frame in requests:
                     guest.send(frame)
                 found |= {*frames(guest, 0.2), *datagrams(host)}
     return found
@@ -66,9 +66,8 @@ def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
     kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
     indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
     for name, index in indexes.items():
-        kernel.disable_host_ip(
-            index, name
-        )  # the kernel must send no frames of its own on the guest's interface or on the bridge's port
+        # The kernel must send no frames of its own on the guest's interface or on the bridge's port.
+        kernel.disable_host_ip(index, name)
     kernel.change(indexes["port"], master=bridge, up=True)
     kernel.change(indexes["guest"], up=True)
     kernel._socket.link("add", ifname="host0", kind="veth", peer="host1")
@@ -111,9 +110,9 @@ def named(frame: bytes) -> str:
 
 
 def arp_request(sender: IPv4Address) -> bytes:
-    """Send ARP requests for the host's address. A probe has no sender address (RFC 5227)."""
-    asked = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
-    return EVERYBODY + GUEST_MAC + struct.pack("!H", ARP) + asked
+    """Return an ARP request for the host's address. A probe has no sender address (RFC 5227)."""
+    packet = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
+    return EVERYBODY + GUEST_MAC + struct.pack("!H", ARP) + packet
 
 
 def datagram(to: bytes) -> bytes:

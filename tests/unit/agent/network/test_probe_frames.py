@@ -109,6 +109,6 @@ def test_other_frames_tell_nothing(text: str, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("text", [ARP_REPLY, ADVERTISEMENT])
 def test_truncated_frames_are_ignored(text: str) -> None:
-    whole = frame(text)
-    shortest = 42 if text == ARP_REPLY else len(whole)
-    assert {parse_frame(whole[:length]) for length in range(shortest)} == {None}
+    complete = frame(text)
+    shortest = 42 if text == ARP_REPLY else len(complete)
+    assert {parse_frame(complete[:length]) for length in range(shortest)} == {None}
