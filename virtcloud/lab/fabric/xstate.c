@@ -1,6 +1,7 @@
-/* User-mode Linux 6.1 keeps 2696 bytes of extended processor state; a processor with AMX has 11008 of them, and the
- * kernel takes all or nothing (PTRACE_SETREGSET answers EFAULT). Loaded into UML with LD_PRELOAD, this asks for the
- * whole state and gives UML its part. The tiles are left in their initial state: nothing inside UML may use them. */
+/* User-mode Linux 6.1 stores 2696 bytes of extended processor state. A processor with AMX has 11008 bytes, and the
+ * kernel accepts only the complete state (otherwise PTRACE_SETREGSET returns EFAULT). This library is loaded into UML
+ * with LD_PRELOAD. It reads and writes the complete state and passes UML only the part that UML supports. The AMX
+ * tiles are left in their initial state, so no program inside UML may use them. */
 typedef unsigned long word;
 struct vector { void *base; word length; };
 enum { GETREGSET = 0x4204, SETREGSET = 0x4205, XSTATE = 0x202, SYS_PTRACE = 101, MAX = 65536, XSTATE_BV = 512 / 8 };
