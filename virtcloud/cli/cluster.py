@@ -205,7 +205,7 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
 @printing.json_option
 @click.pass_context
 def extend(context: click.Context, key: str, length: float, as_json: bool) -> None:
-    """Extend the lease of the cluster KEY to at least LENGTH from now; never shortens it.
+    """Extend the lease of the cluster KEY to at least LENGTH from now. The command never shortens the lease.
 
     Example: virtcloud cluster extend demo 4h
     """

@@ -80,7 +80,7 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return the guests g1, g2, … host by host; their addresses are those of ``network`` in ascending order.
+    """Return the guests g1, g2, … host by host, with the addresses of ``network`` in ascending order.
 
     The first guest has the address given in ``network``. Raise BadInput if a name is malformed or the network is too
     small.
@@ -120,7 +120,10 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
 
 
 def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
-    """Return the host addresses of a network, beginning with the given address; all if no host address is given."""
+    """Return the host addresses of a network in ascending order.
+
+    The first one is the address that ``first`` contains, or the network's first host address if it contains none.
+    """
     network = first.network
     if first.ip == network.network_address:
         return iter(network.hosts())

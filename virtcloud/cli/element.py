@@ -76,7 +76,7 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
-    """Show the difference between the observed and wanted state of the element NAME; changes nothing.
+    """Show the difference between the observed and wanted state of the element NAME. Changes nothing.
 
     Example: virtcloud element diff brno-sw --read
     """

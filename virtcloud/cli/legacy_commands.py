@@ -42,7 +42,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
     lease: float,
     timeout: float,
 ) -> None:
-    """Create the network ID and print its VLAN ID; if it differs between sites, a line with site and VLAN ID each.
+    """Create the network ID and print its VLAN ID. If sites have different VLAN IDs, print one line per site.
 
     Idempotent. If the command fails, no network and no cluster remain.
 

@@ -29,7 +29,7 @@ class ProgressDisplay:
     """A context manager that displays each view of a cluster with which it is called, and restores the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
-        """Create a display whose times start now; ``clock`` returns seconds."""
+        """Create a display and start its clock. ``clock`` returns seconds."""
         self._clock = clock
         self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
         self._start = clock()

@@ -69,7 +69,7 @@ class Client:
         return f"<virtcloud.Client of {self.sbf.url}>"
 
     def __enter__(self) -> Self:
-        """Return this client; the context closes it."""
+        """Return this client. The end of the context closes it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -147,7 +147,10 @@ def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
 
 
 def render_state_xml(networks: Iterable[HostNetwork]) -> str:
-    """Return ``<vlan ID="…">`` elements with their ``<host>``s and a ``<tag>``; if VLAN IDs differ, one per site."""
+    """Return a ``<vlan ID="…">`` element per network, with its ``<host>``s and ``<tag>``s.
+
+    If the network's VLAN IDs differ between sites, it has a ``<tag>`` per site, otherwise a single one.
+    """
     state = ET.Element("state")
     for network in networks:
         vlan = ET.SubElement(state, "vlan", ID=network.root.key)
