@@ -143,7 +143,7 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
 
 
 def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervisor: ThreadSupervisor) -> None:
-    """Reconcile the machine and serve the job socket until the stop is requested."""
+    """Reconcile the host and serve the job socket until the stop is requested."""
     adapters = _import_adapters()
     with (
         adapters.open_machine(settings, _make_pause(stop, supervisor), supervisor.report_progress) as machine,

@@ -188,7 +188,9 @@ class RelayProcess:
         """Wait until the relay has reported its process id and its network namespace. Raise Refused."""
         word, _, pid = self._read_line().partition(" ")
         if word != "apart" or not pid.isdigit():
-            raise Refused(f"the relay of a job was to say 'apart', and said {word + pid!r}; the agent's log has more")
+            raise Refused(
+                f"the relay of a job: expected 'apart' and its process id, got {word + pid!r}; see the agent's log"
+            )
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ ROOT = 0
 
 
 def find_uid(name: str) -> int | None:
-    """Return a user's user ID on this machine; None for an unknown user."""
+    """Return a user's user ID on this host; None for an unknown user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

@@ -139,5 +139,5 @@ def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str 
     if part is None or part.progress is PlacementProgress.REMOVED:
         return None
     if view.state in WANTED_STATES:
-        return f"SBF says that cluster {job.cluster} is {view.state}, though it was asked to end it"
+        return f"SBF reports that cluster {job.cluster} is {view.state}, although its end was requested"
     return start_barrier.format_unconfirmed(part, " that it removed it")
