@@ -2,7 +2,7 @@
 # make test   every check and every test
 # make test-quick   the tests that start no lab and take little time, in less than a minute
 BIN := .venv/bin
-PYTEST = $(BIN)/python -m compileall -q virtcloud sbf_service sbf_command && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_command && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 # Tests start hundreds of Python processes: without compiled modules each of them compiles the sources again.
 
 .DEFAULT_GOAL := help

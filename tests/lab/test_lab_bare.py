@@ -131,7 +131,7 @@ def test_the_later_of_two_concurrent_starts_is_refused(own_state: LabState) -> N
         pass
 
     def start_another(_event: LabEvent) -> None:
-        with pytest.raises(LabIsUp, match="just being started by somebody else"):
+        with pytest.raises(LabIsUp, match="another process is starting a lab"):
             Lab.up(read_lab_file(), BARE, state=own_state)
         raise EnoughError
 

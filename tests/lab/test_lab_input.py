@@ -68,7 +68,11 @@ def refusal(tmp_path: Path, text: str) -> str:
         ),
         ("p2", "GigabitEthernet1", "lab.yaml:6: sites.0.switches.0.ports.1: port s:GigabitEthernet1: expected a Linux"),
         ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long as port"),
-        ("h, ports", "user, ports", "lab.yaml:8: sites.0.hosts.0.name: user: expected another name, since the lab has"),
+        (
+            "h, ports",
+            "user, ports",
+            "lab.yaml:8: sites.0.hosts.0.name: user: expected another name, because the lab itself has",
+        ),
         ("name: h,", f"name: {'h' * 33},", "lab.yaml:8: sites.0.hosts.0.name: expected a name: lower case"),
     ],
 )
