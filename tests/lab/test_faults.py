@@ -1,6 +1,7 @@
 """Killed processes, disconnected switches and concurrent calls: the lab's network recovers from each."""
 
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -235,8 +236,11 @@ def test_a_malformed_image_fails_the_cluster_before_its_deadline(
     (broken / "image.yaml").write_text("kind: qcow2\n")
     wrong = Guest(name="n1", host="brno-h1", image="broken")
     began = time.monotonic()
-    client.put_cluster("m", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
-    view = until(client, "m", ended)
+    try:
+        client.put_cluster("m", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
+        view = until(client, "m", ended)
+    finally:
+        shutil.rmtree(broken)  # other files of tests use this lab
     assert view.state is ClusterState.FAILED
     assert "image broken: its description is malformed: " in str(view.reason)
     assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in str(view.reason)

@@ -345,11 +345,11 @@ def test_a_replica_without_renewal_leaves_before_another_begins(
         working = Thread(target=one.reconcile, args=(SW1,))
         working.start()
         time.sleep(0.2)
-        outcome = ReconcileOutcome.BUSY
-        while outcome is ReconcileOutcome.BUSY:
-            outcome = two.reconcile(SW1)
+        until(
+            lambda: two.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30
+        )  # the second lease may be lost on a busy machine
         working.join(10)
-        assert (outcome, events[0], "two began" in events) == (ReconcileOutcome.CONFIRMED, "one left", True)
+        assert (events[0], "two began" in events) == ("one left", True)
         assert "its lease could not be renewed in time" in "".join(troubles(replicas))
 
 
