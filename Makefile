@@ -1,53 +1,53 @@
-# make demo   a whole installation on this machine: three sites, two clusters, faults and all, in a minute
-# make test   every check and every test
-# make test-quick   the tests that start no lab and take little time, in less than a minute
+# make demo         starts an installation with three sites on this machine, and creates and removes two clusters
+# make test         runs every check and every test
+# make test-quick   runs the fast tests that start no lab, in less than a minute
 BIN := .venv/bin
 PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_command && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-# Tests start hundreds of Python processes: without compiled modules each of them compiles the sources again.
+# The tests start hundreds of Python processes, which would compile the sources again without compiled modules.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-durations test-pbs bench check format docs lock clean
 
-help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
-setup: ## install what the lab and the tests need (Debian packages, .venv)
+setup: ## install the Debian packages and the .venv for the lab and the tests
 	@setup/install
 
-demo: setup ## two virtual clusters over three sites, on this machine
+demo: setup ## create two virtual clusters across three sites on this machine
 	@$(BIN)/virtcloud lab demo
 
-test: setup check ## every check and every test
+test: setup check ## run every check and every test
 	@$(PYTEST) -n auto
 
-test-quick: setup ## tests that start no lab and take little time (less than a minute)
+test-quick: setup ## run the fast tests that start no lab (less than a minute)
 	@$(PYTEST) -n auto --quick
 
-test-durations: setup ## every test, and record how long each file takes: the next runs start with the longest
+test-durations: setup ## run every test and record the duration of each file; later runs start with the longest
 	@$(PYTEST) -n auto --record-durations
 
-test-pbs: setup ## the scenarios on a real OpenPBS (a quarter of an hour), where one is installed
+test-pbs: setup ## run the scenarios on an installed OpenPBS (a quarter of an hour)
 	@$(BIN)/pytest tests/pbs/test_install.py
 	@$(BIN)/pytest tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py tests/pbs/test_queues.py
 
-bench: setup ## measure what is promised about speed, beside its targets (ten minutes)
+bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
-check: setup ## format, lint, types, layers, docs
+check: setup ## check format, lint, types, layers of imports and generated pages
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python docs/generate.py --check
 
-format: setup ## let ruff write what it can
+format: setup ## format the code and apply ruff's automatic corrections
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 docs: setup ## write the generated pages of docs/reference
 	@$(BIN)/python docs/generate.py
 
-lock: ## choose versions anew within the ranges of pyproject.toml
+lock: ## update setup/requirements.lock within the version ranges of pyproject.toml
 	@setup/lock
 
 clean: ## remove .venv and caches
