@@ -1,6 +1,6 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-Names are imported when they are first used, because the command line and the agent need only some of them.
+A name is imported when it is first used, because the command line and the agent need only some names.
 """
 
 from importlib import import_module

@@ -31,14 +31,16 @@ from virtcloud.model.views import ClusterView
 
 ProgressCallback = Callable[[ClusterView], None]
 POLL_S = 1.0
+"""Maximum duration of one long poll, and the pause after a failed one, in seconds."""
 PATIENCE_S = 30.0
+"""Waiting continues for this many seconds without an answer of SBF."""
 URL_VARIABLE = "VIRTCLOUD_URL"
 
 
 class Client:
     """The virtual clusters of one installation.
 
-    ``url`` is an address of :class:`SbfClient`; the default is the value of ``VIRTCLOUD_URL``, or SBF's local socket.
+    ``url`` has the form that :class:`SbfClient` describes. Default: ``VIRTCLOUD_URL``, or SBF's local socket.
     """
 
     def __init__(  # noqa: PLR0913 - callers pass each argument by its name
@@ -90,9 +92,9 @@ class Client:
     ) -> "Cluster":
         """Create a cluster. SBF sets up the cluster after this call returns. Idempotent for the same key and spec.
 
-        Instead of ``spec``, its keys can be given: ``create("demo", hosts=["brno-h1"])``. The default owner is the user
-        that SBF sees for the caller's token. Raise BadInput, Conflict (its subclasses name the subject: NameTaken,
-        NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded, AttemptWaits), Gone (an outdated attempt), NoSuchHost.
+        Pass either ``spec`` or the keys of a spec: ``create("demo", hosts=["brno-h1"])``. The default owner is the
+        authenticated caller. Raise BadInput, NoSuchHost, Gone (outdated attempt), or a subclass of Conflict: NameTaken,
+        NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded, AttemptWaits.
         """
         wanted = self._spec(spec, keys)
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=wanted, attempt=attempt)))
@@ -125,18 +127,19 @@ class Client:
         limit: int | None = None,
         before: str | None = None,
     ) -> "Sequence[Cluster]":
-        """Return the running clusters, or those of one owner, or the one with the name or key ``network``.
+        """Return the running clusters, of all owners or of one ``owner``.
 
-        With ``ended``, return ended clusters too: the newest ``limit`` (100) clusters older than the one with the id
-        ``before``.
+        With ``network``, return the running cluster with this name or key, then the members of its network. With
+        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``before``, count only
+        clusters that are older than the cluster with this id.
         """
         found = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in found]
 
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
-        """Delete the cluster that has the key now. With ``wait``, return when the cluster is removed everywhere.
+        """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.
 
-        Idempotent: no error if no cluster has the key. Raise Gone if a later ``attempt`` has the key.
+        Idempotent: no error if no cluster has the key. Raise Gone if the key belongs to a later attempt.
         """
         try:
             going = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
@@ -147,13 +150,14 @@ class Client:
 
 
 class Cluster:
-    """A cluster, as of its last view. The end of a context deletes the cluster and waits for its removal.
+    """A cluster. As a context manager, it deletes the cluster at the end and waits for the removal.
 
-    Waiting uses long polls, and tolerates an unreachable SBF for half a minute.
+    ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for half a
+    minute.
     """
 
     def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create an object for the cluster of ``view``. ``clock`` returns seconds."""
+        """Create an object for an existing cluster. ``clock`` returns monotonic seconds."""
         self._sbf = sbf
         self._clock = clock
         self.view = view
@@ -236,7 +240,7 @@ class Cluster:
     ) -> Self:
         """Delete the cluster. Idempotent. With ``wait``, return when the cluster is removed everywhere.
 
-        A later cluster with the same key is never deleted: if one exists, this cluster has ended.
+        Never deletes a later cluster with the same key.
         """
         try:
             self.view = self._sbf.delete_cluster(self.key, *self._fence)
@@ -246,7 +250,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The arguments that identify this cluster. An SBF of an earlier version compares only attempt and owner."""
+        """The arguments that identify this cluster. SBF of an earlier version compares only attempt and owner."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -264,7 +268,7 @@ class Cluster:
             answered = self._poll(answered)
 
     def _poll(self, answered: float) -> float:
-        """Wait briefly for a newer view. Return the time of SBF's last answer, in seconds of the clock."""
+        """Run one long poll for a newer view. Return the time of SBF's last answer, in seconds of the clock."""
         try:
             view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
         except ServiceUnreachable:
@@ -276,7 +280,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if it is a view of a later cluster, which an older SBF may send."""
+        """Return ``view``. Raise ClusterFailed if it describes a later cluster, which an older SBF may send."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

@@ -1,4 +1,4 @@
-"""The base class of all calls to SBF: it converts answers to documents."""
+"""The base class of SBF's calls. It converts answers to documents."""
 
 from functools import partial
 from typing import Final, TypeVar
@@ -13,7 +13,7 @@ from virtcloud.model.errors import BadInput, Conflict
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 ANY_VERSION = "*"
-"""Matches every version: the document is replaced even if it has changed since the caller read it."""
+"""Matches every version: SBF replaces the document even if it has changed since the caller read it."""
 UNKNOWN_KEYS: Final = "ignore"
 """Ignore unknown keys of answers: a later version of SBF may send keys that this version does not know."""
 D = TypeVar("D", bound=Document)
@@ -33,7 +33,7 @@ class SbfCalls:
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.
 
-        Raise Conflict if the document has keys that this version does not know, because these keys would be lost.
+        Raise Conflict if the document has keys that this version does not know: a change would delete these keys.
         """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:
@@ -51,7 +51,7 @@ def entity_tag(version: str | None) -> str | None:
 
 
 def version_of(answer: SbfResponse) -> str | None:
-    """Return the version of the document in an answer, or None if this SBF does not send versions."""
+    """Return the version of the document in an answer, or None if SBF sent no version."""
     return None if answer.etag is None else answer.etag.strip('"')
 
 

@@ -1,4 +1,4 @@
-"""Calls about clusters: create, show, extend, share and delete them; calls about jobs that batch servers confirm."""
+"""Calls about clusters (create, show, extend, share, delete), and about jobs that batch servers confirm."""
 
 from pydantic import TypeAdapter
 
@@ -14,7 +14,7 @@ class ClusterCalls(SbfCalls):
     """Calls about clusters and their jobs.
 
     ``attempt``, ``owner`` and ``cluster_id`` identify the intended cluster, because a later cluster may have the same
-    key. If the cluster with this key is another one, the call raises Gone.
+    key. If the key belongs to another cluster now, the call raises Gone.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -34,7 +34,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Return a cluster; raise NotFound.
 
-        With ``after``, wait until its version is higher, or until ``wait`` seconds have passed. With ``cluster_id``,
+        With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``cluster_id``,
         return the cluster with this id, even if a later cluster has the key now.
         """
         query = {} if cluster_id is None else {"id": cluster_id}
@@ -50,10 +50,11 @@ class ClusterCalls(SbfCalls):
         limit: int | None = None,
         before: str | None = None,
     ) -> list[ClusterView]:
-        """Return the running clusters, or those of one owner.
+        """Return the running clusters, of all owners or of one ``owner``.
 
-        With ``ended``, return ended clusters too: the newest ``limit`` (100) clusters older than the one with the id
-        ``before``. With ``network``, return the running cluster with this name or key.
+        With ``network``, return the running cluster with this name or key, then the members of its network. With
+        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``before``, count only
+        clusters that are older than the cluster with this id.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))
@@ -98,7 +99,7 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return a batch server's jobs whose clusters hosts requested. Wait up to ``wait`` seconds for such a job."""
+        """Return the jobs that a batch server must confirm. Wait up to ``wait`` seconds for such a job."""
         query: dict[str, str | float | None] = {"server": server, "wait": min(wait, LONGEST_WAIT_S)}
         return self._connection.send("GET", "/v1/jobs", query=query, wait=wait).read(
             TypeAdapter(list[ClusterKey]).validate_json

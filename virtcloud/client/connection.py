@@ -50,11 +50,11 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     503: ServiceUnreachable,
     504: Unreachable,
 }
-"""The exceptions for problem types that this client does not know, because a later version of SBF sent them."""
+"""The exceptions for problem types that this client does not know. A later version of SBF may send such types."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL has the second reason since version 3.2."""
+"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
 R = TypeVar("R")
 
 
@@ -80,7 +80,7 @@ class SbfResponse:
     date: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
-        """Parse the answer. Raise ServiceUnreachable if no SBF of this version could send this answer."""
+        """Parse the answer. Raise ServiceUnreachable if the answer is invalid in this version of the API."""
         try:
             return parse(self.content)
         except ValidationError as error:
@@ -114,7 +114,7 @@ class Connection:
         wait: float = 0,
         if_match: str | None = None,
     ) -> SbfResponse:
-        """Send a call and return the answer. The timeout of the call is extended by ``wait`` seconds."""
+        """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
         headers = {"user-agent": USER_AGENT} | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
@@ -177,8 +177,8 @@ def _verify(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
 class _UnixTransport(httpx.HTTPTransport):
     """A transport over a Unix domain socket that leaves no socket open if the connection fails.
 
-    httpcore 1.0 does not close its socket if connect() fails (a ResourceWarning). So this class first tests connect()
-    with a socket of its own.
+    httpcore 1.0 does not close its socket if connect() fails (ResourceWarning). Therefore this class first tests
+    connect() with another socket.
     """
 
     def __init__(self, path: str) -> None:

@@ -7,7 +7,7 @@ The first of these sources applies:
 3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not used for ``unix://`` addresses, where the kernel
    identifies the caller
 
-A token is never an argument of a command, because every user of the machine could read the arguments.
+No command takes a token as an argument, because every local user can read a command's arguments.
 """
 
 import os
@@ -25,11 +25,11 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. It is called for each request, so that a replaced file takes effect."""
+"""A function that returns the token. The client calls it for each request, so that a replaced file takes effect."""
 
 
 def no_token() -> None:
-    """Return None: the caller sends no token."""
+    """Return None. A client with this source sends no token."""
 
 
 def default_token_file() -> Path:
@@ -39,7 +39,7 @@ def default_token_file() -> Path:
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
-    """Return the function that reads the token for calls to ``url``. No file is read yet."""
+    """Return the function that reads the token for calls to ``url``. This call reads no file."""
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         return lambda: secret
@@ -69,14 +69,14 @@ def read_token(path: Path) -> SecretStr:
 
 
 def _check_prefix(path: Path, text: str) -> str:
-    """Return ``text`` if it has a token's prefix. Otherwise raise BadInput that names the file."""
+    """Return ``text`` if it has a token's prefix; otherwise raise BadInput."""
     if not text.startswith(PREFIX):
         raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else")
     return text
 
 
 def write_token(path: Path, token: str) -> None:
-    """Write a token to a file that only its owner can read, atomically. Raise BadInput if it cannot be written."""
+    """Atomically write a token to a file that only the file's owner can read. Raise BadInput."""
     fresh = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

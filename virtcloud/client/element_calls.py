@@ -28,7 +28,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementDifference, answer)
 
     def reconcile(self, element: str) -> ElementReconciliation:
-        """Read a device now and change what differs from its wanted state. Raise NotFound, Conflict (a host)."""
+        """Read a device now and apply the difference from its wanted state. Raise NotFound, Conflict (for a host)."""
         path = f"/v1/elements/{Name(element)}/reconcile"
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
@@ -50,7 +50,7 @@ class ElementCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        With ``after``, wait until its revision is higher, or until ``wait`` seconds have passed.
+        With ``after``, wait until the revision is higher, but at most ``wait`` seconds.
         """
         path = f"/v1/elements/{Name(element)}/wanted"
         return self._document(WantedDocument, self._connection.poll(path, after, wait))
@@ -69,8 +69,8 @@ class ElementCalls(SbfCalls):
     ) -> None:
         """Report why an element cannot reach the wanted state of ``revision``.
 
-        ``refused`` maps ids of clusters to reasons: the element refuses these clusters permanently. ``clusters`` maps
-        cluster ids to errors that concern single clusters and not the element as a whole.
+        ``message`` is the error of the element as a whole. ``clusters`` maps cluster ids to errors of single clusters.
+        ``refused`` maps the ids of clusters that the element refuses permanently to the reasons.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
@@ -78,7 +78,7 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that an element now differs from the wanted state of ``revision``, which the element had confirmed."""
+        """Report that an element no longer has the wanted state of ``revision``, which the element had confirmed."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def audit(
@@ -89,9 +89,9 @@ class ElementCalls(SbfCalls):
         limit: int = 100,
         wait: float = 0,
     ) -> list[AuditEntry]:
-        """Return rows of the audit log, oldest first: the newest rows or, with ``after``, those with a higher id.
+        """Return at most ``limit`` rows of the audit log, oldest first. Without ``after``, return the newest rows.
 
-        With ``after``, wait up to ``wait`` seconds for a row with a higher id.
+        With ``after``, return rows with a higher id; wait up to ``wait`` seconds for such a row.
         """
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
         return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))

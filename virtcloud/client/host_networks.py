@@ -1,8 +1,8 @@
-"""Networks for the legacy commands of ``sbf``: first a network is created, then hosts are added and removed by name.
+"""Networks for the legacy commands of ``sbf``. A network is created first. Then hosts are added and removed by name.
 
-Each host is a member cluster, whose key is composed of the network's ID and the host's name. Every call is idempotent.
-A call that fails removes what it added. ``sbf dumpstate`` prints the networks as XML with one line for each tag and
-host, because existing scripts parse this output with grep.
+Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. A
+call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML with one line for
+each tag and host, because existing scripts parse this output with grep.
 """
 
 import time
@@ -33,14 +33,14 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HostNetworks:
-    """Networks by the IDs that a scheduler chooses. An instance is for one command of at most ``timeout`` seconds."""
+    """Networks with IDs that a scheduler passes. Create an instance for each command; ``timeout`` is in seconds."""
 
     client: Client
     timeout: float
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) and wait until it is active. On an error, remove it."""
+        """Create a network at these sites (default: all) and wait until it is active. After an error, delete it."""
         found = self._find(network)
         if found is not None:
             return Cluster(self.client.sbf, found.root).wait_active(timeout=self._left).view
@@ -51,7 +51,7 @@ class HostNetworks:
             return self._create(network, spec, new).wait_active(timeout=self._left).view
 
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
-        """Add hosts and wait until all are active. If a host fails, remove the hosts that this call added.
+        """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
         Raise NoSuchNetwork, ClusterFailed, TimedOut, and SBF's errors.
         """
@@ -70,7 +70,7 @@ class HostNetworks:
                 one.wait_active(timeout=self._left)
 
     def remove(self, network: ClusterKey, hosts: Iterable[Name]) -> None:
-        """Remove hosts and wait until they are released. Idempotent."""
+        """Remove hosts and wait until their clusters are released. Idempotent."""
         found = self._find(network)
         keys = {_member_key(network, host) for host in hosts}
         self._end(Cluster(self.client.sbf, one) for one in (found.members if found else ()) if one.key in keys)
@@ -95,7 +95,7 @@ class HostNetworks:
 
     @contextmanager
     def _undoing(self, what: str) -> Iterator[list[ClusterKey]]:
-        """Delete the new clusters if the block raises, including clusters whose creation SBF has not confirmed."""
+        """Delete the clusters in the yielded list if the block raises, even if SBF has not confirmed their creation."""
         new: list[ClusterKey] = []
         try:
             yield new
@@ -147,9 +147,9 @@ def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
 
 
 def render_state_xml(networks: Iterable[HostNetwork]) -> str:
-    """Return a ``<vlan ID="…">`` element per network, with its ``<host>``s and ``<tag>``s.
+    """Return a ``<vlan ID="…">`` element for each network, with its ``<host>`` and ``<tag>`` elements.
 
-    If the network's VLAN IDs differ between sites, it has a ``<tag>`` per site, otherwise a single one.
+    If the VLAN ID is the same at all sites, there is a single ``<tag>``. Otherwise there is a ``<tag>`` for each site.
     """
     state = ET.Element("state")
     for network in networks:

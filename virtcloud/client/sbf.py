@@ -30,8 +30,7 @@ class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, AccessCalls):
     ) -> None:
         """Prepare the connection. Nothing is sent yet. Raise BadInput for an invalid address.
 
-        ``token`` returns the token of each call (:func:`virtcloud.client.credentials.token_source`). ``trust`` names
-        the certificate authorities and the client's certificate.
+        ``token`` returns the token for each call (:func:`virtcloud.client.credentials.token_source`).
         """
         self._connection = Connection(url, timeout, token, trust)
 

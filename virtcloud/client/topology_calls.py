@@ -12,11 +12,10 @@ class TopologyCalls(SbfCalls):
     """Calls about the topology, and about sites: pools, quarantine, cables and preparation."""
 
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
-        """Replace the topology. Idempotent. ``version`` is that of the topology that the caller read and modified.
+        """Replace the topology. Idempotent. ``version``: the version that the caller read, or ``ANY_VERSION``.
 
-        Raise BadInput or Conflict for an invalid topology, PreconditionFailed if the topology changed since
-        ``version``, and PreconditionRequired without ``version`` unless there is no topology yet. ``ANY_VERSION``
-        replaces any version.
+        The first topology needs no ``version``. Raise BadInput or Conflict for an invalid topology, PreconditionFailed
+        if the topology changed since ``version``, and PreconditionRequired if ``version`` is missing.
         """
         answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
         return self._document(Topology, answer)
@@ -26,10 +25,9 @@ class TopologyCalls(SbfCalls):
         return self._document(Topology, self._connection.send("GET", "/v1/topology"))
 
     def versioned_topology(self) -> tuple[Topology, str | None]:
-        """Return the topology, for a modification, and its version (None from an SBF without versions).
+        """Return the topology for a modification, and its version (None if SBF is too old to send versions).
 
-        Raise NotFound, and Conflict if a later version of SBF sent keys that would be lost when this client sends the
-        topology back.
+        Raise NotFound, and Conflict if SBF is newer and sent keys that this client would delete.
         """
         answer = self._connection.send("GET", "/v1/topology")
         return self._document_to_change(Topology, answer), version_of(answer)
@@ -43,7 +41,7 @@ class TopologyCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology and its version, for a modification. Raise NotFound, Conflict."""
+        """Return one site's part of the topology for a modification, and its version. Raise NotFound, Conflict."""
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/topology")
         return self._document_to_change(SitePart, answer), version_of(answer)
 
@@ -73,7 +71,7 @@ class TopologyCalls(SbfCalls):
         return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
 
     def put_pool(self, site: str, pool: Pool) -> Pool:
-        """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if a used VLAN ID is absent."""
+        """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if it lacks a used VLAN ID."""
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
@@ -106,7 +104,7 @@ class TopologyCalls(SbfCalls):
         core_port: str | None = None,
         transport: str | None = None,
     ) -> SitePreparation:
-        """Return the commands that prepare a site, once. Raise BadInput, NotFound, or Conflict with the reason."""
+        """Return the commands with which administrators prepare a site. Raise BadInput, NotFound, Conflict."""
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"
         return self._document(SitePreparation, self._connection.send("GET", path, query=query))

@@ -1,10 +1,10 @@
 """Assigns addresses to a job's guests, unless the request lists them.
 
 =====================================  ========================================================================
-the request names                      the guests get
+the request contains                   the guests get
 =====================================  ========================================================================
 a network (``10.0.0.0/24``)            addresses of this network, from the first on
-an address in it (``10.0.0.50/24``)    addresses of the network, from this address on
+an address (``10.0.0.50/24``)          addresses of its network, from this address on
 no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
 no subnet, for a running network       addresses of its subnets after the highest address in use; after the end
                                        of a subnet, its lowest free addresses
@@ -21,7 +21,7 @@ from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
 SPARE_ADDRESSES = 16
-"""Number of addresses that stay free in a default subnet, for ports of hosts and for computers that users connect."""
+"""Number of addresses that remain free in a default subnet, for hosts and for computers that users connect."""
 WIDEST_PREFIX = 8
 IPV4 = 4
 
@@ -41,7 +41,7 @@ class Subnet:
         self.start = max(lowest, int(interface.ip))
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses from ``start`` on, with their prefix length."""
+        """Yield the free addresses from ``start`` on, with prefix length. ``start`` is an address as an integer."""
         return self._each(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
@@ -62,10 +62,9 @@ def plan_addresses(
 ) -> List[Tuple[str, ...]]:
     """Return the addresses of ``count`` guests, in order.
 
-    Raises RequestError if the subnets have too few free addresses.
-
     ``subnets``: the subnets of the request. ``used``: the addresses in use, without prefix length. ``own``: the subnets
-    of the running network. ``default``: the subnet of a new network.
+    of the running network. ``default``: the subnet of a new network. Raises RequestError if a subnet has too few free
+    addresses.
     """
     if count == 0:
         return []

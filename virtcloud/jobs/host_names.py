@@ -1,6 +1,6 @@
-"""The hosts of a job in the notations of OpenPBS and Torque, and SBF's names of these hosts.
+"""Parses the hosts of a job in the notations of OpenPBS and Torque, and returns SBF's names of these hosts.
 
-The MoM hook loads this module at every event, so it imports little.
+The MoM hook loads this module at every event. Therefore it imports few modules.
 """
 
 from collections import OrderedDict
@@ -8,9 +8,10 @@ from typing import Iterable, Mapping, Tuple
 
 
 def element_of_host(host: str, names: Mapping[str, str]) -> str:
-    """Return SBF's name of a host: the name in the settings ``names``, or the host up to the first dot in lower case.
+    """Return SBF's name of a host or vnode (``n1[0]``).
 
-    A vnode such as ``n1[0]`` is treated as its host.
+    ``names`` are the names in the settings. Without an entry, SBF's name is the host name up to the first dot, in lower
+    case.
     """
     bare = host.partition("[")[0]
     return names.get(host) or names.get(bare) or bare.partition(".")[0].lower()
@@ -27,7 +28,7 @@ def parse_exec_host(text: str) -> Tuple[str, ...]:
 
 
 def parse_nodefile(text: str) -> Tuple[str, ...]:
-    """Return the hosts of a ``PBS_NODEFILE``, which has a line per processor, in order and without duplicates."""
+    """Return the hosts of a ``PBS_NODEFILE`` (one line for each processor), in order and without duplicates."""
     return _unique(line.strip() for line in text.splitlines())
 
 

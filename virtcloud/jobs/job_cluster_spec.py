@@ -1,4 +1,4 @@
-"""The spec of a job's cluster, from its request and the hosts that the batch system assigned."""
+"""Builds the spec of a job's cluster from the job's request and the hosts that the batch system assigned."""
 
 import re
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -9,11 +9,11 @@ from virtcloud.jobs.request_file import check_host_count
 
 SETUP_S = 600
 MARGIN_S = 300
-"""Seconds of the lease after the walltime. Normally the batch system ends the cluster earlier, when the job ends."""
+"""Seconds that the lease continues after the walltime. Usually the cluster ends earlier, together with the job."""
 
 
 class JobRun(NamedTuple):
-    """One attempt of a job: its cluster's key, its elements (the first host first), and its walltime."""
+    """One attempt of a job. ``key``: the cluster's key. ``hosts``: SBF's names of the hosts, the first host first."""
 
     key: str
     owner: str
@@ -23,9 +23,9 @@ class JobRun(NamedTuple):
 
 
 class JobNetwork(NamedTuple):
-    """A running network that a job joins: its key, its subnets, and the addresses in use (without prefix length).
+    """A running network that a job joins. ``used``: the addresses in use, without prefix length.
 
-    ``mine``: the addresses that this job's guests already have, by guest name. A repeated call returns these addresses
+    ``mine``: the addresses that this job's guests already have, by guest name. These guests get the same addresses
     again.
     """
 
@@ -38,9 +38,9 @@ class JobNetwork(NamedTuple):
 def build_cluster_spec(
     request: JobRequest, job: JobRun, joined: Optional[JobNetwork] = None, plan: Optional[str] = None
 ) -> Dict[str, Any]:
-    """Return the spec of a cluster (as JSON): guests g1, g2 and so on, host by host, with addresses in this order.
+    """Return the spec of a cluster as JSON data. Names (g1, g2 and so on) and addresses are assigned host by host.
 
-    ``plan`` is the subnet for a request that names no subnet. Raises RequestError if a subnet is too small, or if the
+    ``plan`` is the subnet for a request without a subnet. Raises RequestError if a subnet is too small, or if the
     request file does not fit the number of hosts.
     """
     check_host_count(request, len(job.hosts))
@@ -60,9 +60,9 @@ def build_cluster_spec(
 
 
 def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[JobNetwork]:
-    """Parse SBF's answer to ``GET /v1/clusters?network=NAME``, whose first cluster is the root, for the job ``key``.
+    """Parse SBF's answer to ``GET /v1/clusters?network=NAME`` for the job ``key``. Return None for an empty answer.
 
-    Return None if no cluster uses the network.
+    The first cluster of the answer is the network's own cluster; the members follow.
     """
     if not clusters:
         return None
@@ -80,7 +80,7 @@ def parse_job_number(key: str) -> str:
 def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
-    """Return each guest's addresses: those in the request, those that the guest has already, or the next planned."""
+    """Return each guest's addresses: from the request, or as the guest already has them, or newly assigned."""
     given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
     former = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
     given.update(former)

@@ -1,7 +1,4 @@
-"""OpenPBS jobs: the attributes on which a request depends, and the conditions for a cluster.
-
-The conditions concern ``select``, ``place`` and ``walltime``.
-"""
+"""OpenPBS jobs: the conditions for a cluster. They concern ``select``, ``place`` and ``walltime``."""
 
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
@@ -35,7 +32,7 @@ class Chunk(NamedTuple):
 def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
     """Return the ``place`` of a job. Raises RequestError for a job that cannot have a cluster.
 
-    ``longest_s``: the longest walltime allowed, in seconds.
+    ``longest_s``: the maximum walltime in seconds.
     """
     if job.array:
         raise RequestError("job arrays are not supported")
@@ -60,7 +57,7 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError for guests larger than their host's chunk, and for a file with more hosts than the job."""
+    """Raise RequestError if the guests of a host exceed its chunk, or if the file has too many parts."""
     if not request.parts:
         return  # the request file was not read yet
     check_host_count(request, sum(chunk.hosts for chunk in chunks))
@@ -81,7 +78,7 @@ def _check_fits(request: JobRequest, number: int, chunk: Chunk) -> None:
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
-    """Yield the amounts that the guests of a host need and its chunk lacks. A chunk without a limit has enough."""
+    """Yield each resource that the guests of a host need and the chunk lacks, as (needed, available)."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
     wanted = sum(guest.memory_mb for guest in part) * MIB
     if memory is not None and _parse_size(memory) < wanted:
@@ -104,7 +101,7 @@ def _format_size(count: int) -> str:
 
 
 def check_walltime(walltime: Optional[str], longest_s: int) -> None:
-    """Raise RequestError for a missing or too long walltime. The walltime determines the lease of the cluster."""
+    """Raise RequestError for a missing, invalid or too long walltime. It determines the lease of the cluster."""
     text = "a walltime is required, at most %s" % format_seconds(longest_s)
     try:
         seconds = 0 if walltime is None else parse_seconds(walltime)
@@ -115,7 +112,7 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 
 
 def _check_place(place: Optional[str]) -> str:
-    """Return the place; the default is one exclusive host per chunk. Other jobs must not share a host with guests."""
+    """Return the place. Raises RequestError unless hosts are exclusive: guests and other jobs must not share a host."""
     if not place:
         return DEFAULT_PLACE
     fields = place.split(":")

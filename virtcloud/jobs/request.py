@@ -1,8 +1,8 @@
 """The request of a job, on one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
 
 ``=`` separates a key from its value, and ``:`` separates pairs, as in a PBS ``select``. A value that contains colons
-(an IPv6 network) is written in brackets. The syntax is checked first. The image and the network are looked up
-afterwards.
+(an IPv6 network) is written in brackets. This module checks only the syntax, not whether the image and the network
+exist.
 """
 
 import re
@@ -18,9 +18,9 @@ RESERVED_KEYS = ("access", "publish", "outside", "services")
 
 
 class GuestRequest(NamedTuple):
-    """One guest, with its memory in MiB. If ``name`` or ``addresses`` is None, virtcloud assigns it.
+    """The request of one guest. virtcloud assigns ``name`` and ``addresses`` if they are None.
 
-    Empty ``addresses`` mean that the guest gets no address.
+    A guest with empty ``addresses`` gets no address.
     """
 
     image: str
@@ -36,10 +36,10 @@ HostGuests = Tuple[GuestRequest, ...]
 
 
 class JobRequest(NamedTuple):
-    """A request. ``parts`` contains the guests host by host; the last part applies to all following hosts.
+    """A request. ``parts`` contains the guests of each host; the last part applies to all following hosts.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``spec``: the path of the request file; ``parts`` contains the guests of this file after the file was read.
+    network. ``spec``: the path of the request file. Before this file is read, ``parts`` is empty.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -114,11 +114,11 @@ REQUEST_KEYS = OrderedDict(
 )  # type: Dict[str, RequestKey]
 KEYS_BESIDE_SPEC = ("spec", "name", "net")
 OWN_NETWORK_KEYS = ("name", "vlan", "share")
-"""Keys that apply only to a new network."""
+"""Keys that are allowed only for a new network."""
 
 
 class _Pair(NamedTuple):
-    """A key, its value, and the position of the pair in characters, counted from 1."""
+    """A key, its value, and the position of its first character, counted from 1."""
 
     key: str
     value: str
@@ -196,7 +196,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_together(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError for keys that belong in the request file, and for a request without an image."""
+    """Raise RequestError for keys that must be in the request file, and for a request without an image."""
     if "spec" in pairs:
         for key in (one for one in pairs if one not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "it in the file %s" % pairs["spec"].value, "it beside spec")

@@ -1,6 +1,6 @@
-"""The request file of a job. It has the same keys as the request line, and describes each guest, host by host.
+"""The request file of a job, in YAML or JSON. It has the keys of the request line, and describes each guest.
 
-Values have the same notation as on the request line; several values are a list. The file is YAML or JSON.
+Values have the notation of the request line. Several values form a list.
 """
 
 import re
@@ -74,7 +74,7 @@ class _FilePosition(NamedTuple):
 
 
 def merge_request_file(request: JobRequest, document: object) -> JobRequest:
-    """Return the request with the content of its file. Raises RequestError with file and position.
+    """Return the request with the content of its file. Raises RequestError with the file's name and the position.
 
     ``name`` and ``net`` on the request line override those in the file.
     """
@@ -98,7 +98,7 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 
 
 def check_host_count(request: JobRequest, count: int) -> None:
-    """Raise RequestError for a file with more hosts than the job, or for unique values that several hosts would get."""
+    """Raise RequestError for more parts than hosts, and for unique values in a part that several hosts get."""
     if request.spec is None:
         return
     at, last = _FilePosition(request.spec), len(request.parts) - 1

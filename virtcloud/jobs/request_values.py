@@ -17,9 +17,9 @@ _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
 
 class ValueKind(NamedTuple):
-    """A kind of value: the description of valid values, and the parser ``read``, which raises ValueError.
+    """A kind of value. ``expected`` describes valid values. The parser ``read`` raises ValueError.
 
-    ``many``: several values are allowed. They are joined by ``+`` on the line, and a list in the file.
+    ``many``: several values are allowed, separated by ``+`` on the line, and as a list in the file.
     """
 
     expected: str
@@ -94,8 +94,8 @@ def ip_versions(subnets: Tuple[str, ...]) -> Tuple[int, ...]:
 
 
 class RequestError(Exception):
-    """A request that cannot be fulfilled. The message is one line for the user and starts with ``vcluster:``."""
+    """An invalid request. The message is a line for the user and starts with ``vcluster:``."""
 
     def __init__(self, text: str) -> None:
-        """Store a text with the fault, the expectation and the value."""
+        """Store the message. ``text`` states the key, the expectation and the value."""
         super().__init__("vcluster: " + text)

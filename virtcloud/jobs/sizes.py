@@ -11,10 +11,7 @@ STEPS = (24, 60, 60)
 
 
 def parse_bytes(text: str) -> int:
-    """Parse a size and return bytes.
-
-    Raises ValueError. A number without a unit is bytes; ``w`` means words of 8 bytes.
-    """
+    """Return a size in bytes. Without a unit, the size is in bytes; ``w`` means words of 8 bytes. Raises ValueError."""
     found = SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
@@ -24,9 +21,9 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> int:
-    """Parse ``seconds``, ``minutes:seconds`` and so on, up to Torque's ``days:hours:minutes:seconds``.
+    """Return a duration in seconds: ``seconds``, ``minutes:seconds`` and so on, up to ``days:hours:minutes:seconds``.
 
-    Raises ValueError.
+    Only Torque has days. Raises ValueError.
     """
     found = TIME.fullmatch(text.strip())
     if found is None:

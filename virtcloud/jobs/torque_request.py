@@ -1,8 +1,8 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque passes only its own resources to a host, so the hosts do not receive ``vcluster``. Torque reserves ``other`` for
-a site, so the submit filter copies the request into ``other``. Sites whose Torque has a resource ``net``
-(``net=private``, ``net=ID``) use ``net`` for a network without guests.
+Torque passes only resources that it knows to a host, and it does not know ``vcluster``. Torque reserves the resource
+``other`` for local use, so the submit filter copies the request into ``other``. If a site's Torque has a resource
+``net`` (``net=private``, ``net=ID``), ``net`` requests a network without guests.
 """
 
 import re
@@ -31,9 +31,9 @@ def admit_torque_job(
 ) -> None:
     """Raise RequestError for a job that cannot have a cluster; ``wanted`` contains the job's resources.
 
-    ``longest_s``: the longest walltime allowed, in seconds; None if a queue may still set one. ``neednodes`` repeats
-    ``nodes``; a truncated list contains only one of the two. Torque cannot express exclusive hosts, so the
-    configuration of its scheduler must ensure them.
+    ``longest_s``: the maximum walltime in seconds; None while a queue may still set a walltime. ``neednodes`` repeats
+    ``nodes``; a truncated list contains only ``nodes`` or only ``neednodes``. A job cannot request exclusive hosts, so
+    the configuration of Torque's scheduler must ensure them.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -44,7 +44,7 @@ def admit_torque_job(
 
 
 def check_no_array(array: bool) -> None:
-    """Raise RequestError for an array, because the ids of its jobs are not valid cluster keys."""
+    """Raise RequestError for a job array, because the ids of its jobs are not valid cluster keys."""
     if array:
         raise RequestError("job arrays are not supported")
 
@@ -52,7 +52,7 @@ def check_no_array(array: bool) -> None:
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
     """Parse ``3:ppn=4+n7:ppn=8:big``.
 
-    Each part begins with a number of hosts or with a host's name; processors and properties follow.
+    A part begins with a number of hosts or with a host's name. Processors and properties follow.
     """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
@@ -72,17 +72,17 @@ DIRECTIVE = "#PBS"
 CARRIED_DIRECTIVE = "%s -l %s=%s" % (DIRECTIVE, CARRIER_RESOURCE, REQUEST_MARK)
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 FLAG_OPTIONS = "-[EfhInVxXz]*"
-"""Options of qsub without a value. One argument may combine several of them with a last option that has a value."""
+"""Options of qsub without a value. An argument may combine several such options and one option with a value."""
 
 
 def find_request(wanted: Mapping[str, str]) -> Optional[str]:
-    """Return the request among a job's resources: ``vcluster``, or the copy in ``other``; None without one."""
+    """Return the request in a job's resources: ``vcluster``, or the copy in ``other``, or None."""
     carried = wanted.get(CARRIER_RESOURCE, "")
     return wanted.get("vcluster", carried[len(REQUEST_MARK) :] if carried.startswith(REQUEST_MARK) else None)
 
 
 class QsubSubmission(NamedTuple):
-    """A call of qsub: the resources, whether the call submits an array, and whether directives have another prefix."""
+    """A call of qsub. ``array``: the call submits a job array. ``prefixed``: directives do not begin with ``#PBS``."""
 
     resources: Dict[str, str]
     array: bool
@@ -103,7 +103,7 @@ def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
 
 
 def add_request_directive(script: str, request: str) -> str:
-    """Return the script with the request in exactly one directive for ``other``. Idempotent."""
+    """Return the script with exactly one directive that sets ``other`` to the request. Idempotent."""
     lines = [line for line in LINE.findall(script) if not line.startswith(CARRIED_DIRECTIVE)]
     first = 1 if lines and lines[0].startswith("#!") else 0
     if first and not lines[0].endswith("\n"):

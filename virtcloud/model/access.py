@@ -1,6 +1,6 @@
 """Access: roles, tokens, quotas, and the admission rules of hosts.
 
-An admission rule states whose clusters a host accepts. SBF checks it, and each host's agent checks it again.
+An admission rule states whose clusters a host accepts. SBF and the host's agent both check the rule.
 """
 
 from datetime import datetime
@@ -47,7 +47,7 @@ ADMIT_EVERYBODY = AdmissionRule()
 
 
 class Role(StrEnum):
-    """The role of a caller; ``docs/how-to/give-access.md`` lists the rights of each role."""
+    """The role of a caller. ``docs/how-to/give-access.md`` lists the rights of each role."""
 
     USER = "user"
     SITE_ADMINISTRATOR = "site-administrator"
@@ -71,18 +71,17 @@ TokenSeconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400)]
 class TokenRequest(Document):
     """A request for a new token.
 
-    ``name`` is the name of the user, administrator or scheduler; for an agent or a job starter it is the name of the
-    element. ``sites`` are the sites of a site administrator. Without ``expires_in_s`` the token is valid until it is
-    revoked.
+    ``name`` is the name of a user, administrator or scheduler. For an agent or a job starter, ``name`` is the name of
+    the element.
     """
 
     name: UserName
     role: Role
-    """The role."""
+    """Role of the token's holder."""
     sites: tuple[Name, ...] = ()
     """Sites of a site administrator."""
     expires_in_s: TokenSeconds | None = None
-    """Seconds of validity; null for no end."""
+    """Validity in seconds; null: valid until revoked."""
 
     @model_validator(mode="after")
     def _has_sites_where_they_mean_something(self) -> Self:
@@ -95,12 +94,12 @@ class TokenRequest(Document):
 
 
 class TokenView(Document):
-    """A stored token, without the secret. ``last_used_at`` is exact to the hour."""
+    """A stored token, without the secret."""
 
     id: TokenId
     name: UserName
     role: Role
-    """The role."""
+    """Role of the token's holder."""
     sites: tuple[Name, ...] = ()
     """Sites of a site administrator."""
     created_at: datetime
@@ -108,22 +107,22 @@ class TokenView(Document):
     created_by: str
     """The caller who created the token."""
     expires_at: datetime | None = None
-    """When the token becomes invalid; null for no end."""
+    """When the token becomes invalid; null: valid until revoked."""
     revoked_at: datetime | None = None
     """When the token was revoked."""
     last_used_at: datetime | None = None
-    """When the token was last used, to the hour."""
+    """When the token was last used. SBF updates this time at most once an hour."""
 
 
 class NewToken(TokenView):
-    """A token that was just created. ``token`` is shown once and not stored."""
+    """A new token with its secret."""
 
     token: str
-    """The token itself. It is shown only in this answer."""
+    """The secret. SBF stores only its hash and shows the secret only in this answer."""
 
 
 class Identity(Document):
-    """The caller as SBF identified it. ``token`` is the id of the caller's token, if the call had a token."""
+    """The authenticated caller."""
 
     name: str
     """Name of the caller."""
@@ -132,51 +131,49 @@ class Identity(Document):
     sites: tuple[Name, ...] = ()
     """Sites of a site administrator."""
     token: TokenId | None = None
-    """Id of the token that the caller sent; null for a local user."""
+    """Id of the token that the caller sent; null for a local user without a token."""
 
 
 Amount = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class QuotaLimits(Document):
-    """The limits of one user: on all clusters of the user together, and on the size and duration of one cluster.
+    """Limits of one user. ``sites`` and ``lease_s`` limit each cluster; the other fields limit all clusters together.
 
-    None means that no limit is set here. If a user's limit is None, the limit of the service's settings applies.
+    ``None`` means no limit. In the limits of a single user, ``None`` means that the service's settings apply.
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        None, description="Maximum number of clusters of a user at the same time; without it, no limit."
+        None, description="Maximum number of clusters of a user at the same time; default: no limit."
     )
     sites: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="Maximum number of sites of one cluster; without it, no limit."
+        None, description="Maximum number of sites of one cluster; default: no limit."
     )
     lease_s: Annotated[float, Field(gt=0, le=100 * 366 * 86400)] | None = Field(
         None,
-        description="Maximum duration of a cluster in seconds, including all extensions; without it, no limit.",
+        description="Maximum duration of a cluster in seconds, including all extensions; default: no limit.",
     )
     networks: Amount | None = Field(
         None,
-        description="Maximum number of networks of a user at the same time, members not counted; without it, no limit.",
+        description="Maximum number of networks of a user at the same time, members not counted; default: no limit.",
     )
     guests: Amount | None = Field(
-        None, description="Maximum number of guests of a user at the same time; without it, no limit."
+        None, description="Maximum number of guests of a user at the same time; default: no limit."
     )
-    cpus: Amount | None = Field(
-        None, description="Maximum number of CPUs of all guests of a user; without it, no limit."
-    )
+    cpus: Amount | None = Field(None, description="Maximum number of CPUs of all guests of a user; default: no limit.")
     memory_mb: Amount | None = Field(
-        None, description="Maximum memory of all guests of a user in MiB; without it, no limit."
+        None, description="Maximum memory of all guests of a user in MiB; default: no limit."
     )
 
 
 class QuotaView(Document):
-    """A user's quota: ``limits`` are in force, ``own`` were set for this user. The other fields are the usage."""
+    """A user's quota: the limits and the current usage."""
 
     user: UserName
     limits: QuotaLimits
-    """The limits in force."""
+    """The limits that apply: the user's limits, completed by the service's settings."""
     own: QuotaLimits
-    """The limits set for this user."""
+    """The limits that were set for this user only."""
     clusters: int
     """Clusters that the user has."""
     networks: int = 0

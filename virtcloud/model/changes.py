@@ -15,7 +15,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 
 class PlannedSegment(Document):
-    """A planned segment: the part of a cluster on a host, that is, its VLAN on a port and its guests on the host."""
+    """A planned segment: a cluster's VLAN on a port of a host, and the cluster's guests on this host."""
 
     key: ClusterKey
     vlan: VlanId
@@ -43,9 +43,7 @@ class HostDifference(Document):
 class ElementDifference(Document):
     """The difference of one element. ``switch``, ``edge`` or ``host`` is set, depending on the element's kind.
 
-    ``read_at`` is the time of the observed state: the last reading of a device, or the last request of an agent. It is
-    None if there was none. ``lines`` are the commands that would be sent to a device, in order, if its driver can list
-    them.
+    ``read_at`` is the time of the last reading of a device, or of the last request of an agent.
     """
 
     element: Name
@@ -61,7 +59,7 @@ class ElementDifference(Document):
     host: HostDifference | None = None
     """The change of a host or gateway."""
     lines: tuple[str, ...] = ()
-    """The commands that would be sent to the device, if the driver can list them."""
+    """The commands that would be sent to the device, in order; empty if the driver cannot list commands."""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to change."""
@@ -69,17 +67,13 @@ class ElementDifference(Document):
 
 
 class ClusterDryRun(Document):
-    """The effect that a request for a cluster would have now. Nothing was claimed or written.
-
-    ``created`` is false if the cluster exists already. ``vlans`` are the VLAN IDs that are allocated to the cluster, or
-    that would be allocated to it now.
-    """
+    """The effect that a request for a cluster would have now. The dry run claims and writes nothing."""
 
     key: ClusterKey
     created: bool
-    """Whether the cluster would be created; false if it exists already."""
+    """Whether the request would create the cluster; false if the cluster exists already."""
     vlans: dict[Name, VlanId]
-    """The VLAN ID that the cluster would have at each site."""
+    """The VLAN ID of the cluster at each site: allocated already, or the VLAN ID that SBF would allocate now."""
     joined: ClusterTransport | None = None
     """The transport that would join the cluster's sites; null for one site."""
     elements: tuple[ElementDifference, ...] = ()
@@ -87,11 +81,7 @@ class ClusterDryRun(Document):
 
 
 class OtherUse(Document):
-    """A use of a device that SBF did not configure, and the effect of the planned change on this use.
-
-    ``vlans`` and ``ports`` name the VLANs or ports in use. ``found`` describes the use. ``effect`` describes what SBF
-    would do. ``asks`` is true if the change would alter the use: then an administrator must confirm the change first.
-    """
+    """A use of a device that SBF did not configure, and the effect of the planned change on this use."""
 
     element: Name
     site: Name
@@ -103,14 +93,11 @@ class OtherUse(Document):
     effect: str
     """The effect of the change on the use."""
     asks: bool = False
-    """Whether an administrator must confirm the change."""
+    """Whether the change would alter the use. Then an administrator must confirm the change first."""
 
 
 class ChangeDryRun(Document):
-    """The changes of devices that a new pool or topology would cause. Nothing was changed.
-
-    ``elements`` are the devices that were read. ``unread`` maps the devices that could not be read to the reason.
-    """
+    """The changes of devices that a new pool or topology would cause. The dry run changes nothing."""
 
     elements: tuple[ElementDifference, ...] = ()
     """The devices that were read, each with its difference."""
@@ -126,27 +113,23 @@ class ChangeDryRun(Document):
 
 
 class ElementReconciliation(Document):
-    """The result of a reconciliation: the element, and the changes that were made on it."""
+    """The result of a reconciliation."""
 
     element: ElementView
     """The element after the reconciliation."""
     mended: DeviceDifference | None = None
-    """The changes that were made; null for none."""
+    """The changes that the reconciliation made; null if the element needed no change."""
 
 
 class AuditEntry(Document):
-    """One change: who made it, what, when, why, on which element, for which cluster, and the applied difference.
-
-    ``id`` increases from row to row. ``who`` is a cluster's owner, an administrator, an element, or a part of the
-    service.
-    """
+    """A row of the audit log: one change of a cluster, an element or the service's data."""
 
     id: int
-    """Number of the row; later rows have higher numbers."""
+    """Id of the row; later rows have higher ids."""
     at: datetime
     """When the change was made."""
     who: str
-    """The originator of the change: a user, an element or a part of the service."""
+    """The originator of the change: a cluster's owner, an administrator, an element, or a part of the service."""
     what: str
     """The kind of change, such as `cluster_active`."""
     why: str | None = None

@@ -39,7 +39,7 @@ WANTED_STATES = frozenset({ClusterState.CONFIGURING, ClusterState.ACTIVE, Cluste
 LEAVING_STATES = frozenset({ClusterState.DRAINING, ClusterState.FAILING})
 """States in which elements remove the cluster."""
 ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
-"""Final states, without transitions."""
+"""Final states. The transition table has no transition from them."""
 
 
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
@@ -51,10 +51,9 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 
 
 class Guest(Document):
-    """A virtual machine of a cluster on a host. Memory is in MiB.
+    """A virtual machine of a cluster on a host. Without a MAC address, SBF generates one that differs in every cluster.
 
-    The user chooses the addresses, each with its prefix length (``10.0.0.1/24``). Without a MAC address, the guest gets
-    a generated one that differs in every cluster.
+    The user chooses the addresses (``10.0.0.1/24``).
     """
 
     name: Name
@@ -65,7 +64,7 @@ class Guest(Document):
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of virtual processors."""
     mac: Mac | None = None
-    """MAC address; null to generate one."""
+    """MAC address; null: SBF generates an address."""
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
 
@@ -76,19 +75,18 @@ LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 class ClusterSpec(Document):
     """The spec of a cluster.
 
-    ``hosts`` are hosts of the cluster even if they run none of its guests. The lease and the deadline for the set-up
-    are in seconds. A ``name`` is unique among running clusters. ``vlan`` requests a VLAN ID, the same at all sites.
+    ``hosts`` belong to the cluster even without a guest. ``vlan`` requests the same VLAN ID at all sites.
 
-    A cluster that ``joins`` another, by its name or key, is a member of that network: it has no VLAN IDs of its own and
-    ends with the network. Clusters of the owners in ``shares_with`` may join this cluster's network. A network for
-    members needs no host: VLAN IDs are allocated to it at all ``sites``, even before members join it.
+    A cluster with ``joins`` is a member of another cluster's network. A member has no VLAN IDs of its own and ends with
+    the network. A network without hosts is possible: SBF allocates VLAN IDs to the network at all ``sites``, even
+    before members join.
     """
 
     owner: UserName
     name: Name | None = None
     """A name that no other cluster can use until this cluster has ended."""
     vlan: VlanId | None = None
-    """The VLAN ID to allocate; null for the one unused for longest."""
+    """The VLAN ID to allocate; null: SBF allocates the VLAN ID that was unused for the longest time."""
     joins: ClusterKey | None = None
     """Name or key of the cluster whose network this cluster joins."""
     shares_with: tuple[UserName, ...] = ()
@@ -102,7 +100,7 @@ class ClusterSpec(Document):
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
-    """Maximum duration of the set-up in seconds; after it the cluster fails."""
+    """Maximum duration of the set-up in seconds. If the set-up takes longer, the cluster fails."""
 
     @property
     def all_hosts(self) -> tuple[Name, ...]:
@@ -133,7 +131,7 @@ class ClusterRequest(Document):
     spec: ClusterSpec
     """The spec of the cluster."""
     attempt: Annotated[int, Field(ge=0)] | None = None
-    """The caller's attempt. A number lower than the latest attempt is refused with 410."""
+    """The caller's attempt number. SBF rejects a number lower than the latest attempt with 410."""
 
 
 class LeaseExtension(Document):

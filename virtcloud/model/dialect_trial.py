@@ -15,7 +15,7 @@ def _split_lines(value: object) -> object:
 
 
 TextLines = Annotated[tuple[str, ...], BeforeValidator(_split_lines)]
-"""A list of lines. A document may also contain one text with line breaks."""
+"""A list of lines. A document may contain a text with line breaks instead."""
 
 
 class TrialCommand(Document):
@@ -28,8 +28,8 @@ class TrialCommand(Document):
 class ParsedPort(Document):
     """The parsed state of one port.
 
-    ``open`` is true if the port carries all VLANs. ``member`` is true if the port is a member of a link aggregate and
-    repeats the aggregate's configuration lines.
+    ``open``: the port carries all VLANs. ``member``: the port is a member of a link aggregate and repeats the
+    aggregate's configuration lines.
     """
 
     mode: str = ""
@@ -65,9 +65,9 @@ class ParsedSwitch(Document):
 class TrialRecord(Document):
     """The record of a trial: the commands and answers, the parsed state, and the commands of an example change.
 
-    ``source`` describes the origin of the answers (model, release). The example adds VLAN ``vlan`` to ``ports``, which
-    are access ports if ``access`` is true. ``lines`` are the commands that SBF would send for it. ``faults`` are the
-    parts that could not be read or parsed, and the reasons why SBF would refuse the example.
+    ``source`` describes the origin of the answers (model, release). The example change adds VLAN ``vlan`` to ``ports``.
+    These ports are access ports if ``access`` is true. ``lines`` are the commands that SBF would send for the example
+    change. ``faults`` are parts that could not be read or parsed, and reasons to refuse the example change.
     """
 
     platform: str
@@ -84,7 +84,7 @@ class TrialRecord(Document):
 class TrialRequest(Document):
     """The input of a trial: a platform, and either a switch or a record to replay (``replayed``).
 
-    ``password`` and ``enable`` are secrets: the request is passed to the trial's process only through a pipe.
+    ``password`` and ``enable`` are secrets. Therefore the trial's process receives the request only through a pipe.
     """
 
     platform: str
@@ -102,7 +102,7 @@ class TrialRequest(Document):
 
 
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
-    """Yield the differences between the parsed states of a replay and its record. Ignore parts the record lacks."""
+    """Yield the differences between a replay and its record. Parts that the record lacks are not compared."""
     was, found = before.understood, now.understood
     if was is not None and found is not None:
         yield from (

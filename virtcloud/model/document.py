@@ -17,8 +17,8 @@ from virtcloud.model.errors import BadDocument, BadInput
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON. Unknown keys are errors.
 
-    A client parses answers with ``extra="ignore"``, which applies to nested documents too, because a later version of
-    SBF may send more keys.
+    Clients parse SBF's answers with ``extra="ignore"``, because a later version of SBF may send more keys. This option
+    also applies to nested documents.
     """
 
     model_config = ConfigDict(
@@ -32,11 +32,14 @@ class Document(BaseModel):
         except ValidationError as error:
             raise BadInput(f"{type(self).__name__}: {format_validation_errors(error)}") from error
 
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsing does not call it: there the keys' paths count
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsers need pydantic's paths
 
 
 def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
-    """Yield the paths of the non-empty keys that a document, validated with ``extra="allow"``, does not define."""
+    """Yield the paths of keys with a value that the document's model does not define.
+
+    The document must have been validated with ``extra="allow"``.
+    """
     if isinstance(value, Document):
         for key, inner in (value.model_extra or {}).items():
             if inner not in (None, [], {}):
@@ -112,7 +115,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors, without consequences of others: "too short" if items of the same list are invalid."""
+    """Return the errors, except "too short" for a list with invalid items, because the invalid items cause it."""
     every = error.errors()
     return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
 
@@ -123,7 +126,7 @@ def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
 
 
 def explain_validation_error(detail: ErrorDetails) -> str:
-    """Format one of pydantic's errors as 'expected …, got …'. Return a message of virtcloud's validators unchanged."""
+    """Format an error of pydantic as 'expected …, got …'. Messages of virtcloud's validators remain unchanged."""
     if detail["type"] == "missing":
         return "expected this key, got nothing"
     if detail["type"] == "extra_forbidden":
@@ -139,7 +142,10 @@ def explain_validation_error(detail: ErrorDetails) -> str:
 
 
 def format_validation_errors(error: ValidationError, prefix: str = "", root: str = "") -> str:
-    """Return each error on a line of its own: ``prefix``, the key (``root`` without a key), and the explanation."""
+    """Return one line for each error: ``prefix``, the key, and the explanation.
+
+    ``root`` replaces the key of an error that concerns the whole document.
+    """
     return "\n".join(prefix + _format_validation_error(one, root) for one in list_validation_errors(error))
 
 

@@ -28,9 +28,9 @@ class Circuit(Document):
 
 
 class CircuitRemnant(Document):
-    """The remnant of a circuit that is incomplete or exists twice: the service, and the other known parts.
+    """The remnant of a circuit that is incomplete or exists twice.
 
-    If the service is unknown, ``service`` is :data:`NO_SERVICE`, and the port and the VLAN identify the remnant.
+    If the service is unknown, ``service`` is :data:`NO_SERVICE`. Then the port and the VLAN identify the remnant.
     """
 
     transport: Name
@@ -52,15 +52,15 @@ class EdgeWanted(Document):
 
     @property
     def vlans(self) -> VlanSet:
-        """Every VLAN ID of any circuit."""
+        """The VLAN IDs of all circuits."""
         return VlanSet(one.vlan for one in self.circuits)
 
 
 class EdgeObserved(Document):
     """The observed state of an edge within the managed scope. ``parts`` are the remnants of circuits.
 
-    ``foreign`` are managed VLAN IDs in other use. Circuits and remnants with these VLAN IDs are omitted. ``down`` are
-    circuits that carry no frames, because the circuit, its port or its VLAN was shut down.
+    ``foreign`` are managed VLAN IDs in other use; ``circuits`` and ``parts`` do not contain these VLAN IDs. ``down``
+    are circuits that carry no frames, because the circuit, its port or its VLAN is shut down.
     """
 
     circuits: Circuits = ()
@@ -110,7 +110,7 @@ class EdgeDifference(Document):
 
 
 def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
-    """Return the difference between an edge's observed and wanted states, without circuits for VLANs in other use."""
+    """Return the difference between an edge's observed and wanted states. VLAN IDs in other use get no circuit."""
     foreign = carried.foreign_vlans
     return EdgeDifference(
         clear=carried.parts,

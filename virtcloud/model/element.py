@@ -60,15 +60,15 @@ class Element(Document):
 class Device(Element):
     """An element that SBF configures itself: a switch or a provider edge.
 
-    ``address`` is the host or host:port of its management interface. ``credential`` is the name of an entry in the
-    service's settings, because a topology contains no secrets. Each replica of the service holds a session open. If
-    ``keep_session`` is false, no session is held open: one replica at a time opens a session for each change.
+    ``credential`` is the name of an entry in the service's settings, because a topology contains no secrets. If
+    ``keep_session`` is true, each replica of the service keeps a session open. If ``keep_session`` is false, one
+    replica at a time opens a session for each change.
     """
 
     platform: str
     """The name of the driver; `docs/reference/platforms.md` lists them."""
     address: DeviceAddress | None = None
-    """The address of the management interface."""
+    """The address of the management interface: host or host:port."""
     credential: Name | None = None
     """The name of a credential in the service's settings."""
     keep_session: bool = True
@@ -80,10 +80,9 @@ class Switch(Device):
 
 
 class Edge(Device):
-    """A provider edge that SBF configures: it binds a cluster's VLAN on one of its ports to a service of the backbone.
+    """A provider edge. SBF binds a cluster's VLAN on a port of the edge to a service of the backbone.
 
-    ``loopback`` is the address by which the other edges reach this edge. ``core_port`` is its port towards the
-    backbone, where service VLANs are configured. SBF changes neither the loopback address nor ``core_port``.
+    Administrators configure the loopback address, and the service VLANs on ``core_port``. SBF changes neither.
     """
 
     loopback: IPvAnyAddress | None = None
@@ -93,22 +92,18 @@ class Edge(Device):
 
 
 class Host(Element):
-    """A machine that runs guests. Its own agent reconciles it.
-
-    ``admits`` is the rule whose clusters the host accepts. ``images`` lists the images that users may name without a
-    batch job. If the host has no rule, the site's rule applies.
-    """
+    """A computer that runs guests. The agent on the host reconciles the host."""
 
     hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
     """The libvirt drivers with which the host runs guests."""
     admits: AdmissionRule | None = None
-    """Whose clusters may have a part on the host; null for the site's rule."""
+    """The admission rule of the host; null: the site's rule applies."""
     images: tuple[Name, ...] | None = None
-    """Images that users may name themselves; null for the site's rule."""
+    """Images that users may name without a batch job; null: the site's list applies."""
 
 
 class Gateway(Element):
-    """A machine through which users reach their clusters. Its own agent reconciles it."""
+    """A computer through which users reach their clusters. The agent on the gateway reconciles the gateway."""
 
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (

@@ -1,4 +1,4 @@
-"""Uses of switch ports. SBF records the use of a port before it configures the port, and restores it later."""
+"""Uses of switch ports. SBF records the use of a port before SBF configures the port, and restores the use later."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +10,7 @@ from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 DEFAULT_VLAN = VlanSet([1])
-"""The default VLAN: the VLAN of an unconfigured port."""
+"""The VLAN of an unconfigured port."""
 
 
 AGGREGATED = "aggregated"
@@ -18,16 +18,14 @@ AGGREGATED = "aggregated"
 ROUTED = "routed"
 """The mode of a routed port."""
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
-"""The descriptions of these modes in messages, for any further configuration of the port."""
+"""Descriptions for messages. In these modes, messages do not describe the port's VLANs."""
 
 
 class PortUse(Document):
-    """The use of a port: its configuration of VLANs.
+    """The use of a port: its VLAN configuration.
 
-    ``mode`` is the platform's name of the mode, such as ``trunk``, ``access`` or ``routed``, and empty without
-    configuration. ``access`` is the untagged VLAN of an access port, and ``native`` that of a trunk. ``tagged`` is a
-    trunk's allowed-VLAN list; ``every`` marks a trunk without a list, which carries every VLAN. ``lines`` are the
-    device's commands that restore the use.
+    ``mode`` is the platform's name of the mode, such as ``trunk``, ``access`` or ``routed``. ``tagged`` is the
+    allowed-VLAN list of a trunk.
     """
 
     mode: str = ""
@@ -89,31 +87,27 @@ class PortState(StrEnum):
 
 
 class PortView(Document):
-    """A managed port of a switch, as just read.
-
-    ``before`` is the use that is restored when SBF releases the port. ``effect`` is the change of the port when a
-    cluster first needs it.
-    """
+    """A managed port of a switch. SBF has just read the port."""
 
     port: PortName
     state: PortState
     """The state of the port with regard to SBF."""
     use: PortUse
-    """The use that was just read."""
+    """The current use."""
     before: PortUse | None = None
-    """The use that is restored when SBF releases the port."""
+    """The use that SBF restores when SBF releases the port."""
     effect: str = ""
-    """The change of the port when a cluster first needs it."""
+    """The change of the port when a cluster first needs the port."""
 
 
 class PortAdoption(Document):
-    """Ports in other use that SBF may configure, each with the use that the administrator was shown.
+    """Ports in other use that SBF may configure, each with the use that the administrator confirmed.
 
-    If the use of a port has changed when SBF needs the port, SBF does not configure it.
+    SBF does not configure a port whose use has changed since then.
     """
 
     ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]
-    """The ports, each with the use that the administrator was shown."""
+    """The ports, each with the use that the administrator confirmed."""
 
 
 class PortRelease(Document):
@@ -126,7 +120,7 @@ class PortRelease(Document):
 
 
 def describe_effect(use: PortUse, *, access: bool) -> str:
-    """Return the change of a port's use when SBF first configures the port, as text for messages."""
+    """Return a description of the change when SBF first configures a port with this use."""
     if access:
         return "becomes an access port of one cluster at a time, shut down while it has none"
     if use.every:

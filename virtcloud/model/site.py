@@ -48,12 +48,12 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return the devices of a site's part that could disclose a credential of another site, each with that credential.
+    """Return the devices in a site's part that could disclose another site's credential, each with the credential.
 
-    SBF sends a credential to the address of a device. Therefore a device that is new, or has a new address, credential
-    or platform, may only name a credential that devices of this site used before and that no device of another site
-    uses. The platform matters because platforms verify a device differently: by SSH host key, by certificate, or not at
-    all.
+    SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
+    address, credential or platform. The credential of such a device must have been used by a device of this site, and
+    must not be used at another site. A new platform is checked because platforms verify devices in different ways: by
+    SSH host key, by certificate, or not at all.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
@@ -77,7 +77,7 @@ def _is_within(link: Link, site: Site) -> bool:
 
 
 class CableState(StrEnum):
-    """The result of a cable's check; ``unknown`` is neither right nor wrong."""
+    """The result of a cable's check. ``unknown``: the check could not decide."""
 
     RIGHT = "right"
     OTHER_NEIGHBOUR = "other-neighbour"
@@ -91,9 +91,10 @@ CABLE_STATES_WITHOUT_FAULT = frozenset({CableState.RIGHT, CableState.UNKNOWN})
 
 
 class CableView(Document):
-    """A cable between two ports and the result of its check, in sentences.
+    """A cable between two ports, and the result of its check.
 
-    ``unlisted`` is a cable that was observed and is not in the topology. Every other cable is a link of the topology.
+    A cable in the state ``unlisted`` was observed but is not in the topology. Every other cable is a link of the
+    topology.
     """
 
     a: PortRef
@@ -105,7 +106,7 @@ class CableView(Document):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the observed cable differs from the topology."""
+        """Whether the observed cable contradicts the topology."""
         return self.state not in CABLE_STATES_WITHOUT_FAULT
 
 
@@ -122,21 +123,21 @@ class SiteCables(Document):
 
     @property
     def wrong(self) -> tuple[CableView, ...]:
-        """The observed cables that differ from the topology."""
+        """The observed cables that contradict the topology."""
         return tuple(cable for cable in self.cables if cable.is_wrong)
 
 
 class PreparationSide(StrEnum):
-    """The administrators who use a sheet: those of the site, or of the backbone."""
+    """The administrators who use a sheet: the site's administrators or the backbone's administrators."""
 
     SITE = "site"
     BACKBONE = "backbone"
 
 
 class PreparationSheet(Document):
-    """The commands that administrators enter on one device, once. SBF never enters them.
+    """The commands that administrators enter once on one device. SBF never enters these commands.
 
-    ``to_fill`` maps the words in angle brackets, which only the administrators know, to their meanings.
+    The commands contain placeholders in angle brackets. Administrators replace the placeholders with their values.
     """
 
     side: PreparationSide
@@ -150,12 +151,12 @@ class PreparationSheet(Document):
     notes: tuple[str, ...] = ()
     """Notes for the administrators about the commands."""
     to_fill: dict[str, str] = Field(default_factory=dict)
-    """Words in angle brackets among the commands, with their meanings."""
+    """The placeholders in the commands, with their meanings."""
 
 
 class SitePreparation(Document):
-    """All sheets of a site: first the sheets for the site's administrators, then the sheets for the backbone's."""
+    """All sheets of a site."""
 
     site: Name
     sheets: tuple[PreparationSheet, ...] = ()
-    """The sheets: the site's first, then the backbone's."""
+    """The sheets: first for the site's administrators, then for the backbone's administrators."""

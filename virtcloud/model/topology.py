@@ -25,7 +25,7 @@ BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Attachment(Document):
-    """A site's port on a transport. The latency is one-way. The bandwidth is that of the circuit.
+    """A site's port on a transport.
 
     The port belongs to a switch. If the transport is configured at provider edges, the port belongs to an edge and must
     be linked to a switch of the site.
@@ -40,12 +40,7 @@ class Attachment(Document):
 
 
 class Site(Document):
-    """A location with hosts and switches. Attachments are in order of preference.
-
-    ``admits`` is the rule whose clusters the site's hosts accept; without it, they accept all clusters. ``images``
-    lists the images that users may name without a batch job; without it, users may name any image. A host's own rules
-    take precedence.
-    """
+    """A location with hosts and switches. ``admits`` and ``images`` of a host override those of the site."""
 
     name: Name
     attachments: tuple[Attachment, ...] = ()
@@ -59,9 +54,9 @@ class Site(Document):
     gateways: tuple[Gateway, ...] = ()
     """The gateways."""
     admits: AdmissionRule | None = None
-    """Whose clusters may have a part on the site's hosts; null for all."""
+    """The admission rule of the site's hosts; null: the hosts accept all clusters."""
     images: tuple[Name, ...] | None = None
-    """Images that users may name themselves; null for any."""
+    """Images that users may name without a batch job; null: any image."""
 
     @property
     def elements(self) -> tuple[Element, ...]:
@@ -75,10 +70,7 @@ class Site(Document):
 
 
 class Link(Document):
-    """A link between two ports. The latency is one-way.
-
-    An ``access`` link, from a host or gateway to a switch, carries one cluster at a time, untagged.
-    """
+    """A link between two ports. An ``access`` link connects a host or gateway to a switch."""
 
     a: PortRef
     b: PortRef
@@ -156,7 +148,7 @@ def _find(what: str, name: str, known: dict[Name, T], missing: type[NotFound] = 
 
 
 def find_topology_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield the faults of a topology. Faults of names come first, because all other checks assume valid names."""
+    """Yield the faults of a topology. Names are checked first, because all other checks assume valid names."""
     yield from _name_faults(topology)
     yield from _port_faults(topology)
     yield from _transport_faults(topology)
@@ -184,7 +176,7 @@ def _port_faults(topology: Topology) -> Iterator[BadInput]:
             known = ", ".join(element.ports)
             yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
         elif path[0] == "sites" and isinstance(element, Edge):
-            continue  # the attachment port of an edge is also in a link: the link to a switch
+            continue  # an edge's attachment port also has a link to a switch
         if end in used:
             yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
         used.add(end)
@@ -201,7 +193,7 @@ def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield a fault for each transport whose service IDs overlap others': two clusters could get one service."""
+    """Yield a fault for each pair of transports with common service IDs: two clusters could get the same service."""
     numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
     for (_, one), (index, other) in combinations(numbered, 2):
         first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])
@@ -231,7 +223,7 @@ def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
 def _attachment_port_faults(
     topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
-    """Yield the faults of an attachment's port: its owner, and for an edge's port, its link."""
+    """Yield a fault if the port is on a wrong element, or is an edge's port without a link to a switch."""
     wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {one.name for one in allowed}:
         why = f"because transport {transport.name} is configured at provider edges" if transport.on_edges else ""

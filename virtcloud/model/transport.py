@@ -1,4 +1,4 @@
-"""Transports: the kinds of connections that extend a VLAN between sites, and the service IDs of clusters on them."""
+"""Transports: connections that extend a VLAN between sites, and the service IDs of clusters on these connections."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
@@ -15,14 +15,14 @@ AsNumber = Annotated[int, Field(ge=1, le=2**32 - 1)]
 
 
 class ServiceRange(PatternText):
-    """A range of service IDs, one ID for each cluster, written ``first-last``."""
+    """A range of service IDs, written ``first-last``. Each cluster gets one service ID."""
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{0,9}-[1-9][0-9]{0,9}"
     meaning = "a range of numbers such as 10000-10999"
 
     def __new__(cls, value: str) -> Self:
-        """Check that the first number is not larger than the last."""
+        """Check that the first service ID is not higher than the last."""
         made = super().__new__(cls, value)
         if not made.numbers:
             raise BadInput(f"expected {cls.meaning}, the smaller number first, got {value!r}")
@@ -36,7 +36,7 @@ class ServiceRange(PatternText):
 
 
 class TransportKind(StrEnum):
-    """The kinds of transports, by the way in which they separate the frames of clusters."""
+    """The kinds of transports. They separate the frames of clusters in different ways."""
 
     DIRECT = "direct"
     QINQ = "qinq"
@@ -47,11 +47,16 @@ class TransportKind(StrEnum):
 class Transport(Document):
     """A transport between sites.
 
-    ``direct``: a dedicated circuit that carries the sites' tags unchanged. ``qinq`` (IEEE 802.1ad) with ``s_tag``: the
-    backbone puts all frames of a site into one service VLAN. The other variants are configured at provider edges for
-    each cluster: ``qinq`` with ``s_tags`` (a service VLAN for each cluster), ``vpls`` (RFC 4761, 4762) with ``vpn_id``
-    (one shared instance) or ``vpn_ids`` (an instance for each cluster), ``evpn`` over VXLAN (RFC 7432, 8365) with
-    ``vnis``. ``asn`` is the backbone's autonomous system number, for route targets.
+    SBF configures nothing on these transports:
+
+    - ``direct``: a dedicated circuit that carries the sites' VLAN tags unchanged
+    - ``qinq`` (IEEE 802.1ad) with ``s_tag``: the backbone puts all frames of a site into one service VLAN
+
+    SBF configures these transports at provider edges for each cluster:
+
+    - ``qinq`` with ``s_tags``: a service VLAN for each cluster
+    - ``vpls`` (RFC 4761, 4762) with ``vpn_id`` (one shared instance) or ``vpn_ids`` (an instance for each cluster)
+    - ``evpn`` over VXLAN (RFC 7432, 8365) with ``vnis``
     """
 
     name: Name
@@ -68,7 +73,7 @@ class Transport(Document):
     vnis: ServiceRange | None = None
     """The range of VNIs; each cluster gets its own."""
     asn: AsNumber | None = None
-    """The autonomous system number of the backbone."""
+    """The autonomous system number of the backbone, for route targets."""
 
     needs: ClassVar[dict[TransportKind, tuple[Keys, ...]]] = {
         TransportKind.DIRECT: (Keys(),),
@@ -80,7 +85,7 @@ class Transport(Document):
 
     @property
     def services(self) -> range:
-        """The service IDs for single clusters; empty if all clusters share one service."""
+        """The service IDs for single clusters; empty if all clusters share a service or there is no service."""
         own = self.s_tags or self.vpn_ids or self.vnis
         return own.numbers if own else range(0)
 
@@ -91,17 +96,17 @@ class Transport(Document):
 
     @property
     def numbers(self) -> range:
-        """All service IDs: those for single clusters, or the shared ID. Empty if the transport has no service IDs."""
+        """All service IDs, for single clusters or shared. Empty if the transport has no service IDs."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
     @property
     def on_edges(self) -> bool:
-        """Whether sites are attached at provider edges, which are configured for each cluster."""
+        """Whether sites are attached at provider edges. SBF configures these edges for each cluster."""
         return bool(self.services) or self.vpn_id is not None
 
     @property
     def translates(self) -> bool:
-        """Whether VLAN IDs of a cluster may differ between sites, because its own service carries no tags."""
+        """Whether a cluster's VLAN ID may differ between sites, because the cluster's service carries no VLAN tags."""
         return bool(self.services)
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ class UserName(PatternText):
 class ClusterKey(PatternText):
     """The caller's name for a cluster: the idempotency key of every call about the cluster.
 
-    The maximum length is that of a job's ID: a number and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
+    The maximum length allows every job ID of OpenPBS (PBS_MAXSVRJOBID): a number and the server's full name.
     """
 
     __slots__ = ()

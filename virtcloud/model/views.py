@@ -37,10 +37,9 @@ class PlacementProgress(StrEnum):
 
 
 class PlacementView(Document):
-    """A cluster's part on one element. ``trouble`` is the element's last error about this part.
+    """A cluster's part on one element.
 
-    ``progress`` is valid as of ``seen_at``: the time of the last reading of a device, or of the last request of an
-    agent. An element that is not ``reachable`` may have restarted since then.
+    ``progress`` was observed at ``seen_at``. An element that is not ``reachable`` may have restarted since then.
     """
 
     element: Name
@@ -58,7 +57,7 @@ class PlacementView(Document):
 
 
 class ClusterTransport(Document):
-    """The transport that connects a cluster's sites; ``service`` is the S-tag, VPN id or VNI of the cluster."""
+    """The transport that connects a cluster's sites."""
 
     transport: Name
     kind: TransportKind
@@ -68,23 +67,19 @@ class ClusterTransport(Document):
 
 
 class ClusterView(Document):
-    """A cluster as SBF sees it. ``version`` increases with every change of this view, for long polls.
+    """The state of a cluster.
 
-    ``joined`` is the transport that connects the cluster's sites, if there are several. ``quarantined`` is true while
-    the cluster's VLAN IDs are withheld because elements have not confirmed its removal. For a member, ``network`` is
-    the key of the cluster that it has joined, and ``vlans`` are the VLAN IDs of that network. ``members`` are the
-    clusters that have joined this cluster, with their owners: they end with this cluster, and their changes do not
-    increase ``version``. ``created_by`` is the caller that requested the cluster, as named in the audit log (a program
-    with its role).
+    For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. ``members`` end with this
+    cluster; changes of members do not increase ``version``.
     """
 
     key: ClusterKey
     id: str
-    """The id, which no other cluster ever has."""
+    """The id of the cluster. SBF never uses an id again."""
     attempt: int
     """The attempt that created the cluster."""
     version: int
-    """Increases with every change of this view; for long polls."""
+    """The version of this view, for long polls. Every change increases the version."""
     state: ClusterState
     """The state in the lifecycle."""
     reason: str | None = None
@@ -92,13 +87,13 @@ class ClusterView(Document):
     vlans: dict[Name, VlanId]
     """The VLAN ID at each site."""
     joined: ClusterTransport | None = None
-    """The transport that joins the cluster's sites; null for one site."""
+    """The transport that connects the cluster's sites; null for a cluster at one site."""
     quarantined: bool = False
     """Whether the cluster's VLAN IDs are withheld because an element has not confirmed the removal."""
     lease_ends: datetime
     """When the cluster ends, unless extended."""
     spec: ClusterSpec
-    """The requested spec, with the users with whom the network is shared now."""
+    """The requested spec; ``shares_with`` lists the users who may join the network now."""
     placements: tuple[PlacementView, ...] = ()
     """The cluster's part on each element."""
     network: ClusterKey | None = None
@@ -106,15 +101,14 @@ class ClusterView(Document):
     members: dict[ClusterKey, UserName] = Field(default_factory=dict)
     """The clusters that have joined this cluster's network, each with its owner."""
     created_by: str | None = None
-    """The caller that requested the cluster."""
+    """The caller that requested the cluster, such as ``alice`` or ``scheduler@pbssrv``."""
 
 
 class ElementView(Document):
-    """An element with its two revisions.
+    """An element: the wanted and the confirmed revision, and the observed state at ``read_at``.
 
-    ``carried`` is the observed state of a switch at ``read_at``, per port; ``circuits`` is that of a provider edge. An
-    element that is not ``reachable`` may have restarted since then. ``unsaved_since`` is set while a device's running
-    configuration may differ from its startup configuration: a restart of the device could restore an older state.
+    An element that is not ``reachable`` may have restarted since ``read_at``. While ``unsaved_since`` is set, a restart
+    of the device could restore an older configuration.
     """
 
     name: Name
@@ -148,10 +142,7 @@ class Pool(Document):
 
 
 class QuarantinedVlan(Document):
-    """A withheld VLAN ID: its former cluster, the start of the removal, and the elements that have not confirmed it.
-
-    ``elements`` maps the elements that have not confirmed the removal to their sites.
-    """
+    """A VLAN ID that SBF withholds because elements have not confirmed the removal of its former cluster."""
 
     vlan: VlanId
     """The VLAN ID."""
@@ -165,12 +156,7 @@ class QuarantinedVlan(Document):
 
 
 class VlanInOtherUse(Document):
-    """A VLAN ID of a pool that SBF does not allocate, because a device of the site uses it for something else.
-
-    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` are the unmanaged ports that carry it. The use
-    was first read at ``since`` and last read at ``read_at``. ``cluster`` is the cluster to which the VLAN ID had been
-    allocated before.
-    """
+    """A VLAN ID that SBF does not allocate, because a device of the site uses this VLAN ID for something else."""
 
     vlan: VlanId
     """The VLAN ID."""
@@ -184,22 +170,18 @@ class VlanInOtherUse(Document):
     read_at: datetime | None = None
     """When the use was last read."""
     cluster: ClusterKey | None = None
-    """The cluster to which the VLAN ID is allocated nevertheless."""
+    """The cluster that got the VLAN ID before the other use was observed."""
 
 
 class CleanDeclaration(Document):
-    """An administrator's statement that a quarantined VLAN ID is clean. The audit log records it with its reason."""
+    """An administrator's statement that a quarantined VLAN ID is clean. The audit log records the statement."""
 
     reason: Annotated[str, Field(max_length=1000, pattern=STATEMENT_PATTERN)]
     """The reason why the VLAN ID is clean, recorded in the audit log."""
 
 
 class SiteView(Document):
-    """A site: its hosts, and the state of its pool.
-
-    ``quarantine`` lists each withheld VLAN ID and the elements that have not confirmed its removal. ``other_use`` lists
-    the VLAN IDs that devices use for something other than SBF's clusters.
-    """
+    """A site: its hosts, and the state of its pool."""
 
     name: Name
     hosts: tuple[Name, ...] = ()
@@ -224,9 +206,8 @@ class Confirmation(Document):
 class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
-    ``clusters`` maps cluster ids to errors that concern single clusters and not the element as a whole. The cluster's
-    owner can read these errors. ``refused`` maps cluster ids to reasons: the element has refused these clusters
-    repeatedly, and they fail without waiting for their deadlines.
+    The owner of a cluster can read the errors in ``clusters``. Clusters in ``refused`` fail before their deadlines,
+    because the element has refused them repeatedly.
     """
 
     revision: int
@@ -253,13 +234,10 @@ class Problem(Document):
 
 
 class JobStatement(Document):
-    """A batch server's statement about a job: its owner, its hosts, and the network that the job requested to join.
-
-    ``runs`` is false if the server does not run the job, or the job requested no cluster; ``words`` is the reason.
-    """
+    """A batch server's statement about a job. If ``runs`` is false, ``words`` contains the reason."""
 
     runs: bool
-    """Whether the server runs the job and the job requested a cluster."""
+    """Whether the server runs the job, and the job requested a cluster."""
     owner: UserName | None = Field(None, description="The user under whose account the job runs.")
     hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
     network: ClusterKey | None = Field(None, description="The network that the job requested to join.")

@@ -20,9 +20,9 @@ PortVlans = dict[PortName, VlanSet]
 class SwitchWanted(Document):
     """The wanted state of a switch within the managed scope: the VLANs on each managed port.
 
-    A port that is not a key of ``ports`` is not managed. The VLANs on the ports are those that must exist on the
-    switch. Ports carry VLANs tagged. A port in ``access`` carries at most one VLAN, untagged. Without a cluster, an
-    access port is in no VLAN.
+    A port that is not a key of ``ports`` is not managed. A VLAN must exist on the switch if a port carries the VLAN.
+    Ports carry VLANs tagged. A port in ``access`` carries at most one VLAN, untagged. Without a cluster, an access port
+    is in no VLAN.
     """
 
     ports: dict[PortName, VlanSet]
@@ -37,7 +37,7 @@ class SwitchWanted(Document):
 
     @property
     def vlans(self) -> VlanSet:
-        """Every VLAN on any port."""
+        """The VLANs of all ports."""
         return VlanSet(number for carried in self.ports.values() for number in carried)
 
 
@@ -47,7 +47,7 @@ class ForeignVlan(Document):
     SBF never creates, deletes or renames such a VLAN.
 
     ``name`` is the VLAN's name, if SBF did not create the VLAN and the device shows names. ``ports`` are the unmanaged
-    ports that carry it. Without name and ports, the VLAN existed before SBF would have created it.
+    ports that carry the VLAN. If both are absent, the VLAN existed before SBF tried to create the VLAN.
     """
 
     vlan: VlanId
@@ -64,21 +64,20 @@ class ForeignVlan(Document):
 
 
 class SwitchObserved(Document):
-    """The observed state of a switch: managed VLAN IDs on managed ports. ``vlans`` are those that exist on it.
+    """The observed state of a switch: the managed VLAN IDs on managed ports.
 
-    ``open`` are managed ports without an allowed-VLAN list: they carry every existing VLAN, or would if the neighbour
-    requested it. In ``ports`` they have no VLANs, because SBF allowed none on them. An access port is open unless it
-    is untagged in one managed VLAN or in no VLAN; an open access port may be in the switch's default VLAN, for example.
-
-    ``names`` maps the existing VLANs to their names (None if the device shows no names). ``names`` is None for a device
-    without a VLAN table, where a VLAN exists if a port carries it. ``elsewhere`` are the managed VLAN IDs on unmanaged
-    ports. It omits trunks that carry every VLAN, because these indicate no use of a particular VLAN. ``foreign`` is
-    derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``); neither ``vlans`` nor ``ports``
-    includes foreign VLANs.
-
-    ``untaken`` are the uses of ports that SBF has not configured yet, and ``in_use`` are the ports among them with
-    another use. ``down`` are ports that were shut down. ``astray`` maps the ports that SBF released, and whose former
-    use is not restored yet, to that use.
+    - ``vlans``: the managed VLANs that exist on the switch. ``vlans`` and ``ports`` contain no foreign VLANs.
+    - ``open``: managed ports without an allowed-VLAN list. An open port carries every existing VLAN, or would carry
+      every VLAN if its neighbour requested a trunk. ``ports`` lists no VLANs for an open port. An access port is open
+      unless the port is untagged in one managed VLAN or is in no VLAN.
+    - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
+      device without a VLAN table. On such a device, a VLAN exists if a port carries the VLAN.
+    - ``elsewhere``: the managed VLAN IDs on unmanaged ports, except on trunks that carry every VLAN: such a trunk does
+      not show that a particular VLAN is in use.
+    - ``foreign``: derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``).
+    - ``untaken``: the uses of ports that SBF has not configured yet. ``in_use``: the ports among them in other use.
+    - ``down``: ports that are shut down.
+    - ``astray``: ports that SBF released, each with its former use, until SBF has restored this use.
     """
 
     vlans: VlanSet
@@ -101,18 +100,14 @@ class SwitchObserved(Document):
 class SwitchDifference(Document):
     """The changes of a switch.
 
-    On each port, VLANs are removed before others are added. A VLAN is created before it is added to a port.
-
-    ``close`` is applied before everything else: these ports get an empty allowed-VLAN list (DESIGN.md §7.4). ``access``
-    are the access ports among the ports of this difference: their VLANs are untagged, and to close an access port is to
-    remove it from all VLANs. ``take`` maps the ports that SBF configures for the first time to their former uses.
-    ``put_back`` is applied last: it maps the ports that SBF released to the uses to restore.
+    ``close`` is applied first (DESIGN.md §7.4), and ``put_back`` last. On each port, VLANs are removed before other
+    VLANs are added. A VLAN is created before it is added to a port. On access ports, VLANs are untagged.
     """
 
     access: tuple[PortName, ...] = ()
     """Access ports among the ports of this difference."""
     close: tuple[PortName, ...] = ()
-    """Ports that first get an empty list or are removed from all VLANs."""
+    """Ports to close: a trunk gets an empty allowed-VLAN list, an access port is removed from all VLANs."""
     create: VlanSet = VlanSet()
     delete: VlanSet = VlanSet()
     add: PortVlans = Field(default_factory=dict)
@@ -143,9 +138,8 @@ class SwitchDifference(Document):
 def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
     """Return the difference between a switch's observed and wanted states. VLANs in other use are added to no port.
 
-    The difference contains no unmanaged ports. Open ports are closed if the switch shall carry any VLAN, because they
-    would carry every VLAN created for another port. An open access port is always closed: without a cluster it is in no
-    VLAN.
+    The difference contains no unmanaged ports. Open trunks are closed if a VLAN is wanted on any port, because an open
+    trunk would also carry this VLAN. Open access ports are always closed.
     """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
@@ -164,7 +158,7 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
 
 
 def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
-    """Return the wanted VLAN IDs that are missing on a port and cannot be set up because they are in other use."""
+    """Return the wanted VLAN IDs that are missing on a port and cannot be added, because they are in other use."""
     lacking = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
     return carried.foreign_vlans & [number for vlans in lacking for number in vlans]
 
@@ -174,7 +168,7 @@ def _without_empty(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:
 
 
 class GuestWanted(Document):
-    """A guest that a host must run. Memory is in MiB. ``cluster`` is the id of the member that owns the guest."""
+    """A guest that a host must run."""
 
     name: Name
     image: Name
@@ -186,7 +180,7 @@ class GuestWanted(Document):
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
     cluster: str | None = None
-    """Id of the member that the guest belongs to; null for the network's own cluster."""
+    """Id of the member to which the guest belongs; null: the guest belongs to the network's cluster."""
 
 
 class Segment(Document):
@@ -196,7 +190,7 @@ class Segment(Document):
     """
 
     id: str
-    """Id of the network's cluster. It distinguishes successive clusters with the same key."""
+    """Id of the network's cluster. The id distinguishes successive clusters with the same key."""
     key: ClusterKey
     vlan: VlanId
     """The VLAN ID on the port. If the segment is untagged, only the switch uses it."""
@@ -208,9 +202,9 @@ class Segment(Document):
     members: dict[str, ClusterKey] = Field(default_factory=dict)
     """Keys of the clusters that joined the network and have a part on this host, by their ids."""
     origins: dict[str, ClusterOrigin] = Field(default_factory=dict)
-    """Owner of each cluster, by its id, and whether a batch system requested it; empty from an SBF of version 0.1."""
+    """The origin of each cluster, by cluster id. SBF of version 0.1 sends no origins."""
     requires: tuple[str, ...] = ()
-    """Capabilities that an agent needs to set up the segment. An agent without one of them refuses it."""
+    """Capabilities that the segment requires. An agent that lacks a capability refuses the segment."""
 
 
 class HostWanted(Document):

@@ -11,10 +11,7 @@ from virtcloud.model.errors import SchedulerUnavailable
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """The result of a command: exit code and output.
-
-    The output is decoded as UTF-8; other bytes, which users' text may contain, are replaced.
-    """
+    """The result of a command. The output is decoded as UTF-8; invalid bytes are replaced."""
 
     command: str
     code: int
@@ -35,10 +32,7 @@ CommandRunner = Callable[[Sequence[str]], CommandResult]
 
 
 def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
-    """Return a function that runs commands of ``folder`` with a time limit.
-
-    The function raises SchedulerUnavailable.
-    """
+    """Return a function that runs commands of ``folder`` (None: on PATH). The function raises SchedulerUnavailable."""
 
     def run(command: Sequence[str]) -> CommandResult:
         program = command[0] if folder is None else str(folder / command[0])
@@ -65,7 +59,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Return the folder of OpenPBS's commands from its configuration; None if they are on PATH."""
+    """Return the folder of OpenPBS's commands, from OpenPBS's configuration file. None: the commands are on PATH."""
     try:
         found = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:
@@ -74,7 +68,7 @@ def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
 
 
 def parse_pbs_conf(text: str) -> dict[str, str]:
-    """Parse a pbs.conf; the last assignment of a key counts, as in PBS."""
+    """Parse a pbs.conf. If a key occurs several times, the last value counts, as in PBS."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
 

@@ -1,9 +1,10 @@
-"""PURE. Decides which clusters to end, and which alerts to raise, from one observation; computes extensions of leases.
+"""PURE. Decides which clusters to end and which alerts to raise; computes extensions of leases.
 
-A cluster is *in doubt* if the batch system reports that its job does not run, or runs another attempt. The cluster is
-ended after several doubtful observations in a row and a grace period. A job is in doubt if it runs without a cluster,
-or if its script does not start although its cluster is up; a doubt about a job raises an alert. If the batch system did
-not mention a job, no action follows.
+A cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs another attempt. The
+cluster is ended after several doubtful observations in a row and a grace period.
+
+A job is in doubt if it runs without a cluster, or if its script does not start although its cluster is active. A doubt
+about a job raises an alert. A job that is missing in the batch system's answer causes no doubt.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -64,7 +65,7 @@ class DoubtKey:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """The start of a doubt (monotonic seconds), the number of observations in a row, and the last reason."""
+    """A doubt. ``since``: monotonic seconds. ``observations``: the number of doubtful observations in a row."""
 
     since: float
     observations: int
@@ -74,14 +75,14 @@ class Doubt:
 DoubtMemory = Mapping[DoubtKey, Doubt]
 DOUBT_ALERTS = {DoubtSubject.JOB: AlertName.JOB_WITHOUT_CLUSTER, DoubtSubject.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""Seconds after which a script that has not started will never start: the alarm of the MoM hook is ten minutes."""
+"""After this time (in seconds), a script will not start any more: the MoM hook is killed after ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtRules:
-    """The number of observations and the seconds after which a doubt has consequences.
+    """The number of observations and the grace period after which a doubt has consequences.
 
-    ``grace_empty_s`` is the longer grace period for a batch system that has no job at all.
+    ``grace_empty_s`` applies while the batch system has no job at all.
     """
 
     observations: int = 2
@@ -91,7 +92,7 @@ class DoubtRules:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A complete observation: the clusters of this batch system, and the jobs, with and without clusters."""
+    """A complete observation of one batch system: clusters and jobs. ``empty``: the batch system has no job."""
 
     clusters: Collection[ClusterView]
     jobs: Mapping[ClusterKey, SchedulerJob]
@@ -100,7 +101,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEnd:
-    """An attempt whose cluster must be ended."""
+    """A cluster to end, and the reason."""
 
     key: ClusterKey
     attempt: int
@@ -110,7 +111,7 @@ class ClusterEnd:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The clusters to end, the alerts, and the doubts to remember until the next observation."""
+    """The clusters to end, the alerts, and the doubts to pass to the next decision."""
 
     ends: tuple[ClusterEnd, ...] = ()
     alerts: tuple[Alert, ...] = ()
@@ -118,9 +119,9 @@ class Decision:
 
 
 def decide(observation: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
-    """Return the decision after a complete observation.
+    """Return the decision after a complete observation. ``now`` is in monotonic seconds.
 
-    ``now`` is monotonic time. After a failed observation, pass an empty memory.
+    ``memory`` is the memory of the previous decision, or empty after a failed observation.
     """
     doubts = dict(_find_doubts(observation))
     remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
@@ -169,7 +170,7 @@ def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
 
 
 def _find_objection(cluster: ClusterView, job: SchedulerJob) -> str | None:
-    """Return why a cluster does not belong to its job any more, or None."""
+    """Return the reason why a cluster does not belong to its job any more, or None."""
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"
     if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
@@ -184,15 +185,13 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""Seconds after the job's walltime. A lease that ends earlier is extended; the two clocks may differ by this much."""
+"""A lease is extended if it ends less than this many seconds after the job's walltime. Clocks may differ by as much."""
 EXTEND_TO_S = 900
-"""Seconds after the walltime to which a lease is extended, so that not every observation of a suspended job extends
-it.
-"""
+"""A lease is extended to this many seconds after the job's walltime. Therefore a suspended job needs few extensions."""
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:
-    """Return the seconds from now that a cluster's lease must last, or None if the lease is long enough."""
+    """Return the seconds from now for which to extend a cluster's lease, or None if no extension is needed."""
     running = job.phase is JobPhase.RUNNING and cluster.state in WANTED_STATES
     if not running or cluster.attempt < (job.attempt or 0):
         return None

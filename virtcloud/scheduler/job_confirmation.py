@@ -1,6 +1,6 @@
 """Confirms jobs to SBF. SBF requires this confirmation before it creates a cluster that a host requested for a job.
 
-The confirmations run in a separate thread, not in reconciliation, because a prologue waits for them.
+A prologue waits for the confirmation. Therefore a separate thread confirms jobs, not the thread of reconciliation.
 """
 
 import threading
@@ -15,30 +15,28 @@ from virtcloud.scheduler.protocols import Log
 
 QUESTION_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Seconds between two rounds with confirmations: SBF repeats a query after a negative answer."""
+"""Pause after sent statements, in seconds, because SBF repeats its query after a negative statement."""
 RETRY_S = 5.0
-"""Seconds until the next try if the batch system or SBF did not answer."""
+"""Pause in seconds if the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
+"""Pause in seconds if SBF is too old for confirmations."""
 
 
 class JobAnswerer(Protocol):
-    """The batch system's server, queried about single jobs."""
+    """A batch system that can be queried about a single job. Both calls raise SchedulerUnavailable."""
 
     def server(self) -> SchedulerServer:
-        """Return the server that answers. Raises SchedulerUnavailable."""
+        """Return the batch system's server."""
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return the server's statement about a job; ``names`` are SBF's names of nodes.
-
-        Raises SchedulerUnavailable.
-        """
+        """Return the server's statement about a job. ``names`` maps nodes to SBF's names of hosts."""
 
 
 class JobQuestions(Protocol):
-    """SBF's queries about jobs."""
+    """The calls of SBF about jobs to confirm."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that SBF queries. Wait up to ``wait`` seconds until there is such a job."""
+        """Return the jobs that ``server`` must confirm. Wait up to ``wait`` seconds for such a job."""
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
         """Send the server's statement about a job."""
@@ -51,9 +49,9 @@ def answer_questions(
     log: Log,
     beat: Callable[[], None] = lambda: None,
 ) -> float:
-    """Answer the queries of the next ``QUESTION_WAIT_S`` seconds. Return the seconds to pause afterwards.
+    """Wait for SBF's next queries and answer them. Return the seconds to pause afterwards.
 
-    Errors of the batch system and of SBF are logged. SBF repeats unanswered queries.
+    Errors of the batch system and of SBF are logged, because SBF repeats unanswered queries.
     """
     try:
         server = answers.server()
@@ -84,7 +82,7 @@ def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     stop: threading.Event,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer queries until ``stop`` is set. Unexpected errors are logged. ``beat`` reports progress."""
+    """Answer SBF's queries until ``stop`` is set. Unexpected errors are logged. ``beat`` reports progress."""
     while not stop.is_set():
         beat()
         try:

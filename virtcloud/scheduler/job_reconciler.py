@@ -3,15 +3,14 @@
 ==============================  =========================================================================
 event                           consequence
 ==============================  =========================================================================
-the batch system does not       no cluster is ended; all doubts are deleted, because only observations in
-answer completely               a row count; alert ``scheduler-silent``
-SBF does not answer             no cluster is ended; all doubts are deleted; alert ``sbf-silent``;
-                                clusters and jobs continue
-this service restarts           doubts are deleted
-a clock is set                  doubts use a monotonic clock; leases may be extended needlessly, or too
-                                late by the error of the clock
-SBF refuses an action           alert (``cluster-not-ended``, ``lease-not-extended``); the next round
-                                tries the action again
+the batch system's answer is    Clusters continue. All doubts are deleted, because doubtful observations
+missing or incomplete           must be in a row. Alert ``scheduler-silent``.
+SBF does not answer             Clusters and jobs continue. All doubts are deleted. Alert ``sbf-silent``.
+the agent restarts              All doubts are deleted.
+an administrator sets a clock   Doubts are not affected (monotonic clock). An extension of a lease may be
+                                unnecessary, or late by the error of the clock.
+SBF refuses an action           Alert ``cluster-not-ended`` or ``lease-not-extended``. The next round
+                                repeats the action.
 ==============================  =========================================================================
 """
 
@@ -90,9 +89,9 @@ class ServerObservation:
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Return one observation. Raises SchedulerUnavailable and SBF's errors if the observation is incomplete.
+    """Return an observation. Raises SchedulerUnavailable, and SBF's errors, if the observation is incomplete.
 
-    The clusters are read before the jobs, so that the job of a cluster created meanwhile is not missing.
+    Clusters are read before jobs. Otherwise a cluster created between the two readings would be without its job.
     """
     server = scheduler.server()
     own_clusters = [one for one in clusters.clusters() if belongs_to_server(one, server)]
@@ -102,9 +101,9 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
-    """Return whether a cluster belongs to a job of this server: by its key, and by the program that requested it.
+    """Return whether a batch system requested the cluster, and the key is that of a job of this server.
 
-    If an old version did not record which program requested the cluster, the key alone decides.
+    If an old version of SBF did not record the caller (``created_by``), only the key counts.
     """
     by_machine = cluster.created_by is None or cluster.created_by.startswith(MACHINE_PREFIXES)
     return by_machine and parse_job_number(cluster.key, server) is not None
@@ -112,14 +111,14 @@ def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """``monotonic`` counts seconds and is never set; ``now`` is the time of day."""
+    """``monotonic`` returns seconds and is not affected when a clock is set. ``now`` returns the time of day."""
 
     monotonic: Callable[[], float] = monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 class JobReconciler:
-    """Reconciles the jobs of one batch system with SBF's clusters."""
+    """Reconciles SBF's clusters with the jobs of one batch system."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - its collaborators
         self,
@@ -163,7 +162,7 @@ class JobReconciler:
         return self._report(observed, at)
 
     def _act(self, observed: Observation) -> Iterator[Alert]:
-        """Act on a complete observation; yield alerts."""
+        """Decide after a complete observation, end and extend clusters, and yield alerts."""
         verdict = decide(observed, self._memory, self._clocks.monotonic(), self._rules)
         self._memory = verdict.memory
         yield from verdict.alerts
@@ -176,10 +175,7 @@ class JobReconciler:
                 yield from self._extend(cluster, wanted)
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
-        """Delete doubts after a failed observation.
-
-        Earlier alerts stay, since no observation shows that they are over.
-        """
+        """Delete all doubts. Earlier alerts stay, because no observation shows that they are over."""
         self._memory = {}
         self._journal.update_alerts((*self._alerts, alert), at)
 

@@ -18,19 +18,19 @@ class JobPhase(StrEnum):
     EXITING = "exiting"
     """The job's script has ended; the epilogue removes its cluster."""
     PENDING = "pending"
-    """The job waits and has no hosts."""
+    """The job is queued, held or being moved, and has no hosts."""
     GONE = "gone"
-    """The job has finished, or the batch system does not know it."""
+    """The job has finished, or is unknown to the batch system."""
     UNREADABLE = "unreadable"
-    """The batch system knows the job, but its output does not show whether the job runs."""
+    """The output about the job does not show whether the job runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerJob:
-    """A job of a batch system, as reconciliation needs it.
+    """The state of a job in a batch system.
 
-    ``description`` describes the state. ``attempt`` is the number of runs (None if the system does not count them).
-    ``wants_cluster``: the job requested a cluster. ``script_started``: its script was started. Times are in seconds.
+    ``description``: the state in words. ``attempt``: the number of the current run (None if the batch system does not
+    count runs). ``wants_cluster``: the job requested a cluster. ``script_started``: the job's script was started.
     """
 
     key: ClusterKey
@@ -52,18 +52,18 @@ class SchedulerServer:
 
 
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
-    """Return the key of a job's cluster: the job's id in lower case. Raises BadInput if the server name is too long."""
+    """Return the key of a job's cluster: the job's id in lower case. Raises BadInput if the key would be too long."""
     return ClusterKey(f"{number}.{server.name}".lower())
 
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
-    """Return the number of the job whose cluster has this key, or None if the key belongs to no job of this server."""
+    """Return the number of the job whose cluster has this key, or None if the key is not of a job of this server."""
     found = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
     return found.group(1) if found and found.group(2) == server.name.lower() else None
 
 
 def parse_seconds_or_zero(text: object) -> int:
-    """Parse ``168:00:00``. Return 0 for an invalid value, so that the job's lease is extended in small steps."""
+    """Parse ``168:00:00``. Return 0 for an invalid value; then the job's lease is extended in small steps."""
     try:
         return parse_seconds(str(text))
     except ValueError:
@@ -71,7 +71,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 
 def check_server_name(name: str) -> str:
-    """Return a server's name. Raises BadInput if keys of clusters cannot end with this name."""
+    """Return a server's name. Raises BadInput if it is empty, or if cluster keys cannot end with this name."""
     job_cluster_key("9999999", SchedulerServer(name, empty=False))
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")
@@ -99,7 +99,7 @@ def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
 
 
 def build_server(ended: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:
-    """Return the server from its attributes. Raises SchedulerUnavailable if the server starts or stops."""
+    """Return the server with these attributes. Raises SchedulerUnavailable unless ``state`` is a serving state."""
     try:
         found = SchedulerServer(check_server_name(name), empty=int(jobs) == 0)
     except (ValueError, BadInput) as error:

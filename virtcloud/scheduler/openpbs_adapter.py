@@ -1,8 +1,8 @@
 """Queries OpenPBS with ``qstat -f -F json``, ``qstat -B``, ``qselect`` and ``pbsnodes``, and parses their output.
 
-Each job is queried by its number. The parsers are written from output of version 23.06. ``qstat`` names a finished or
-unknown job on stderr. It omits a job that the caller may not see and exits with code 0, so a missing job is an
-error.
+Jobs are queried by their numbers. The parsers were written from output of version 23.06. ``qstat`` reports a finished
+or unknown job on stderr. If the caller may not see a job, ``qstat`` omits the job and exits with code 0. Therefore a
+missing job is an error.
 """
 
 import json
@@ -24,13 +24,13 @@ from virtcloud.scheduler.job_states import (
 )
 
 QSTAT_CODES = frozenset({0, 35, 153})
-"""Exit codes of a complete answer. 35 and 153 mean that a job has finished or is unknown (15139, 15001 modulo 256)."""
+"""Exit codes of a complete answer. 35: a job has finished (15139 modulo 256). 153: a job is unknown (15001)."""
 GONE_MESSAGES = (
     (re.compile(r"qstat: Unknown Job Id ([0-9]+)\S*"), "is not known to {server}"),
     (re.compile(r"qstat: ([0-9]+)\S* Job has finished, use .*"), "has finished"),
 )
 PRERUN_SUBSTATE = 41
-"""The substate of a job that is on its hosts and whose script has not started."""
+"""The substate of a job that has hosts and whose script has not started."""
 OPENPBS_STATES = {
     **job_states.COMMON_STATES,
     "U": (JobPhase.RUNNING, "is suspended by its host's user"),
@@ -53,7 +53,7 @@ def parse_server(ended: CommandResult) -> SchedulerServer:
 
 
 def parse_job_numbers(ended: CommandResult) -> set[str]:
-    """Return the job numbers in the output of ``qselect``, without arrays. Raises SchedulerUnavailable."""
+    """Parse the job numbers in the output of ``qselect``. Job arrays are omitted. Raises SchedulerUnavailable."""
     if ended.code != 0 or ended.err.strip():
         raise SchedulerUnavailable(f"{ended.complaint}; were the hooks installed (virtcloud pbs install)?")
     lines = [line.strip() for line in ended.out.splitlines() if line.strip()]
@@ -72,7 +72,7 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
-    """Return a job whose environment makes the output of ``qstat`` invalid."""
+    """Return the state of a job whose environment makes the output of ``qstat`` invalid."""
     return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not JSON")
 
 
@@ -136,26 +136,24 @@ def _parse_attempt(counted: object) -> int | None:
 
 
 JOBS_PER_QSTAT = 100
-"""Number of jobs per qstat: the output contains users' environments and is held in memory."""
+"""Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""Options that select running jobs with a request. Requests begin with a letter; an unset resource sorts before
-letters.
-"""
+"""Selects running jobs with a request: the text of a request is not less than ``a``, an unset resource is less."""
 
 
 class OpenPbsScheduler:
-    """The OpenPBS server that the commands of this host reach. The servers of a failover pair count as one server."""
+    """The OpenPBS server that commands on this host use. A failover pair of servers counts as one server."""
 
     def __init__(self, run: CommandRunner) -> None:
         """Store the function that runs commands."""
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raises SchedulerUnavailable while the server reads its jobs after a start."""
+        """Return the server. Raises SchedulerUnavailable, also while the server reads its jobs after a start."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return every job whose number is in ``asked``, and the running jobs with a request."""
+        """Return the jobs with these numbers, and the running jobs with a request."""
         numbers = sorted({*asked, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
         found: dict[ClusterKey, SchedulerJob] = {}
         for some in _batches(numbers):
@@ -173,7 +171,7 @@ class OpenPbsScheduler:
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-        """Read some jobs. If the output is invalid, read each job separately."""
+        """Read jobs. If the output is invalid, read each job separately."""
         try:
             return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
         except ValueError:

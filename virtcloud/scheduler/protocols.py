@@ -13,10 +13,10 @@ class Scheduler(Protocol):
     """A batch system. Every call raises SchedulerUnavailable if the answer is an error, too late or incomplete."""
 
     def server(self) -> SchedulerServer:
-        """Return the server that answers."""
+        """Return the batch system's server."""
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return every job whose number is in ``asked``, in any state, and the running jobs with a request."""
+        """Return the jobs with these numbers, in any state, and the running jobs with a request."""
 
     def nodes(self) -> Collection[str]:
         """Return the hosts on which jobs run."""
@@ -26,10 +26,10 @@ class ClusterApi(Protocol):
     """The calls of SBF that reconciliation needs."""
 
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
-        """Return the clusters that have not ended."""
+        """Return the running clusters."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """End a cluster. Raises Gone if a later attempt than ``attempt``, or another ``owner``, uses its key."""
+        """Delete a cluster. Raises Gone if a later attempt, or a cluster of another owner, has the key now."""
 
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None

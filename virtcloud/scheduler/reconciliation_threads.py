@@ -1,4 +1,4 @@
-"""Composition root of reconciliation: creates its objects from the settings and runs them in threads."""
+"""Composition root: creates the objects of reconciliation from the settings and runs them in threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,15 +19,15 @@ from virtcloud.scheduler.torque_adapter import TorqueScheduler
 
 SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
 StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
-"""Starts a thread. Arguments: its name, its work (a function that receives the function for reporting progress), and
-the longest time in seconds between two reports.
+"""Starts a thread. Arguments: the name; the function to run, which gets a function that reports progress; and the
+longest time between two reports, in seconds.
 """
 COMMANDS_PER_ROUND = 20
-"""A round that takes longer than the time limits of this number of commands is considered to hang."""
+"""A round hangs if it takes longer than this many commands may take together."""
 JOB_ANSWERERS: dict[str, Callable[[CommandRunner], JobAnswerer]] = {"torque": TorqueScheduler}
-"""Batch systems whose hosts themselves request the clusters of jobs."""
+"""Batch systems that must confirm jobs, because their hosts request the clusters of jobs."""
 STOP_WAIT_S = 2.0
-"""Seconds to wait for a running round at the end. An interrupted round may be repeated."""
+"""Time to wait for a running round at the end, in seconds. The round may be interrupted then."""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ REMEDY = "add it to the topology, name it in [scheduler.hosts], or list it in 'a
 def find_unfit_nodes(
     nodes: Collection[str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
 ) -> list[Alert]:
-    """Return an alert for each node that SBF cannot serve.
+    """Return an alert for each node that is not a host in the topology.
 
     ``names`` and ``apart`` are the settings ``hosts`` and ``apart``.
     """
@@ -34,12 +34,12 @@ def _check_node(node: str, element: str, topology: Topology) -> Iterator[Alert]:
 
 
 class NodeWatch:
-    """Checks the nodes at long intervals, and stores the alerts between two checks."""
+    """Checks the nodes at the interval ``nodes_interval``. Between two checks, the alerts of the last check apply."""
 
     def __init__(
         self, scheduler: Scheduler, clusters: ClusterApi, keys: SchedulerSettings, monotonic: Callable[[], float]
     ) -> None:
-        """Schedule the first check for the first call."""
+        """Create the watch. The first call checks the nodes."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._keys = keys

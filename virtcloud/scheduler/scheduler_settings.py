@@ -1,7 +1,4 @@
-"""The section ``[scheduler]`` of the agent's settings.
-
-The host with this section reconciles a batch system's jobs with SBF's clusters.
-"""
+"""The section ``[scheduler]`` of the agent's settings, for the agent on the host of a batch system's server."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,7 +10,7 @@ from virtcloud.model.values import Name
 
 
 class SchedulerSettings(Document):
-    """``[scheduler]``: the section, even if empty, enables reconciliation. Times are in seconds."""
+    """``[scheduler]``: this section enables reconciliation, even if it is empty. Times are in seconds."""
 
     kind: Literal["openpbs", "torque"] = Field("openpbs", description="The batch system whose server runs here.")
     commands: Path | None = Field(
@@ -33,7 +30,7 @@ class SchedulerSettings(Document):
         2,
         ge=2,
         le=100,
-        description="Rounds in a row, none of them failed, in which a cluster must be in doubt before it is ended.",
+        description="Number of successful rounds in a row in which a cluster must be in doubt before it is ended.",
     )
     grace: float = Field(
         120, ge=0, le=86400, description="Time for which a cluster must be in doubt before it is ended."
@@ -42,7 +39,7 @@ class SchedulerSettings(Document):
         900,
         ge=0,
         le=86400,
-        description="The value of `grace` while the scheduler has no job at all, not even a queued one.",
+        description="The value of `grace` while the scheduler has no job, not even a queued job.",
     )
     timeout: float = Field(30, gt=0, le=300, description="Time limit of one command of the scheduler.")
     nodes_interval: float = Field(600, gt=0, le=86400, description="Time between two checks of the scheduler's nodes.")
@@ -51,5 +48,5 @@ class SchedulerSettings(Document):
     )
     hosts: dict[str, Name] = Field(
         default_factory=dict,
-        description='SBF\'s names of nodes that differ from the name up to the first dot: `n1 = "brno-h1"`.',
+        description="SBF's names of nodes, such as `n1 = \"brno-h1\"`. Default: the node's name up to the first dot.",
     )

@@ -11,11 +11,11 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler.decision import AlertName, DoubtSubject
 
 MAX_ACTIONS = 50
-"""The number of last actions that the file contains."""
+"""The maximum number of actions in the file."""
 
 
 class AlertView(Document):
-    """An alert about ``about``. The alert has existed without interruption since ``since``."""
+    """An alert about a job, a cluster, a host or a service (``about``). ``since``: the start of the alert."""
 
     name: AlertName
     about: str
@@ -24,7 +24,7 @@ class AlertView(Document):
 
 
 class DoubtView(Document):
-    """A doubt about a job or cluster: number of observations in a row, duration in seconds, and last reason."""
+    """A doubt about a job or cluster: the number of rounds (``looks``), the duration, and the last reason."""
 
     subject: DoubtSubject
     key: ClusterKey
@@ -45,10 +45,7 @@ class ReconciliationAction(Document):
 
 
 class ReconciliationReport(Document):
-    """The state after the round at the time ``at``.
-
-    ``good``: the round did not fail. ``clusters``: the number of clusters that belong to this server.
-    """
+    """The state after a round. ``good``: the round did not fail. ``clusters``: the number of this server's clusters."""
 
     at: datetime
     good: bool
@@ -62,7 +59,7 @@ class ReconciliationReport(Document):
 
 
 class SchedulerStatus(Document):
-    """The content of the file: the last report, and a description of the reconciler that wrote the report."""
+    """The content of the status file: the last report, and the settings of the reconciler."""
 
     kind: str
     sbf: str
@@ -70,7 +67,7 @@ class SchedulerStatus(Document):
     report: ReconciliationReport
 
     def late(self, now: datetime) -> bool:
-        """Return whether the next round is overdue, because the service does not run or hangs."""
+        """Return whether the next round is overdue. Then the agent does not run, or a round hangs."""
         return (now - self.report.at).total_seconds() > 3 * self.interval_s + 60
 
 

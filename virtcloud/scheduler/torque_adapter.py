@@ -1,7 +1,7 @@
 """Queries Torque with ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``, and parses their output.
 
-The parsers are written from Torque's documentation (2.4 to 6.1) and existing parsers, and were tried manually on 2.5.13
-and 6.1.3.
+The parsers were written from Torque's documentation (2.4 to 6.1) and from existing parsers. They were tried manually
+with 2.5.13 and 6.1.3.
 """
 
 import re
@@ -29,9 +29,7 @@ from virtcloud.scheduler.job_states import (
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Control characters that users' environments may contain (for example ESC in a prompt) and that qstat does not
-escape.
-"""
+"""Control characters that qstat does not escape. Users' environments may contain them, such as ESC in a prompt."""
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 
 
@@ -48,7 +46,7 @@ def parse_server(ended: CommandResult) -> SchedulerServer:
 
 
 def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-    """Parse ``qstat -x`` with or without numbers; arrays and jobs of other servers are omitted.
+    """Parse ``qstat -x`` with or without job numbers. Job arrays and jobs of other servers are omitted.
 
     Raises SchedulerUnavailable, and ValueError if the output is not XML.
     """
@@ -71,7 +69,7 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 def parse_job_word(
     ended: CommandResult, number: str, server: SchedulerServer, names: Mapping[str, str]
 ) -> JobStatement:
-    """Parse ``qstat -x NUMBER`` and return the statement that confirms a job, or denies that it runs.
+    """Parse ``qstat -x NUMBER`` and return the server's statement about the job.
 
     Raises SchedulerUnavailable, and ValueError if the output is not XML.
     """
@@ -101,7 +99,7 @@ def parse_job_word(
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
-    """Return a job whose text makes the output of ``qstat`` invalid."""
+    """Return the state of a job whose environment makes the output of ``qstat`` invalid."""
     return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not XML")
 
 
@@ -116,7 +114,7 @@ def parse_nodes(ended: CommandResult) -> set[str]:
 
 
 def _parse_xml(ended: CommandResult) -> ET.Element:
-    """Parse the output. The output is empty if there are no jobs."""
+    """Parse XML. Empty output means that there are no jobs. Raises ValueError."""
     try:
         text = INVALID_XML.sub("?", ended.out)
         return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
@@ -148,21 +146,18 @@ def _find_text(element: ET.Element, path: str) -> str:
 
 
 class TorqueScheduler:
-    """The Torque server that the commands of this host reach. Torque does not count the runs of a job."""
+    """The Torque server that commands on this host use. Torque does not count the runs of a job."""
 
     def __init__(self, run: CommandRunner) -> None:
         """Store the function that runs commands."""
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server that answers."""
+        """Return the server."""
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return all jobs.
-
-        If the list of all jobs lacks a job whose number is in ``asked``, query this job separately.
-        """
+        """Return all jobs. Jobs with these numbers that are missing in the list are queried separately."""
         try:
             found = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:
