@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference from the code; with ``--check``, only list the outdated ones."""
+"""Write the generated pages of docs/reference from the code. With ``--check``, only list outdated pages."""
 
 import inspect
 import json
@@ -27,12 +27,12 @@ from virtcloud.jobs import address_plan, request, request_file
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 78
-"""The width of a terminal with 80 columns."""
+"""The width of help texts: a terminal of 80 columns minus a margin of two."""
 NOTE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
 
 
 def commands() -> str:
-    """Return the page of all commands with their help."""
+    """Return the page with the help of all commands."""
     pages = (*_command_pages("virtcloud", main), *_command_pages("sbf", sbf))
     return "# Commands\n\n" + "\n".join(pages)
 
@@ -43,9 +43,9 @@ def _command_pages(name: str, command: click.Command, parent: click.Context | No
     yield f"## `{name}`\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
-            found = command.get_command(context, child)
-            if found is not None:
-                yield from _command_pages(f"{name} {child}", found, context)
+            subcommand = command.get_command(context, child)
+            if subcommand is not None:
+                yield from _command_pages(f"{name} {child}", subcommand, context)
 
 
 def settings() -> str:
@@ -61,7 +61,7 @@ def _hook(title: str, keys: Mapping[str, SettingKey], where: str = "`virtcloud p
         f"| `{name}` | {key.meaning} Expected: {key.expected} | {_hook_default(name, key)} |\n"
         for name, key in keys.items()
     )
-    head = f"{where}\n\n| key | what | default |\n|---|---|---|\n"
+    head = f"{where}\n\n| key | meaning | default |\n|---|---|---|\n"
     return f"\n## {title} (JSON)\n\n{head}{rows}"
 
 
@@ -70,7 +70,7 @@ def _hook_default(name: str, key: SettingKey) -> str:
 
 
 def _fields(model: type[BaseModel], prefix: str = "") -> str:
-    return "| key | what | default |\n|---|---|---|\n" + "".join(_rows(model, prefix))
+    return "| key | meaning | default |\n|---|---|---|\n" + "".join(_rows(model, prefix))
 
 
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
     candidates: list[Any] = [field.annotation, *getattr(field.annotation, "__args__", ())]
-    return next((one for one in candidates if inspect.isclass(one) and issubclass(one, BaseModel)), None)
+    return next((model for model in candidates if inspect.isclass(model) and issubclass(model, BaseModel)), None)
 
 
 def _default(field: FieldInfo) -> str:
@@ -103,7 +103,7 @@ def http_api() -> str:
     head = (
         "# HTTP API\n\n`sbf openapi` prints the whole OpenAPI document; a running SBF serves it at `/openapi.json`.\n\n"
     )
-    return head + "| call | what it does | answers |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    return head + "| call | effect | answers |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def platforms() -> str:
@@ -115,13 +115,13 @@ def platforms() -> str:
 def job_request() -> str:
     """Return the page of all keys of a job's request, on the line and in a file."""
     head = inspect.cleandoc(request.__doc__ or "").replace("``", "`")
-    line = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request.REQUEST_KEYS.items())
-    top = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request_file.TOP_KEYS.items())
-    guest = "".join(f"| `hosts.N.guests.M.{key}` | {_cell(one)} |\n" for key, one in request_file.GUEST_KEYS.items())
-    table = "| key | what | expected | example |\n|---|---|---|---|\n"
-    later = ", ".join(f"`{key}`" for key in request.RESERVED_KEYS)
+    line = _request_rows(request.REQUEST_KEYS)
+    top = _request_rows(request_file.TOP_KEYS)
+    guest = _request_rows(request_file.GUEST_KEYS, "hosts.N.guests.M.")
+    table = "| key | meaning | expected | example |\n|---|---|---|---|\n"
+    reserved = ", ".join(f"`{key}`" for key in request.RESERVED_KEYS)
     return (
-        f"# A job's request\n\n{head}\n\n## The line\n\n{table}{line}\n{later}: not offered yet.\n\n"
+        f"# A job's request\n\n{head}\n\n## The line\n\n{table}{line}\n{reserved}: not available yet.\n\n"
         f"## Addresses\n\n```text\n{inspect.cleandoc(address_plan.__doc__ or '')}\n```\n\n"
         f"## The file\n\n{inspect.cleandoc(request_file.__doc__ or '')}\n\n{table}{top}{guest}\n"
         f"{request_file.HOSTS_TEXT}\n\n"
@@ -129,29 +129,31 @@ def job_request() -> str:
     )
 
 
-def _cell(key: request.RequestKey) -> str:
-    return f"{key.meaning} | {key.kind.expected} | `{key.example}`"
+def _request_rows(keys: Mapping[str, request.RequestKey], prefix: str = "") -> str:
+    return "".join(
+        f"| `{prefix}{name}` | {key.meaning} | {key.kind.expected} | `{key.example}` |\n" for name, key in keys.items()
+    )
 
 
 def agent_socket() -> str:
     """Return the page of all requests on the agent's socket, with their answers."""
     requests = "".join(_request(do, kind) for do, kind in agent_requests.REQUEST_KINDS.items())
-    faults = "".join(f"| `{slug}` | {words} |\n" for slug, words in agent_requests.ERROR_SLUGS.items())
-    facts = "".join(f"| `{name}` | {words} |\n" for name, words in SCRIPT_VARIABLES.items())
+    errors = "".join(f"| `{slug}` | {text} |\n" for slug, text in agent_requests.ERROR_SLUGS.items())
+    facts = "".join(f"| `{name}` | {text} |\n" for name, text in SCRIPT_VARIABLES.items())
     head = inspect.cleandoc(agent_requests.__doc__ or "").partition("\n\n")[2]
     return (
-        f"# The agent's socket\n\n{head}\n\n```text\n{agent_requests.EXAMPLE_SESSION}```\n\n{requests}## Faults\n\n"
-        'The answer is `{"ok": false, "error": …, "detail": …}`; `detail` is one line for people.\n\n'
-        f"| `error` | what it means |\n|---|---|\n{faults}\n## Facts\n\n"
-        "The files lie below the setting `jobs`, and only the job's user may read them.\n\n"
-        f"| variable | what it is |\n|---|---|\n{facts}"
+        f"# The agent's socket\n\n{head}\n\n```text\n{agent_requests.EXAMPLE_SESSION}```\n\n{requests}## Errors\n\n"
+        'The answer is `{"ok": false, "error": …, "detail": …}`; `detail` is an explanation on one line.\n\n'
+        f"| `error` | meaning |\n|---|---|\n{errors}\n## Facts\n\n"
+        "The files are in the folder of the setting `jobs`. Only the job's user may read them.\n\n"
+        f"| variable | value |\n|---|---|\n{facts}"
     )
 
 
 def _request(do: str, kind: type[agent_requests.SocketRequest]) -> str:
     rows = "".join(_rows(kind, "")).replace("| `do` |  | required |\n", "")
-    table = f"| key | what | default |\n|---|---|---|\n{rows}\n" if rows else ""
-    return f"## `{do}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{table}Answer, beside `ok`: {kind.answer}\n\n"
+    table = f"| key | meaning | default |\n|---|---|---|\n{rows}\n" if rows else ""
+    return f"## `{do}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{table}Answer, in addition to `ok`: {kind.answer}\n\n"
 
 
 PAGES = {
@@ -166,9 +168,9 @@ PAGES = {
 
 def run(check: bool) -> int:
     """Write or compare all pages. Return the exit code."""
-    stale = [name for name, page in PAGES.items() if _differs(REFERENCE / name, NOTE + page())]
-    if check and stale:
-        click.echo(f"docs/reference: out of date: {', '.join(stale)}; run 'make docs'", err=True)
+    outdated = [name for name, page in PAGES.items() if _differs(REFERENCE / name, NOTE + page())]
+    if check and outdated:
+        click.echo(f"docs/reference: out of date: {', '.join(outdated)}; run 'make docs'", err=True)
         return 1
     if not check:
         REFERENCE.mkdir(exist_ok=True)
