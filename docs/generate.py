@@ -153,7 +153,8 @@ def agent_socket() -> str:
 def _request(do: str, kind: type[agent_requests.SocketRequest]) -> str:
     rows = "".join(_rows(kind, "")).replace("| `do` |  | required |\n", "")
     table = f"| key | meaning | default |\n|---|---|---|\n{rows}\n" if rows else ""
-    return f"## `{do}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{table}Answer, in addition to `ok`: {kind.answer}\n\n"
+    effect = inspect.cleandoc(kind.__doc__ or "")
+    return f"## `{do}`\n\n{effect}\n\n{table}Answer, in addition to `ok`: {kind.answer}\n\n"
 
 
 PAGES = {
