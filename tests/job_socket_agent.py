@@ -31,7 +31,7 @@ class FakeBridges:
 
     def listen(self, bridge: str) -> "FakeProber":
         if bridge not in self.there:
-            raise Refused(f"cannot ask on bridge {bridge} of this machine: No such device")
+            raise Refused(f"cannot probe addresses on bridge {bridge} of this host: No such device")
         return FakeProber(self.there[bridge])
 
 

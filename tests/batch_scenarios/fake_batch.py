@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batch_scenarios.fake_world import FakeWorld
 from pbs_hooks.bundle import bundle_hook
-from virtcloud.agent.difference import ObservedMachine
+from virtcloud.agent.difference import ObservedHost
 from virtcloud.client.credentials import write_token
 from virtcloud.model.access import Role
 from virtcloud.testing.fakepbs.fake_batch import FakeBatch, Pace
@@ -46,7 +46,7 @@ class FakeMachines:
         """Kill a host with its agent and its guests."""
         self.batch.kill_host(name)
         self.world.stop_agent(name)
-        self.world.machines[name].carried = ObservedMachine()
+        self.world.machines[name].carried = ObservedHost()
 
     def start_host(self, name: str) -> None:
         """Start a host and its agent again."""

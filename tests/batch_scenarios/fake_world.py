@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvicorn
 from fake_machine import FakeMounts
-from fake_machine.reconciler import FakeMachine
+from fake_machine.reconciler import FakeManagedHost
 from pydantic import SecretStr
 from sbf_fakes.world import FakeClock, World, three_sites
 
@@ -19,10 +19,10 @@ from batch_scenarios.stage import HostFault
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.app import create_app
 from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
-from virtcloud.agent.difference import ObservedMachine
+from virtcloud.agent.difference import ObservedHost
 from virtcloud.agent.job_access.access import JobAccess
 from virtcloud.agent.network.address_probe import IpAddress
-from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.client.sbf import SbfClient
@@ -113,7 +113,7 @@ class FakeWorld:
     folder: Path
     hosts: Sequence[str]
     client: SbfClient
-    machines: dict[str, FakeMachine]
+    machines: dict[str, FakeManagedHost]
     patience: float = 120.0
     outage: float = 3.0
     user: str = field(default_factory=getpass.getuser)
@@ -127,7 +127,7 @@ class FakeWorld:
         """Return what switches and hosts still carry."""
         switches = {name: one.carried() for name, one in self.world.switches.found.items()}
         found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
-        found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != ObservedMachine()]
+        found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != ObservedHost()]
         return "; ".join(found)
 
     def cut_off(self, switch: str) -> None:
@@ -217,7 +217,7 @@ class FakeWorld:
         stop = StopSignal()
         with SbfClient(self.serving.url, token=lambda: SecretStr(token)) as sbf:
             timing = ReconcileTiming(0.5, 0.05, 0.2)
-            converger = MachineReconciler(Name(host), sbf, self.machines[host], stop, timing)
+            converger = HostReconciler(Name(host), sbf, self.machines[host], stop, timing)
             thread = threading.Thread(target=converger.run, name=f"agent {host}")
             thread.start()
             try:
@@ -246,7 +246,7 @@ def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
         stack.callback(serving.stop)
         token = world.token(Role.OPERATOR, "operator")
         client = stack.enter_context(SbfClient(serving.url, token=lambda: SecretStr(token)))
-        made = FakeWorld(world, serving, folder, hosts, client, {host: FakeMachine() for host in hosts})
+        made = FakeWorld(world, serving, folder, hosts, client, {host: FakeManagedHost() for host in hosts})
         for host in hosts:
             made.start_agent(host)
             stack.callback(made.stop_agent, host)

@@ -16,14 +16,14 @@ from virtcloud.agent.difference import (
 from virtcloud.client import SbfClient
 
 try:
-    from virtcloud.agent.difference import ObservedGuest, ObservedMachine, ObservedSegment
-    from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+    from virtcloud.agent.difference import ObservedGuest, ObservedHost, ObservedSegment
+    from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
     from virtcloud.agent.supervision import StopSignal
 except ImportError:  # version 0.1
-    from virtcloud.agent.carried import Carried as ObservedMachine
+    from virtcloud.agent.carried import Carried as ObservedHost
     from virtcloud.agent.carried import CarriedGuest as ObservedGuest
     from virtcloud.agent.carried import CarriedSegment as ObservedSegment
-    from virtcloud.agent.loop import Converger as MachineReconciler
+    from virtcloud.agent.loop import Converger as HostReconciler
     from virtcloud.agent.loop import Timing as ReconcileTiming
     from virtcloud.agent.stopping import Stop as StopSignal
 
@@ -35,8 +35,8 @@ class Machine:
         self.segments: dict[tuple[str, int], ObservedSegment] = {}
         self.guests: dict[tuple[str, str], ObservedGuest] = {}
 
-    def read(self) -> ObservedMachine:
-        return ObservedMachine(tuple(self.segments.values()), tuple(self.guests.values()))
+    def read(self) -> ObservedHost:
+        return ObservedHost(tuple(self.segments.values()), tuple(self.guests.values()))
 
     def apply(self, step: Step) -> None:
         match step:
@@ -51,6 +51,6 @@ class Machine:
                     del self.guests[cluster, name]
 
 
-MachineReconciler(
+HostReconciler(
     sys.argv[2], SbfClient(sys.argv[1]), Machine(), StopSignal(), ReconcileTiming(check_s=5, retry_first_s=0.1)
 ).run()

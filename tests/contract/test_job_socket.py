@@ -159,7 +159,7 @@ def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
 
 def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: Agent) -> None:
     host.up(JOB)
-    assert state(host) == ("waiting", [f"SBF knows no cluster {JOB} with a part on host brno-h1"])
+    assert state(host) == ("waiting", [f"SBF has no cluster {JOB} on host brno-h1"])
     becoming = threading.Timer(0.2, lambda: active(world, host))
     becoming.start()
     until(lambda: state(host, wait=30)[0] == "up")
@@ -248,7 +248,7 @@ def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Age
     active(world, host)
     host.ask("remove", JOB)
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
-    missing = "host brno-h1 at brno has not confirmed that it removed it"
+    missing = "host brno-h1 at brno has not confirmed the removal"
     until(lambda: host.ask("remove", JOB) == {"ok": True, "gone": False, "missing": [missing]})
     world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
     assert host.ask("remove", JOB, wait=30)["gone"]
@@ -269,7 +269,7 @@ def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) 
     world.put(JOB, SPEC, attempt=2)
     host.up(JOB, 2)
     before = host.ask("list")
-    detail = f"cluster {JOB}: attempt 1 is over, attempt 2 came here since"
+    detail = f"cluster {JOB}: attempt 1 is over; attempt 2 was announced to this host"
     for do in ("up", "state", "cancel", "remove"):
         assert host.ask(do, JOB, 1) == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("list") == before
@@ -279,7 +279,7 @@ def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) 
 def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> None:
     host.up(JOB, 1)
     world.put(JOB, SPEC, attempt=2)
-    detail = f"cluster {JOB}: attempt 1 is over, SBF has attempt 2"
+    detail = f"cluster {JOB}: attempt 1 is over; SBF has attempt 2"
     assert host.ask("state", JOB, 1, wait=30) == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("remove", JOB, 1, wait=30)["gone"]
     assert world.view(JOB).state is ClusterState.CONFIGURING, "the later attempt has a cluster"
@@ -294,7 +294,7 @@ def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, hos
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB, 1) == {"ok": True}
     before = host.ask("list")
-    detail = f"cluster {JOB}: the job of bob is over, another user's came here since"
+    detail = f"cluster {JOB}: the job of bob is over; the key now belongs to a job of another user"
     for do in ("state", "cancel", "remove"):
         assert host.ask(do, JOB, 3, user="bob") == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("list") == before
@@ -312,7 +312,7 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
     former(world, host)
     active(world, host, 1)
     host.ask("up", JOB, 4, user="bob")
-    detail = f"cluster {JOB}: SBF has another user's under this key, not that of bob"
+    detail = f"cluster {JOB}: at SBF, the key belongs to a cluster of another user, not of bob"
     assert host.ask("state", JOB, 4, user="bob") == {"ok": False, "error": "gone", "detail": detail}
 
 
@@ -328,7 +328,7 @@ def former(world: World, host: Agent) -> None:
 def test_a_run_whose_cluster_was_not_asked_for_yet_waits(world: World, host: Agent) -> None:
     active(world, host, 1)
     host.up(JOB, 2)
-    assert state(host, attempt=2) == ("waiting", [f"SBF has attempt 1 of cluster {JOB} only, not yet 2"])
+    assert state(host, attempt=2) == ("waiting", [f"cluster {JOB}: SBF still has attempt 1, not yet attempt 2"])
 
 
 def test_a_run_that_was_removed_here_does_not_come_again(world: World, host: Agent) -> None:
@@ -351,10 +351,10 @@ def test_a_batch_system_that_does_not_count_runs_begins_anew(world: World, host:
     assert state(host, attempt=0)[0] == "waiting"
 
 
-def test_a_run_that_was_never_announced_is_told_to_be(host: Agent) -> None:
+def test_a_run_that_was_never_announced_is_not_found(host: Agent) -> None:
     answer = host.ask("state", JOB)
     assert (answer["ok"], answer["error"]) == (False, "not-found")
-    assert "announce it by 'up' first" in answer["detail"]
+    assert "send the request 'up' first" in answer["detail"]
 
 
 def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) -> None:
@@ -364,7 +364,7 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
     host.ask("up", JOB, head=True, user="alice-of-elsewhere")
     answer = host.ask("state", JOB)
     assert answer["state"] == "failed"
-    assert answer["reason"].startswith("user alice-of-elsewhere is not known on this machine")
+    assert answer["reason"].startswith("user alice-of-elsewhere is not known on host ")
 
 
 def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> None:

@@ -1,6 +1,6 @@
 """A kernel, a hypervisor, an SBF and a host in memory, for the agent's tests."""
 
 from fake_machine.host import FakeHypervisor, FakeKernel, FakeMounts, FakeUplinkRecords
-from fake_machine.reconciler import FakeElementApi, FakeMachine
+from fake_machine.reconciler import FakeElementApi, FakeManagedHost
 
-__all__ = ["FakeElementApi", "FakeHypervisor", "FakeKernel", "FakeMachine", "FakeMounts", "FakeUplinkRecords"]
+__all__ = ["FakeElementApi", "FakeHypervisor", "FakeKernel", "FakeManagedHost", "FakeMounts", "FakeUplinkRecords"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from virtcloud.agent.difference import (
     BuildSegment,
     ObservedGuest,
-    ObservedMachine,
+    ObservedHost,
     ObservedSegment,
     RemoveSegment,
     StartGuest,
@@ -75,17 +75,17 @@ class FakeElementApi:
         self.told.append((what, revision))
 
 
-class FakeMachine:
+class FakeManagedHost:
     """A host that steps change. Steps of clusters in ``refuses`` fail. With ``forgets``, steps have no effect."""
 
     def __init__(self) -> None:
         """Start without segments and guests."""
-        self.carried = ObservedMachine()
+        self.carried = ObservedHost()
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
         self.forgets = False
 
-    def read(self) -> ObservedMachine:
+    def read(self) -> ObservedHost:
         """Return the observed state."""
         return self.carried
 
@@ -98,7 +98,7 @@ class FakeMachine:
             self.carried = _after(self.carried, step)
 
 
-def _after(carried: ObservedMachine, step: Step) -> ObservedMachine:
+def _after(carried: ObservedHost, step: Step) -> ObservedHost:
     match step:
         case StopGuests(cluster, names):
             left = tuple(one for one in carried.guests if one.cluster != cluster or one.guest not in names)

@@ -128,7 +128,7 @@ def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfCli
 def test_an_agent_killed_in_any_phase_continues(lab: Lab, client: SbfClient, hook: Hook) -> None:
     hook.up()
     kill_agent(lab)
-    assert hook.ask("state")["missing"] == [f"SBF knows no cluster {hook.key} with a part on host {HEAD}"]
+    assert hook.ask("state")["missing"] == [f"SBF has no cluster {hook.key} on host {HEAD}"]
     put(client, hook)
     facts = hook.wait(is_up)["facts"]
     kill_agent(lab)

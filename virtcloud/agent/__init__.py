@@ -1,1 +1,1 @@
-"""The agent: reconciles one host with its wanted state (DESIGN.md §3), and serves the job socket."""
+"""The agent: the daemon that reconciles one host with its wanted state and serves the job socket (DESIGN.md §3)."""

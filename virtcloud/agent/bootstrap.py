@@ -1,6 +1,6 @@
 """The composition root of the agent: reads the settings, builds the agent from its parts, and runs it.
 
-Importing this module imports neither pyroute2 nor libvirt; `virtcloud.agent.machine` does.
+Importing this module imports neither pyroute2 nor libvirt; `virtcloud.agent.local_host` does.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ from virtcloud.agent.job_socket.request_handler import HandlerDependencies, Requ
 from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi, StartBarrier
 from virtcloud.agent.network.address_probe import AddressProbe, OpenProber
-from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.agent.supervision import (
     AgentFailed,
@@ -42,15 +42,15 @@ from virtcloud.model.values import Name
 from virtcloud.scheduler.reconciliation_threads import run_reconciliation
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
-"""Deadline of a call to SBF on behalf of a hook, which waits and retries."""
+"""Deadline of a call to SBF while a hook waits. The call is retried."""
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
 STOP_TIMEOUT_S = 1.0
-"""Longest wait for a thread at the end of the agent; the process then ends without the thread."""
+"""Longest wait for each thread when the agent stops. After this time, the process ends although the thread runs."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent with ``--config FILE``; return 0 after a request to stop, 1 after a failure, 2 for bad settings."""
+    """Run the agent. Return the exit code: 0 after a request to stop, 1 after a failure, 2 for bad settings."""
     parser = ArgumentParser(prog="virtcloud agent")
     parser.add_argument("--config", type=Path, required=True)
     try:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_agent(config: Path) -> None:
-    """Reconcile until SIGTERM or SIGINT arrives, then return. The host stays unchanged.
+    """Reconcile until SIGTERM or SIGINT arrives, then return. The segments and guests stay on the host.
 
     Raise BadInput for bad settings, AgentFailed when a thread ended or hangs.
     """
@@ -78,14 +78,14 @@ def run_agent(config: Path) -> None:
             _reconcile(settings.element, settings, stop, supervisor)
         supervisor.report_stopping()
     if stop.failure is not None:
-        raise AgentFailed(f"the agent ends, since {stop.failure}; its supervisor starts it again")
+        raise AgentFailed(f"the agent ends because {stop.failure}; systemd restarts the agent")
 
 
 def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
     """Create a client of SBF.
 
-    Raise an error when other users can read the token file. A missing token file is no error, since it may be created
-    later.
+    Raise BadInput when other users can read the token file. A missing token file raises no error, because the file may
+    be created later.
     """
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
@@ -111,9 +111,9 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     adapters: JobSocketAdapters,
     start: StartSupervisedThread = start_unsupervised,
 ) -> Iterator[None]:
-    """Serve the job socket within the block; raise BadInput when the socket cannot be opened.
+    """Serve the job socket within the block. Raise BadInput when the socket cannot be opened.
 
-    ``wake`` ends the reconciler's pause; ``start`` starts a thread.
+    ``wake`` ends the reconciler's pause. ``start`` starts a thread.
     """
     records = JobRecordStore(settings.state / "jobs")
     script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records)
@@ -146,14 +146,14 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
     """Reconcile the host and serve the job socket until the stop is requested."""
     adapters = _import_adapters()
     with (
-        adapters.open_machine(settings, _make_pause(stop, supervisor), supervisor.report_progress) as machine,
+        adapters.open_host(settings, _make_pause(stop, supervisor), supervisor.report_progress) as host,
         sbf_client(settings, settings.token_file) as sbf,
         sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
     ):
         timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
-        reconciler = MachineReconciler(element, sbf, machine, stop, timing, progress=supervisor.report_progress)
-        of_machine = JobSocketAdapters(adapters.make_job_relays(settings))
-        with serve_job_socket(element, settings, job_sbf, reconciler.wake, of_machine, supervisor.start):
+        reconciler = HostReconciler(element, sbf, host, stop, timing, progress=supervisor.report_progress)
+        socket_adapters = JobSocketAdapters(adapters.make_job_relays(settings))
+        with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
             reconciler.run()
@@ -161,7 +161,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
-    """Return the function that waits while guests shut down. Each wait is progress, since many may follow."""
+    """Return the function that waits while guests shut down. Each wait counts as progress of the reconciler."""
 
     def pause(seconds: float) -> None:
         stop.pause(seconds)
@@ -172,14 +172,14 @@ def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[flo
 
 @contextmanager
 def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> Iterator[None]:
-    """Reconcile the jobs of a scheduler within the block, if the settings have a table [scheduler]."""
-    keys = settings.scheduler
-    if keys is None:
+    """Reconcile the jobs of a scheduler within the block. Without a table [scheduler] in the settings, do nothing."""
+    scheduler = settings.scheduler
+    if scheduler is None:
         yield
         return
     with (
-        sbf_client(settings, keys.token_file or settings.token_file) as sbf,
-        run_reconciliation(keys, sbf, settings.sbf, log, supervisor.start),
+        sbf_client(settings, scheduler.token_file or settings.token_file) as sbf,
+        run_reconciliation(scheduler, sbf, settings.sbf, log, supervisor.start),
     ):
         yield
 
@@ -194,24 +194,24 @@ def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Hold the state folder's lock within the block, because two agents on one host would undo each other's changes."""
+    """Lock the state folder within the block, because two agents on one host would undo each other's changes."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")
     except OSError as error:
         raise BadInput(
-            f"cannot write to the state folder {state}: {error.strerror}; set 'state' in the settings"
+            f"cannot write to the state folder {state}: {error.strerror}; set 'state' in the agent's settings"
         ) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BadInput(f"another agent runs with the state folder {state}; stop it first") from error
+            raise BadInput(f"another agent uses the state folder {state}; stop the other agent first") from error
         yield
 
 
 def _import_adapters() -> ModuleType:
     try:
-        return import_module("virtcloud.agent.machine")
+        return import_module("virtcloud.agent.local_host")
     except ImportError as error:
         raise BadInput(MISSING_EXTRA.format(missing=error.name)) from error

@@ -17,7 +17,8 @@ class ObservedSegment:
     """A cluster's segment: the interfaces that bear the cluster's ownership alias.
 
     ``port`` is the uplink; it is None when the tagged interface is missing and only the bridge exists. ``faults``
-    describes each deviation from how virtcloud builds a segment. A segment without faults is not changed.
+    describes each difference from a segment that the agent builds. The agent does not change a
+    segment without faults.
     """
 
     cluster: str
@@ -29,7 +30,7 @@ class ObservedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A domain of virtcloud; ``digest`` identifies the wanted document that the domain was started from."""
+    """A libvirt domain of a guest. ``digest`` identifies the wanted state from which the domain was started."""
 
     cluster: str
     guest: str
@@ -38,7 +39,7 @@ class ObservedGuest:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedMachine:
+class ObservedHost:
     """The observed state of a host.
 
     ``hypervisor_errors`` has an error for each hypervisor that did not answer. The guests of such a hypervisor are not
@@ -52,13 +53,13 @@ class ObservedMachine:
 
 @dataclass(frozen=True, slots=True)
 class StopGuests:
-    """Stop these guests of a cluster at the same time, and remove their domains."""
+    """Stop guests of a cluster at the same time, and remove their domains."""
 
     cluster: str
     guests: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the step for logs and errors."""
+        """Describe the step for logs and error messages."""
         return f"stop {', '.join(self.guests)}"
 
 
@@ -70,7 +71,7 @@ class RemoveSegment:
     vlan: int
 
     def __str__(self) -> str:
-        """Return the step for logs and errors."""
+        """Describe the step for logs and error messages."""
         return f"remove VLAN {self.vlan}"
 
 
@@ -87,7 +88,7 @@ class BuildSegment:
         return self.segment.id
 
     def __str__(self) -> str:
-        """Return the step for logs and errors."""
+        """Describe the step for logs and error messages."""
         how = ", untagged" if self.segment.untagged else ""
         faults = f" ({', '.join(self.faults)})" if self.faults else ""
         return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{faults}"
@@ -102,32 +103,34 @@ class StartGuest:
 
     @property
     def cluster(self) -> str:
-        """The id of the guest's cluster: the cluster of the segment, or a member of the network."""
+        """The id of the guest's cluster, which is the segment's cluster or a member of its network."""
         return self.guest.cluster or self.segment.id
 
     def __str__(self) -> str:
-        """Return the step for logs and errors."""
+        """Describe the step for logs and error messages."""
         return f"start {self.guest.name}"
 
 
 Step = StopGuests | RemoveSegment | BuildSegment | StartGuest
 
 
-def compute_difference(wanted: HostWanted, observed: ObservedMachine) -> list[Step]:
+def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]:
     """Return the steps that turn the observed state into the wanted state."""
     return [*_removals(wanted, observed), *_creations(wanted, observed)]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
-    """Return a digest of everything that a running guest depends on. A guest with another digest is restarted."""
-    place = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
-    return sha256(f"{place} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
+    """Return a digest of the guest's spec, uplink and VLAN ID. A running guest with another digest is restarted."""
+    attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
+    return sha256(f"{attachment} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
 
 
-def _removals(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
-    clusters = {one.cluster for one in observed.segments} | {one.cluster for one in observed.guests}
+def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
+    clusters = {part.cluster for part in (*observed.segments, *observed.guests)}
     for cluster in sorted(clusters):
-        guests = [one.guest for one in observed.guests if one.cluster == cluster and not _is_wanted_guest(one, wanted)]
+        guests = [
+            part.guest for part in observed.guests if part.cluster == cluster and not _is_wanted_guest(part, wanted)
+        ]
         if guests:
             yield StopGuests(cluster, tuple(sorted(guests)))
         for segment in observed.segments:
@@ -135,13 +138,13 @@ def _removals(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
                 yield RemoveSegment(cluster, segment.vlan)
 
 
-def _creations(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
-    remaining = [one for one in observed.segments if _is_wanted_segment(one, wanted)]
-    sound = {(one.cluster, one.vlan) for one in remaining if not one.faults}
-    faults = {(one.cluster, one.vlan): one.faults for one in observed.segments}
-    running = {(one.cluster, one.guest) for one in observed.guests if _is_wanted_guest(one, wanted)}
+def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
+    kept = [segment for segment in observed.segments if _is_wanted_segment(segment, wanted)]
+    faultless = {(segment.cluster, segment.vlan) for segment in kept if not segment.faults}
+    faults = {(segment.cluster, segment.vlan): segment.faults for segment in observed.segments}
+    running = {(part.cluster, part.guest) for part in observed.guests if _is_wanted_guest(part, wanted)}
     for segment in wanted.segments:
-        if (segment.id, segment.vlan) not in sound:
+        if (segment.id, segment.vlan) not in faultless:
             yield BuildSegment(segment, faults.get((segment.id, segment.vlan), ()))
         for guest in segment.guests:
             if (segment.id, guest.name) not in running:
@@ -150,8 +153,12 @@ def _creations(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
     """Return whether a segment is wanted on its uplink. Without a tagged interface, any uplink matches."""
-    place = observed.cluster, observed.vlan
-    uplinks = {(one.port, one.untagged) for one in wanted.segments if (one.id, one.vlan) == place}
+    cluster_and_vlan = observed.cluster, observed.vlan
+    uplinks = {
+        (segment.port, segment.untagged)
+        for segment in wanted.segments
+        if (segment.id, segment.vlan) == cluster_and_vlan
+    }
     return bool(uplinks) if observed.port is None else (observed.port, observed.untagged) in uplinks
 
 

@@ -9,10 +9,7 @@ from virtcloud.model.errors import Refused
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file atomically: after a crash, the file has either its former content or ``content``.
-
-    Raise OSError.
-    """
+    """Replace a file atomically. After a crash, the file has its former content or ``content``. Raise OSError."""
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -30,13 +27,13 @@ def remove_durably(path: Path) -> None:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the message of an error, with the path of the file that caused the error."""
+    """Return the error's message, with the path of the file if the error has one."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
 
 
 @contextmanager
 def refuse_os_errors(action: str) -> Iterator[None]:
-    """Translate an OSError of the block: raise Refused with the message "cannot ``action``: …"."""
+    """Translate an OSError within the block to Refused with the message "cannot ``action``: …"."""
     try:
         yield
     except OSError as error:

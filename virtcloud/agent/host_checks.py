@@ -1,6 +1,6 @@
-"""Checks that a host has what the agent needs (``virtcloud doctor --host``).
+"""Checks of a host's settings, kernel, libvirt and SBF for the agent (``virtcloud doctor --host``).
 
-The host is not changed. Test interfaces are created in a temporary network namespace, and everything else is only read.
+The checks do not change the host: they create test interfaces in a temporary network namespace only.
 """
 
 import ctypes
@@ -32,9 +32,9 @@ INSTALL = "pip install 'virtcloud[agent]'"
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One requirement of a host, with the observation.
+    """The result of one check.
 
-    No cluster runs on this host while a ``required`` check fails.
+    While a ``required`` check fails, no cluster runs on the host.
     """
 
     group: str
@@ -46,25 +46,29 @@ class HostCheck:
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
-    """Check this host with the agent's settings in ``config``. A failed check is a result and never raises an error."""
+    """Check this host with the agent's settings in ``config``. A failed check is returned and raises no error."""
     return tuple(_checks(config))
 
 
 def _checks(config: Path) -> Iterator[HostCheck]:
-    root = os.geteuid() == 0
+    is_root = os.geteuid() == 0
     yield HostCheck(
-        "rights", "root", root, "root" if root else f"user {os.geteuid()}", "run it as root, as the agent runs"
+        "rights", "root", is_root, "root" if is_root else f"user {os.geteuid()}", "run this command as root"
     )
     try:
         settings = read_settings(config)
     except VirtcloudError as error:
         observation = str(error).replace(f"{config}: ", "")
         yield HostCheck(
-            "settings", str(config), ok=False, observation=observation, remedy="correct the file, or name it: --config"
+            "settings",
+            str(config),
+            ok=False,
+            observation=observation,
+            remedy="correct the file, or name another file with --config",
         )
         return
     yield HostCheck("settings", str(config), ok=True, observation=f"element {settings.element or 'none'}")
-    missing = [one for one in ("libvirt", "pyroute2") if find_spec(one) is None]
+    missing = [module for module in ("libvirt", "pyroute2") if find_spec(module) is None]
     yield HostCheck(
         "python", "libvirt, pyroute2", not missing, f"missing: {', '.join(missing)}" if missing else "", INSTALL
     )
@@ -72,7 +76,7 @@ def _checks(config: Path) -> Iterator[HostCheck]:
     if not missing:
         yield from _kernel(settings)
         yield from _hypervisors(settings)
-    yield from _sbf(settings, links=not missing)
+    yield from _sbf(settings, checks_uplinks=not missing)
     yield _agent(settings)
 
 
@@ -89,60 +93,66 @@ def _attempt(
 
 
 def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
-    yield _attempt("folders", f"images {settings.images}", lambda: _count(settings.images), "make it, or set 'images'")
+    yield _attempt(
+        "folders",
+        f"images {settings.images}",
+        lambda: _count_images(settings.images),
+        "create the folder, or set 'images' in the settings",
+    )
     try:
-        broken = [one for one in list_images(settings.images) if one.trouble]
+        broken = [image for image in list_images(settings.images) if image.trouble]
     except (VirtcloudError, OSError):
         broken = []
-    for one in broken:
-        yield HostCheck("folders", f"image {one.name}", ok=False, observation=one.trouble or "", required=False)
-    remedy = f"free {MIN_FREE_GIB} GiB there, or set 'state' to another folder"
+    for image in broken:
+        yield HostCheck("folders", f"image {image.name}", ok=False, observation=image.trouble or "", required=False)
+    remedy = f"free {MIN_FREE_GIB} GiB in this folder, or set 'state' to another folder"
     yield _attempt("folders", f"state {settings.state}", lambda: _free_space(settings.state), remedy)
 
 
-def _count(folder: Path) -> str:
+def _count_images(folder: Path) -> str:
     return f"{len(list_images(folder))} images"
 
 
 def _free_space(folder: Path) -> str:
     """Return the free space.
 
-    Raise Refused when it is less than `MIN_FREE_GIB`, or when the folder cannot be written.
+    Raise Refused when less than `MIN_FREE_GIB` are free, or when the folder is not writable.
     """
-    place = next(one for one in (folder, *folder.parents) if one.exists())
-    if not os.access(place, os.W_OK, effective_ids=True):
-        raise Refused(f"{place} cannot be written to")
-    free = shutil.disk_usage(place).free >> 30
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(existing, os.W_OK, effective_ids=True):
+        raise Refused(f"{existing} is not writable")
+    free = shutil.disk_usage(existing).free >> 30
     if free < MIN_FREE_GIB:
-        raise Refused(f"{free} GiB free; guests' disks grow there")
+        raise Refused(f"{free} GiB free, expected at least {MIN_FREE_GIB} GiB for guests' disks")
     return f"{free} GiB free"
 
 
 def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
     from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
 
-    remedy = "modprobe 8021q bridge veth, and name them in /etc/modules-load.d/virtcloud.conf"
+    remedy = "modprobe 8021q bridge veth, and list these modules in /etc/modules-load.d/virtcloud.conf"
     yield _attempt("kernel", "802.1Q interfaces, bridges, veth", _create_test_interfaces, remedy)
     with closing(NetlinkKernel()) as kernel:
         filters = kernel.packet_filter_sysctls()
     accepted = settings.bridged_frames_filtered == "accept"
-    found = f"{', '.join(filters)} set" + (" (accepted by the settings)" if accepted else "") if filters else ""
+    observation = f"{', '.join(filters)} set" + (" (accepted by the settings)" if accepted else "") if filters else ""
     yield HostCheck(
         "kernel",
         "bridged frames stay out of the packet filter",
         accepted or not filters,
-        found,
-        f"sysctl -w {' '.join(f'{one}=0' for one in filters)}, and so in /etc/sysctl.d/; Docker sets them",
+        observation,
+        f"sysctl -w {' '.join(f'{sysctl}=0' for sysctl in filters)}; write the same values to /etc/sysctl.d/ "
+        "(Docker sets these sysctls to 1)",
     )
 
 
 def _create_test_interfaces() -> str:
-    """Create the interfaces of a segment in a temporary network namespace. Raise Refused or OSError."""
+    """Create the interfaces of a segment in a temporary network namespace. Raise Refused or OSError on failure."""
 
     def enter() -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-            number = ctypes.get_errno()
-            raise OSError(number, f"cannot make a network namespace: {os.strerror(number)}")
+            error_number = ctypes.get_errno()
+            raise OSError(error_number, f"cannot create a network namespace: {os.strerror(error_number)}")
 
     def build() -> str:
         from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
@@ -150,7 +160,7 @@ def _create_test_interfaces() -> str:
         enter()
         with closing(NetlinkKernel()) as kernel:
             kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), MIN_MTU)
-            (uplink,) = [one for one in kernel.list_interfaces() if one.name == "vctry0"]
+            (uplink,) = [interface for interface in kernel.list_interfaces() if interface.name == "vctry0"]
             kernel.add_vlan("vctry0.2", uplink, 2)
             kernel.add_bridge("vctry2")
         return ""
@@ -165,8 +175,8 @@ def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
     for kind, uri in settings.hypervisors.items():
         hypervisor = LibvirtHypervisor(uri, LibvirtDeadlines(read_s=ANSWER_S))
 
-        def count_domains(one: LibvirtHypervisor = hypervisor) -> str:
-            return f"{len(one.list_domains())} domains"
+        def count_domains(hypervisor: LibvirtHypervisor = hypervisor) -> str:
+            return f"{len(hypervisor.list_domains())} domains"
 
         yield _attempt(
             "libvirt", f"{kind} at {uri}", count_domains, f"install libvirt's {kind} driver, and start libvirtd"
@@ -179,7 +189,7 @@ def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
         )
 
 
-def _sbf(settings: AgentSettings, *, links: bool) -> Iterator[HostCheck]:
+def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck]:
     if settings.element is None:
         return
     try:
@@ -193,8 +203,8 @@ def _sbf(settings: AgentSettings, *, links: bool) -> Iterator[HostCheck]:
         if not answer.ok:
             return
         yield _attempt("sbf", "clock", lambda: _clock(sbf), "synchronize both clocks: timedatectl set-ntp true")
-        if links:
-            ports = sorted({one.port for one in sbf.wanted(str(settings.element)).wanted.segments})
+        if checks_uplinks:
+            ports = sorted({segment.port for segment in sbf.wanted(str(settings.element)).wanted.segments})
             yield from (_attempt("uplinks", port, _check_uplink(port)) for port in ports)
 
 
@@ -216,14 +226,14 @@ def _check_uplink(port: str) -> Callable[[], str]:
         from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
 
         with closing(NetlinkKernel()) as kernel:
-            link = next((one for one in kernel.list_interfaces() if one.name == port), None)
-        if link is None:
-            raise Refused("this machine has no such interface; correct the topology, or name the interface so")
-        if not link.up:
-            raise Refused(f"it is down; ip link set {port} up")
-        if link.mtu < MIN_MTU:
-            raise Refused(f"MTU {link.mtu}, and guests expect {MIN_MTU}; ip link set {port} mtu {MIN_MTU}")
-        return f"up, MTU {link.mtu}"
+            interface = next((interface for interface in kernel.list_interfaces() if interface.name == port), None)
+        if interface is None:
+            raise Refused("this host has no such interface; correct the topology, or rename the interface")
+        if not interface.up:
+            raise Refused(f"the interface is down; ip link set {port} up")
+        if interface.mtu < MIN_MTU:
+            raise Refused(f"MTU {interface.mtu}, but guests expect {MIN_MTU}; ip link set {port} mtu {MIN_MTU}")
+        return f"up, MTU {interface.mtu}"
 
     return check
 

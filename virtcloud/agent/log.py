@@ -23,7 +23,7 @@ def info(event: str, **fields: object) -> None:
 
 
 def warning(event: str, **fields: object) -> None:
-    """Log an event that an administrator should look at."""
+    """Log an event that may need an administrator."""
     _LOG.warning("%s", _format_event(event, fields))
 
 
@@ -33,9 +33,9 @@ def exception(event: str, **fields: object) -> None:
 
 
 def internal_error(error: Exception, **fields: object) -> VirtcloudError:
-    """Log the unexpected exception that is being handled, with its traceback; return the error to report."""
+    """Log the unexpected exception that is being handled, with its traceback. Return the error for the caller."""
     exception("internal_error", **fields)
-    return VirtcloudError(f"internal error in the agent: {type(error).__name__}: {error}; see its log")
+    return VirtcloudError(f"internal error in the agent: {type(error).__name__}: {error}; see the agent's log")
 
 
 def _format_event(event: str, fields: dict[str, object]) -> str:
@@ -43,6 +43,6 @@ def _format_event(event: str, fields: dict[str, object]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a field's value. An empty value, or a value with blanks, quotes, '=' or control characters, is quoted."""
+    """Format a field's value. Quote an empty value and a value with spaces, quotes, '=' or control characters."""
     text = str(value)
-    return text if text.isprintable() and text and not any(one in text for one in " \"'=") else repr(text)
+    return text if text.isprintable() and text and not any(character in text for character in " \"'=") else repr(text)

@@ -1,22 +1,22 @@
-"""The reconciler of a host: fetch the wanted state, read, compute the difference, apply, read back, confirm.
+"""The reconciler of a host: fetches the wanted state, reads the host, applies the difference, reads back, confirms.
 
 ==============================  ========================================================================
 event                           reaction
 ==============================  ========================================================================
-SBF does not answer             nothing on the host changes; the request is retried with growing pauses
+SBF does not answer             the host is not changed; the request is retried with growing pauses
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
-a hypervisor does not answer    the network is reconciled anyway; a cluster's segment is removed before its
-                                guests; no revision is confirmed until every hypervisor was read
-a cluster is refused three      SBF receives the refusal, and need not wait for the cluster's deadline
+a hypervisor does not answer    segments are reconciled anyway, even if guests of a removed cluster still
+                                run; no revision is confirmed until every hypervisor was read
+a cluster is refused three      SBF receives the refusal, so the cluster fails before its deadline
 times in a row
 a segment has requirements      the segment is neither built nor confirmed; its running guests continue; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
 confirmed revision              confirmed again
-the agent is asked to stop      the agent stops as soon as the current step is complete; the host stays
-                                unchanged
+a stop of the agent is          the agent stops when the current step is complete; segments and guests stay
+requested                       on the host
 ==============================  ========================================================================
 """
 
@@ -29,7 +29,7 @@ from virtcloud import __version__
 from virtcloud.agent import log
 from virtcloud.agent.difference import (
     BuildSegment,
-    ObservedMachine,
+    ObservedHost,
     RemoveSegment,
     StartGuest,
     Step,
@@ -41,13 +41,13 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
-"""Longest time from a call of `wake` to its effect while the reconciler waits for SBF."""
+"""Longest time in seconds from a call of `wake` until a wait for SBF ends."""
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset()
-"""Requirements of segments that this agent supports: one name for each key that an older agent would ignore."""
+"""Names of requirements that this agent supports. A segment has a requirement for each key that older agents ignore."""
 MAX_REFUSALS = 3
 """A cluster that is refused this many times in a row is reported as refused.
 
-Fewer refusals may be temporary, for example when an image is copied to the host late.
+Fewer refusals may be temporary, for example while an image is still being copied to the host.
 """
 ClusterErrors = dict[str, str]
 """Errors by cluster id; errors that concern no single cluster are under the key `""`."""
@@ -57,7 +57,7 @@ class ElementApi(Protocol):
     """The calls of SBF that the reconciler needs."""
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Return the wanted document once its revision is later than ``after``, or when ``wait`` seconds are over."""
+        """Return the wanted document when its revision is later than ``after``, or after ``wait`` seconds."""
 
     def confirm(self, element: str, revision: int) -> None:
         """Confirm that the element carries ``revision``."""
@@ -76,10 +76,10 @@ class ElementApi(Protocol):
         """Report that the element no longer carries ``revision``, although it had confirmed ``revision``."""
 
 
-class ManagedMachine(Protocol):
-    """The operations of the host that the reconciler needs."""
+class ManagedHost(Protocol):
+    """The operations of a host that the reconciler needs."""
 
-    def read(self) -> ObservedMachine:
+    def read(self) -> ObservedHost:
         """Return the observed state."""
 
     def apply(self, step: Step) -> None:
@@ -88,33 +88,33 @@ class ManagedMachine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
-    """Seconds between two readings of an unchanged host, and the shortest and longest pause before a retry."""
+    """Time in seconds between two readings of an unchanged host, and the first and longest pause before a retry."""
 
     check_s: float = 30.0
     retry_first_s: float = 0.5
     retry_most_s: float = 30.0
 
 
-class MachineReconciler:
+class HostReconciler:
     """Reconciles one host, which is an element of SBF."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the dependencies
         self,
         element: str,
         sbf: ElementApi,
-        machine: ManagedMachine,
+        host: ManagedHost,
         stop: StopSignal,
         timing: ReconcileTiming,
         woken: threading.Event | None = None,
         progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Reconcile ``machine``.
+        """Reconcile ``host``.
 
-        Setting ``woken`` ends a pause. ``progress`` is called after each completed piece of work.
+        Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF.
         """
         self._element = element
         self._sbf = sbf
-        self._machine = machine
+        self._host = host
         self._stop = stop
         self._timing = timing
         self._last_revision: int | None = None
@@ -128,7 +128,7 @@ class MachineReconciler:
         self._woken.set()
 
     def run(self) -> None:
-        """Reconcile until a stop is requested, then return. The host stays unchanged."""
+        """Reconcile until a stop is requested, then return. The segments and guests stay on the host."""
         try:
             while True:
                 self.reconcile_once()
@@ -152,14 +152,14 @@ class MachineReconciler:
         self._progress()
 
     def _fetch(self) -> WantedDocument:
-        """Return the wanted document when its revision changed, the check interval ended, or `wake` was called."""
+        """Return the wanted document when its revision changes, the check interval ends, or `wake` is called."""
         if not self._failed_rounds:
             return self._sbf.wanted(self._element, self._last_revision, self._timing.check_s)
         pause = self._retry_pause()
         while True:
-            step = min(pause, WAKE_CHECK_S)
-            document = self._sbf.wanted(self._element, self._last_revision, step)
-            pause -= step
+            wait = min(pause, WAKE_CHECK_S)
+            document = self._sbf.wanted(self._element, self._last_revision, wait)
+            pause -= wait
             if pause <= 0 or document.revision != self._last_revision or self._woken.is_set():
                 self._woken.clear()
                 return document
@@ -176,22 +176,26 @@ class MachineReconciler:
 
     def _report(self, document: WantedDocument, errors: ClusterErrors) -> None:
         keys = _cluster_keys(document)
-        message = "; ".join(f"cluster {keys.get(one, one)}: {text}" if one else text for one, text in errors.items())
+        message = "; ".join(
+            f"cluster {keys.get(cluster, cluster)}: {text}" if cluster else text for cluster, text in errors.items()
+        )
         log.warning("reconcile_failed", element=self._element, revision=document.revision, message=message)
-        of_clusters = {one: text for one, text in errors.items() if one}
-        refused = self._persistent_refusals(keys, of_clusters)
-        self._sbf.report_error(self._element, document.revision, message, refused, of_clusters)
+        by_cluster = {cluster: text for cluster, text in errors.items() if cluster}
+        refused = self._persistent_refusals(keys, by_cluster)
+        self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
 
     def _persistent_refusals(self, wanted: Container[str], errors: ClusterErrors) -> dict[str, str]:
         """Return the last error of each cluster refused at least `MAX_REFUSALS` times in a row, by cluster id."""
         return {
-            one: text for one, text in errors.items() if one in wanted and self._refusals.get(one, 0) >= MAX_REFUSALS
+            cluster: text
+            for cluster, text in errors.items()
+            if cluster in wanted and self._refusals.get(cluster, 0) >= MAX_REFUSALS
         }
 
     def _reconcile(self, document: WantedDocument) -> ClusterErrors:
         """Apply the difference, read the host back, and confirm the revision; return the errors."""
         try:
-            observed = self._machine.read()
+            observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
             drifted = bool(_certain_steps(steps, observed)) and document.confirmed_revision >= document.revision
             if drifted:
@@ -217,12 +221,12 @@ class MachineReconciler:
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         """Apply the steps; return the errors. After an error, the remaining steps of the same cluster are skipped.
 
-        A segment is nevertheless removed when its guests could not be stopped: a remaining guest then has no network.
-        A guest is not started when its segment was not built.
+        Exceptions: a segment is removed even if its guests could not be stopped, so that they have no network. A guest
+        is not started if its segment was not built.
         """
         errors: ClusterErrors = {}
         unbuilt: set[str] = set()
-        before, self._refusals = self._refusals, {}
+        former_refusals, self._refusals = self._refusals, {}
         keys = _cluster_keys(document)
         for step in steps:
             self._stop.check()
@@ -232,21 +236,18 @@ class MachineReconciler:
             if error is None:
                 log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
                 continue
-            former = f"{errors[step.cluster]}; " if step.cluster in errors else ""
-            errors[step.cluster] = f"{former}could not {step}: {error}"
+            earlier = f"{errors[step.cluster]}; " if step.cluster in errors else ""
+            errors[step.cluster] = f"{earlier}could not {step}: {error}"
             unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
             if isinstance(error, Refused | Unsafe):
-                self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
+                self._refusals[step.cluster] = former_refusals.get(step.cluster, 0) + 1
         return errors
 
     def _try_step(self, step: Step) -> VirtcloudError | None:
-        """Apply a step; return its error.
-
-        An internal error of the agent fails only this step, which is retried later.
-        """
+        """Apply a step. Return its error, or None. An internal error of the agent is returned as well."""
         try:
             _check_supported(step)
-            self._machine.apply(step)
+            self._host.apply(step)
         except VirtcloudError as error:
             return error
         except Exception as error:  # noqa: BLE001 - reported with its type, and logged with its traceback
@@ -255,14 +256,14 @@ class MachineReconciler:
             self._progress()
         return None
 
-    def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedMachine]:
+    def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again; return the remaining steps as errors, and the observed state."""
-        observed = self._machine.read()
+        observed = self._host.read()
         remaining: dict[str, list[str]] = {}
         for step in _certain_steps(compute_difference(document.wanted, observed), observed):
             remaining.setdefault(step.cluster, []).append(str(step))
-        text = "read back after all steps, there is still to do: {}".format
-        return {cluster: text(", ".join(steps)) for cluster, steps in remaining.items()}, observed
+        describe = "after all steps, the host still differs from the wanted state: {}".format
+        return {cluster: describe(", ".join(steps)) for cluster, steps in remaining.items()}, observed
 
 
 def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
@@ -279,30 +280,30 @@ def _check_supported(step: Step) -> None:
 
 
 def _unsupported_segments(document: WantedDocument) -> ClusterErrors:
-    return {one.id: error for one in document.wanted.segments if (error := _describe_unsupported(one))}
+    return {segment.id: error for segment in document.wanted.segments if (error := _describe_unsupported(segment))}
 
 
 def _describe_unsupported(segment: Segment) -> str | None:
-    unknown = [word for word in segment.requires if word not in SUPPORTED_REQUIREMENTS]
+    unknown = [name for name in segment.requires if name not in SUPPORTED_REQUIREMENTS]
     if not unknown:
         return None
-    return f"SBF requires {', '.join(unknown)}, which this agent (virtcloud {__version__}) does not know: upgrade it"
+    return f"SBF requires {', '.join(unknown)}, unknown to this agent (virtcloud {__version__}): upgrade the agent"
 
 
-def _certain_steps(steps: Iterable[Step], observed: ObservedMachine) -> list[Step]:
+def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     """Return the steps that are certainly needed.
 
-    While a hypervisor does not answer, its guests may be running already, so no start of a guest is certain.
+    While a hypervisor does not answer, a guest without a domain may nevertheless run, so no start is certain.
     """
-    return [one for one in steps if not (observed.hypervisor_errors and isinstance(one, StartGuest))]
+    return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 
 
 def _cluster_keys(document: WantedDocument) -> dict[str, ClusterKey]:
-    """Return the keys of all clusters on this host by cluster id, including the members of networks."""
+    """Return the keys of this host's clusters by cluster id, including the members of networks."""
     return {
-        one: key
+        cluster: key
         for segment in document.wanted.segments
-        for one, key in ((segment.id, segment.key), *segment.members.items())
+        for cluster, key in ((segment.id, segment.key), *segment.members.items())
     }
 
 

@@ -26,12 +26,11 @@ class GuestKeys(Document):
     admits: AdmissionRule = ADMIT_EVERYBODY
     users_images: tuple[Name, ...] | None = Field(
         None,
-        description="Images that are permitted in clusters which users create themselves, without a batch system. "
-        "Without this key, all images are permitted. The cluster's owner must have read permission for the image in "
-        "any case.",
+        description="Images that users may name in clusters that they create without a batch system. Without this key, "
+        "users may name all images. In any case, the cluster's owner needs read permission for the image.",
     )
     stop_grace: float = Field(
-        5, ge=0, le=3600, description="Seconds that a guest has to shut down; after them, the guest is destroyed."
+        5, ge=0, le=3600, description="Seconds in which a guest can shut down. After this time, the guest is destroyed."
     )
 
 
@@ -50,8 +49,8 @@ class TimingKeys(Document):
         120,
         ge=0,
         le=86400,
-        description="Seconds that a job's cluster remains after the batch system on this host first lists its jobs "
-        "without this job. The cluster is removed when the job is still missing after this time.",
+        description="Seconds from the first list of the batch system's jobs that lacks a job until the job's cluster "
+        "is removed. The cluster remains if a later list contains the job.",
     )
 
 
@@ -60,8 +59,8 @@ class AgentSettings(Document):
 
     element: Name | None = Field(
         None,
-        description="Name of this host or gateway in the topology. Without this key, the agent reconciles nothing and "
-        "only works for the scheduler.",
+        description="Name of this host or gateway in the topology. Without this key, the agent only serves the "
+        "scheduler (table `[scheduler]`).",
     )
     sbf: str = Field(description="Address of SBF: `http://host:port`, `https://host` or `unix:///path`.")
     token_file: Path | None = Field(
@@ -89,16 +88,14 @@ class AgentSettings(Document):
     )
     socket: Path = Field(
         Path("/run/virtcloud/agent.sock"),
-        description="Path of the job socket, to which a batch system's hooks connect.",
+        description="Path of the job socket, to which the batch system's hooks connect.",
     )
     socket_uids: tuple[int, ...] = Field((), description="User IDs that may use the job socket, besides root.")
-    jobs: Path = Field(
-        Path("/run/virtcloud/jobs"), description="Folder that contains a folder with files for each job."
-    )
+    jobs: Path = Field(Path("/run/virtcloud/jobs"), description="Parent folder of the folders with jobs' files.")
     hypervisors: dict[Hypervisor, str] = Field(
         default_factory=dict,
         description="Address of libvirt for each kind of hypervisor: "
-        '`lxc = "lxc:///system"`, `qemu = "qemu:///system"`. A gateway has none.',
+        '`lxc = "lxc:///system"`, `qemu = "qemu:///system"`. A gateway needs no hypervisor.',
     )
     bridged_frames_filtered: Literal["refuse", "accept"] = Field(
         "refuse",
@@ -116,7 +113,7 @@ class AgentSettings(Document):
     @model_validator(mode="after")
     def _has_a_role(self) -> Self:
         if self.element is None and self.scheduler is None:
-            raise BadInput("expected element, or a table [scheduler], or both; got neither", ("element",))
+            raise BadInput("expected element, a table [scheduler], or both; got neither", ("element",))
         return self
 
 

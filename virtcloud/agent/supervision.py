@@ -1,9 +1,10 @@
 """Supervision of the agent's threads, systemd's watchdog, and the request to stop.
 
 A supervised thread ends only when the agent stops. If a thread ends earlier, or reports no progress for longer than
-its limit, the agent ends with exit code 1 and systemd restarts the agent. The agent notifies systemd's watchdog
-(sd_notify(3), sd_watchdog_enabled(3)) when the reconciler has completed a piece of work, and only while every other
-thread makes progress. A timer is not used, since a timer would notify the watchdog even while a thread hangs.
+its limit, the agent ends with exit code 1 and systemd restarts the agent.
+
+The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) when the reconciler reports progress and
+no other thread has failed. A timer would notify the watchdog even while a thread hangs.
 """
 
 import os
@@ -31,7 +32,7 @@ class StopRequested(BaseException):
 
 
 class StopSignal:
-    """The request to stop. It interrupts a wait immediately, and a change of the host only between two steps."""
+    """The request to stop. It interrupts a wait immediately. A change of the host is interrupted only between steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Create the signal without a request. ``sleep`` waits some seconds."""
@@ -54,10 +55,7 @@ class StopSignal:
             raise StopRequested
 
     def fail(self, reason: str) -> None:
-        """Request the stop because a part of the agent failed.
-
-        Only the first reason is stored. Any thread may call this.
-        """
+        """Request the stop because a part of the agent failed. Only the first reason is stored. Thread-safe."""
         self.failure = self.failure or reason
         self.requested = True
         main = threading.main_thread().ident
@@ -86,16 +84,13 @@ class StopSignal:
 
 
 class AgentFailed(VirtcloudError):
-    """A thread of the agent ended or hangs; the agent ends, and systemd restarts it."""
+    """A thread of the agent ended or hangs. The agent ends, and systemd restarts the agent."""
 
     slug = "agent-failed"
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to systemd (sd_notify(3)).
-
-    Without NOTIFY_SOCKET, systemd did not start the agent and nothing is sent.
-    """
+    """Send a state to systemd (sd_notify(3)). Do nothing if the agent was not started by systemd (no NOTIFY_SOCKET)."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -130,14 +125,14 @@ class ThreadSupervisor:
         notify: Callable[[str], None] = notify_systemd,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the supervisor without threads. ``notify`` sends a state to systemd, ``clock`` returns seconds."""
+        """Create the supervisor. ``notify`` sends a state to systemd. ``clock`` returns seconds."""
         self._stop = stop
         self._notify = notify
         self._clock = clock
         self._threads: dict[str, _SupervisedThread] = {}
 
     def start(self, name: str, work: ThreadWork, max_idle_s: float) -> threading.Thread:
-        """Start a supervised thread. This method has the type `StartSupervisedThread`."""
+        """Start a supervised thread. This method is a `StartSupervisedThread`."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name, daemon=True)
         self._threads[name] = _SupervisedThread(thread, max_idle_s, self._clock())
         thread.start()
@@ -148,23 +143,25 @@ class ThreadSupervisor:
         self._notify(READY)
 
     def report_stopping(self) -> None:
-        """Report to systemd that the agent stops. From now on, the end of a thread is no failure."""
+        """Report to systemd that the agent stops. After this call, the end of a thread is no failure."""
         self._threads.clear()
         self._notify(STOPPING)
 
     def report_progress(self) -> None:
-        """Notify the watchdog that the caller completed a piece of work. If a thread failed, stop the agent instead."""
-        failures = [text for name, one in self._threads.items() if (text := self._describe_failure(name, one))]
+        """Notify the watchdog. If a supervised thread has failed, stop the agent instead."""
+        failures = [
+            text for name, supervised in self._threads.items() if (text := self._describe_failure(name, supervised))
+        ]
         if failures:
             self._stop.fail("; ".join(failures))
         else:
             self._notify(WATCHDOG)
 
-    def _describe_failure(self, name: str, one: _SupervisedThread) -> str | None:
-        if not one.thread.is_alive():
+    def _describe_failure(self, name: str, supervised: _SupervisedThread) -> str | None:
+        if not supervised.thread.is_alive():
             return f"the thread {name} has ended"
-        idle = self._clock() - one.last_progress
-        return f"the thread {name} has made no progress for {idle:.0f} s" if idle > one.max_idle_s else None
+        idle = self._clock() - supervised.last_progress
+        return f"the thread {name} has made no progress for {idle:.0f} s" if idle > supervised.max_idle_s else None
 
     def _record_progress(self, name: str) -> None:
         if name in self._threads:

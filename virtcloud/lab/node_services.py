@@ -176,7 +176,7 @@ def libvirtd_service() -> NodeService:
 
 def agent_service() -> NodeService:
     """Return a host's agent."""
-    heavy = ("virtcloud.agent.machine",)
+    heavy = ("virtcloud.agent.local_host",)
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=heavy, ready=f"unix:{AGENT_SOCKET}")
 

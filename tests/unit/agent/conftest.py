@@ -28,7 +28,7 @@ def hypervisor() -> FakeHypervisor:
 
 
 @pytest.fixture
-def guest() -> Callable[..., GuestWanted]:
+def make_guest() -> Callable[..., GuestWanted]:
     def make(name: str = "g1", **changes: Any) -> GuestWanted:  # noqa: ANN401 - a guest's keys
         keys = {
             "image": "busybox",
@@ -43,7 +43,7 @@ def guest() -> Callable[..., GuestWanted]:
 
 
 @pytest.fixture
-def segment(guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
+def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
     def make(
         cluster: str = "c1",
         vlan: int = 100,
@@ -52,7 +52,7 @@ def segment(guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
         *,
         untagged: bool = False,
     ) -> Segment:
-        made = tuple(guest(name) for name in guests)
+        made = tuple(make_guest(name) for name in guests)
         where = {"vlan": vlan, "port": port, "untagged": untagged}
         return Segment.model_validate({"id": cluster, "key": f"key-{cluster}", **where, "guests": made})
 
@@ -74,7 +74,7 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+        raise OSError(ctypes.get_errno(), "cannot create a network namespace")
     # If br_netfilter is loaded, all these sysctls are set in a new namespace.
     for path in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):
         path.write_text("0")
@@ -96,4 +96,4 @@ def with_mounts() -> Callable[[Callable[[], T]], T]:
 def _unshare_mounts() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None):
-        raise OSError(ctypes.get_errno(), "cannot make a mount namespace")
+        raise OSError(ctypes.get_errno(), "cannot create a mount namespace")

@@ -17,7 +17,7 @@ def test_a_second_agent_on_one_machine_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "agent.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with (
-            pytest.raises(BadInput, match="another agent runs with the state folder"),
+            pytest.raises(BadInput, match="another agent uses the state folder"),
             bootstrap._lock_state_folder(tmp_path),
         ):
             pass
@@ -53,9 +53,9 @@ BOTH = """
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
-from fake_machine.reconciler import FakeMachine
+from fake_machine.reconciler import FakeManagedHost
 from virtcloud.agent import bootstrap
-parts = SimpleNamespace(open_machine=lambda *_: nullcontext(FakeMachine()), make_job_relays=lambda *_: None)
+parts = SimpleNamespace(open_host=lambda *_: nullcontext(FakeManagedHost()), make_job_relays=lambda *_: None)
 bootstrap._import_adapters = lambda: parts
 sys.exit(bootstrap.main(sys.argv[1:]))
 """

@@ -61,7 +61,7 @@ def test_a_packet_filter_that_gets_bridged_frames_is_found(find: Find, sysctls: 
     (sysctls / "bridge-nf-call-ip6tables").write_text("1\n")
     found = find("kernel", "bridged frames")
     assert (found.ok, found.required, found.observation) == (False, True, "net.bridge.bridge-nf-call-ip6tables set")
-    assert found.remedy.startswith("sysctl -w net.bridge.bridge-nf-call-ip6tables=0,")
+    assert found.remedy.startswith("sysctl -w net.bridge.bridge-nf-call-ip6tables=0;")
 
 
 def test_a_packet_filter_that_the_settings_accept_is_no_fault(find: Find, sysctls: Path, config: Path) -> None:

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from fake_machine import FakeElementApi, FakeMachine
+from fake_machine import FakeElementApi, FakeManagedHost
 
-from virtcloud.agent.difference import ObservedMachine, Step
-from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+from virtcloud.agent.difference import ObservedHost, Step
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import NotFound, ServiceUnreachable
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -21,8 +21,8 @@ def service() -> FakeElementApi:
 
 
 @pytest.fixture
-def machine() -> FakeMachine:
-    return FakeMachine()
+def machine() -> FakeManagedHost:
+    return FakeManagedHost()
 
 
 @pytest.fixture
@@ -48,15 +48,17 @@ def stop() -> StopSignal:
 
 
 @pytest.fixture
-def converger(service: FakeElementApi, machine: FakeMachine, stop: StopSignal, slept: list[float]) -> MachineReconciler:
+def converger(
+    service: FakeElementApi, machine: FakeManagedHost, stop: StopSignal, slept: list[float]
+) -> HostReconciler:
     timing = ReconcileTiming(check_s=30, retry_first_s=0.5, retry_most_s=4)
-    return MachineReconciler("h1", service, machine, stop, timing, Bell(slept))
+    return HostReconciler("h1", service, machine, stop, timing, Bell(slept))
 
 
 def test_what_is_wanted_is_made_and_confirmed(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
-    service.want(segment("a", 100, ("g1",)))
+    service.want(make_segment("a", 100, ("g1",)))
     converger.reconcile_once()
     assert ([str(step) for step in machine.steps], service.told) == (
         ["build VLAN 100 on eth0", "start g1"],
@@ -65,34 +67,34 @@ def test_what_is_wanted_is_made_and_confirmed(
 
 
 def test_a_segment_with_unknown_requirements_is_refused(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
-    strict = segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)})
-    service.want(strict, segment("b", 101))
+    strict = make_segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)})
+    service.want(strict, make_segment("b", 101))
     for _ in range(3):
         converger.reconcile_once()
     assert [str(step) for step in machine.steps] == ["build VLAN 101 on eth0"]
     assert [what for what, _ in service.told] == ["trouble"] * 3
     assert service.refused[-1].keys() == {"a"}
     assert (
-        "SBF requires strict-filters, which this agent (virtcloud 0.2.0) does not know: upgrade it"
+        "SBF requires strict-filters, unknown to this agent (virtcloud 0.2.0): upgrade the agent"
         in (service.messages[-1])
     )
 
 
 def test_running_guests_stay_unconfirmed_with_new_requirements(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
-    service.want(segment("a", 100, ("g1",)))
+    service.want(make_segment("a", 100, ("g1",)))
     converger.reconcile_once()
     built = machine.carried
-    service.want(segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)}))
+    service.want(make_segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)}))
     converger.reconcile_once()
     assert (machine.carried, service.told) == (built, [("confirmed", 1), ("trouble", 2)])
 
 
 def test_a_revision_without_difference_is_confirmed(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost
 ) -> None:
     service.want()
     converger.reconcile_once()
@@ -100,15 +102,15 @@ def test_a_revision_without_difference_is_confirmed(
 
 
 def test_what_was_confirmed_is_not_confirmed_again(
-    converger: MachineReconciler, service: FakeElementApi, segment: Make
+    converger: HostReconciler, service: FakeElementApi, make_segment: Make
 ) -> None:
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     converger.reconcile_once()
     converger.reconcile_once()
     assert service.told == [("confirmed", 1)]
 
 
-def test_only_the_first_fetch_returns_at_once(converger: MachineReconciler, service: FakeElementApi) -> None:
+def test_only_the_first_fetch_returns_at_once(converger: HostReconciler, service: FakeElementApi) -> None:
     service.want()
     converger.reconcile_once()
     converger.reconcile_once()
@@ -116,50 +118,50 @@ def test_only_the_first_fetch_returns_at_once(converger: MachineReconciler, serv
 
 
 def test_nothing_is_confirmed_that_was_not_read_back(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.forgets = True
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     converger.reconcile_once()
     assert service.told == [("trouble", 1)]
     assert service.messages == [
-        "cluster key-a: read back after all steps, there is still to do: build VLAN 100 on eth0"
+        "cluster key-a: after all steps, the host still differs from the wanted state: build VLAN 100 on eth0"
     ]
 
 
 def test_drift_is_reported_before_it_is_corrected(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     converger.reconcile_once()
-    machine.carried = ObservedMachine()
+    machine.carried = ObservedHost()
     converger.reconcile_once()
     assert service.told == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
 
 
 def test_a_machine_that_restarted_empty_says_so_at_its_start(
-    service: FakeElementApi, machine: FakeMachine, stop: StopSignal, segment: Make
+    service: FakeElementApi, machine: FakeManagedHost, stop: StopSignal, make_segment: Make
 ) -> None:
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     service.document = service.document.model_copy(update={"confirmed_revision": 1})
-    MachineReconciler("h1", service, machine, stop, ReconcileTiming()).reconcile_once()
+    HostReconciler("h1", service, machine, stop, ReconcileTiming()).reconcile_once()
     assert service.told == [("drifted", 1), ("confirmed", 1)]
 
 
 def test_trouble_names_the_cluster_the_step_and_the_cause(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100, ("g1",)))
+    service.want(make_segment("a", 100, ("g1",)))
     converger.reconcile_once()
     assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"]
 
 
 def test_errors_are_reported_by_cluster_id(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a", "b"}
-    service.want(segment("a", 100), segment("b", 101))
+    service.want(make_segment("a", 100), make_segment("b", 101))
     converger.reconcile_once()
     assert service.about == [
         {
@@ -170,19 +172,19 @@ def test_errors_are_reported_by_cluster_id(
 
 
 def test_an_error_of_one_cluster_blocks_no_other(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100), segment("b", 101))
+    service.want(make_segment("a", 100), make_segment("b", 101))
     converger.reconcile_once()
     assert ([step.cluster for step in machine.steps], service.told) == (["b"], [("trouble", 1)])
 
 
 def test_after_trouble_it_is_tried_again_with_growing_pauses(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     waits = []
     for _ in range(6):
         converger.reconcile_once()
@@ -192,10 +194,10 @@ def test_after_trouble_it_is_tried_again_with_growing_pauses(
 
 
 def test_who_is_woken_looks_at_once_after_trouble(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     for _ in range(6):
         converger.reconcile_once()
     service.polls.clear()
@@ -205,7 +207,7 @@ def test_who_is_woken_looks_at_once_after_trouble(
 
 
 def test_who_is_woken_once_waits_the_next_time(
-    converger: MachineReconciler, service: FakeElementApi, slept: list[float]
+    converger: HostReconciler, service: FakeElementApi, slept: list[float]
 ) -> None:
     """One call of `wake` ends one pause."""
     service.failing = ServiceUnreachable("gone")
@@ -215,31 +217,31 @@ def test_who_is_woken_once_waits_the_next_time(
 
 
 def test_three_refusals_in_a_row_are_reported(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100), segment("b", 101))
+    service.want(make_segment("a", 100), make_segment("b", 101))
     for _ in range(3):
         converger.reconcile_once()
     assert service.refused == [{}, {}, {"a": "could not build VLAN 100 on eth0: the kernel said no"}]
 
 
-def with_members(segment: Segment, guest: Callable[..., GuestWanted], *members: str) -> Segment:
+def with_members(segment: Segment, make_guest: Callable[..., GuestWanted], *members: str) -> Segment:
     """Add a guest of each member to a network's segment."""
-    guests = tuple(guest(f"of-{one}", cluster=one) for one in members)
+    guests = tuple(make_guest(f"of-{one}", cluster=one) for one in members)
     keys = {one: f"key-{one}" for one in members}
     return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})
 
 
 def test_a_refused_guest_concerns_only_its_member(
-    converger: MachineReconciler,
+    converger: HostReconciler,
     service: FakeElementApi,
-    machine: FakeMachine,
-    segment: Make,
-    guest: Callable[..., GuestWanted],
+    machine: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
 ) -> None:
     machine.refuses = {"m1"}
-    service.want(with_members(segment("a", 100, ("g1",)), guest, "m1", "m2"))
+    service.want(with_members(make_segment("a", 100, ("g1",)), make_guest, "m1", "m2"))
     for _ in range(3):
         converger.reconcile_once()
     assert [str(step) for step in machine.steps] == ["build VLAN 100 on eth0", "start g1", "start of-m2"]
@@ -248,14 +250,14 @@ def test_a_refused_guest_concerns_only_its_member(
 
 
 def test_a_refused_segment_starts_no_members_guest(
-    converger: MachineReconciler,
+    converger: HostReconciler,
     service: FakeElementApi,
-    machine: FakeMachine,
-    segment: Make,
-    guest: Callable[..., GuestWanted],
+    machine: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
 ) -> None:
     machine.refuses = {"a"}
-    service.want(with_members(segment("a", 100), guest, "m1"))
+    service.want(with_members(make_segment("a", 100), make_guest, "m1"))
     converger.reconcile_once()
     assert (machine.steps, service.messages) == (
         [],
@@ -264,14 +266,14 @@ def test_a_refused_segment_starts_no_members_guest(
 
 
 def test_a_leaving_member_removes_only_its_guest(
-    converger: MachineReconciler,
+    converger: HostReconciler,
     service: FakeElementApi,
-    machine: FakeMachine,
-    segment: Make,
-    guest: Callable[..., GuestWanted],
+    machine: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
 ) -> None:
-    alone = segment("a", 100, ("g1",))
-    service.want(with_members(alone, guest, "m1"))
+    alone = make_segment("a", 100, ("g1",))
+    service.want(with_members(alone, make_guest, "m1"))
     converger.reconcile_once()
     del machine.steps[:]
     service.want(alone)
@@ -280,20 +282,20 @@ def test_a_leaving_member_removes_only_its_guest(
 
 
 def test_refusals_with_a_success_between_them_are_not_for_good(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     for refuses in ({"a"}, {"a"}, set(), {"a"}, {"a"}):
-        machine.refuses, machine.carried = refuses, ObservedMachine()
+        machine.refuses, machine.carried = refuses, ObservedHost()
         converger.reconcile_once()
     assert service.refused == [{}, {}, {}, {}]
 
 
 def test_once_trouble_is_over_the_revision_is_confirmed(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     converger.reconcile_once()
     machine.refuses = set()
     converger.reconcile_once()
@@ -301,21 +303,21 @@ def test_once_trouble_is_over_the_revision_is_confirmed(
 
 
 def test_a_cluster_that_failed_leaves_without_a_trace(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     machine.refuses = {"a"}
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     converger.reconcile_once()
     machine.refuses = set()
     service.want()
     converger.reconcile_once()
-    assert (machine.carried, service.told) == (ObservedMachine(), [("trouble", 1), ("confirmed", 2)])
+    assert (machine.carried, service.told) == (ObservedHost(), [("trouble", 1), ("confirmed", 2)])
 
 
 def test_while_sbf_is_away_everything_keeps_running(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, slept: list[float], segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, slept: list[float], make_segment: Make
 ) -> None:
-    service.want(segment("a", 100, ("g1",)))
+    service.want(make_segment("a", 100, ("g1",)))
     converger.reconcile_once()
     before = machine.carried
     service.failing = ServiceUnreachable("gone")
@@ -325,7 +327,7 @@ def test_while_sbf_is_away_everything_keeps_running(
 
 
 def test_a_confirmation_that_sbf_did_not_hear_is_sent_again(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     class Deaf(FakeElementApi):
         def confirm(self, element: str, revision: int) -> None:
@@ -335,15 +337,15 @@ def test_a_confirmation_that_sbf_did_not_hear_is_sent_again(
             super().confirm(element, revision)
 
     deaf = Deaf()
-    deaf.want(segment("a", 100))
-    again = MachineReconciler("h1", deaf, machine, StopSignal(), ReconcileTiming(), Bell([]))
+    deaf.want(make_segment("a", 100))
+    again = HostReconciler("h1", deaf, machine, StopSignal(), ReconcileTiming(), Bell([]))
     again.reconcile_once()
     again.reconcile_once()
     assert deaf.told == [("lost", 1), ("confirmed", 1)]
 
 
 def test_an_element_that_sbf_does_not_know_waits_for_it(
-    converger: MachineReconciler, service: FakeElementApi, slept: list[float]
+    converger: HostReconciler, service: FakeElementApi, slept: list[float]
 ) -> None:
     service.failing = NotFound("element h1 is not known")
     converger.reconcile_once()
@@ -351,20 +353,20 @@ def test_an_element_that_sbf_does_not_know_waits_for_it(
 
 
 def test_an_internal_error_is_reported_and_retried(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     def broken(_step: Step) -> None:
         raise TypeError("oops")
 
     machine.apply = broken
-    service.want(segment("a", 100))
+    service.want(make_segment("a", 100))
     converger.reconcile_once()
-    fault = "internal error in the agent: TypeError: oops; see its log"
+    fault = "internal error in the agent: TypeError: oops; see the agent's log"
     assert service.messages == [f"cluster key-a: could not build VLAN 100 on eth0: {fault}"]
 
 
 def test_a_stop_request_ends_between_two_steps(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, stop: StopSignal, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, stop: StopSignal, make_segment: Make
 ) -> None:
     apply = machine.apply
 
@@ -373,13 +375,13 @@ def test_a_stop_request_ends_between_two_steps(
         stop.request()
 
     machine.apply = apply_and_stop
-    service.want(segment("a", 100, ("g1",)))
+    service.want(make_segment("a", 100, ("g1",)))
     converger.run()
     assert ([str(step) for step in machine.steps], service.told) == (["build VLAN 100 on eth0"], [])
 
 
 def test_an_internal_error_of_one_cluster_blocks_no_other(
-    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+    converger: HostReconciler, service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     apply = machine.apply
 
@@ -389,13 +391,13 @@ def test_an_internal_error_of_one_cluster_blocks_no_other(
         apply(step)
 
     machine.apply = broken
-    service.want(segment("a", 100), segment("b", 101))
+    service.want(make_segment("a", 100), make_segment("b", 101))
     converger.reconcile_once()
     assert [step.cluster for step in machine.steps] == ["b"]
 
 
 def test_progress_is_reported_after_each_completed_piece_of_work(
-    service: FakeElementApi, machine: FakeMachine, segment: Make
+    service: FakeElementApi, machine: FakeManagedHost, make_segment: Make
 ) -> None:
     """While a step hangs, no progress is reported."""
     reported: list[int] = []
@@ -407,8 +409,8 @@ def test_progress_is_reported_after_each_completed_piece_of_work(
         apply(step)
 
     machine.apply = apply_and_look
-    service.want(segment("a", 100, ("g1",)))
-    MachineReconciler(
+    service.want(make_segment("a", 100, ("g1",)))
+    HostReconciler(
         "h1", service, machine, StopSignal(), ReconcileTiming(), progress=lambda: reported.append(1)
     ).reconcile_once()
     assert (seen, len(reported)) == ([1, 2], 4)

@@ -49,7 +49,7 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
     ("text", "fault"),
     [
         ('element = "h1"\n', "sbf: expected this key, got nothing"),
-        ('sbf = "x"\n', r"element: expected element, or a table \[scheduler\], or both; got neither"),
+        ('sbf = "x"\n', r"element: expected element, a table \[scheduler\], or both; got neither"),
         ('sbf = "x"\n[scheduler]\nlooks = 1\n', "scheduler.looks: expected greater than or equal to 2, got 1"),
         ('element = "H1"\nsbf = "x"\n', "element: expected a name"),
         ('element = "h1"\nsbf = "x"\nimage = "y"\n', "image: expected no such key; is it misspelt"),

@@ -1,1 +1,1 @@
-"""The guests of a host: libvirt domains, images, and guests' files."""
+"""The guests of a host: their libvirt domains, images and files."""

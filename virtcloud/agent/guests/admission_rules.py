@@ -1,7 +1,7 @@
-"""Admission rules of this host: conditions under which the agent runs a guest, independent of SBF.
+"""The host's own admission rules. The agent checks them before it starts a guest, independently of SBF.
 
-The rules limit the damage of a stolen token or a defect of SBF, which could otherwise run any guest on this host or
-read the host's files as root.
+Without these rules, a stolen token or a defect of SBF could run any guest on this host and read the host's files as
+root.
 """
 
 import os
@@ -16,33 +16,37 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import GuestWanted, Segment
 
-SETTINGS_HINT = "in the settings of this machine's agent"
+SETTINGS_HINT = "in the settings of this host's agent"
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """Owners whose guests this host runs, and images that users may choose without a batch system (None: all)."""
+    """The owners whose guests this host runs, and the images that users may name without a batch system.
+
+    ``images`` is None if users may name all images.
+    """
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)
     images: tuple[Name, ...] | None = None
 
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
-        """Raise Refused for a guest that this host must not run. ``images`` is the folder of images."""
+        """Raise Refused unless the rules admit the guest. ``images`` is the folder of images."""
         origin = segment.origins.get(guest.cluster or segment.id)
         if origin is None:
             if self != NO_RULES:
                 raise Refused(
-                    f"guest {guest.name}: SBF sends no owner, and [guests] {SETTINGS_HINT} has rules: upgrade SBF"
+                    f"guest {guest.name}: expected its owner, SBF sent none; [guests] {SETTINGS_HINT} has rules about "
+                    "owners: upgrade SBF"
                 )
             return
         if not self.admits.allows(origin):
             raise Refused(
-                f"guest {guest.name} of {origin.owner}: this machine is for {self.admits} ([guests] {SETTINGS_HINT})"
+                f"guest {guest.name} of {origin.owner}: this host admits {self.admits} ([guests] {SETTINGS_HINT})"
             )
         if not origin.batch and self.images is not None and guest.image not in self.images:
-            known = ", ".join(self.images) or "none"
+            permitted = ", ".join(self.images) or "none"
             raise Refused(
-                f"guest {guest.name}: {origin.owner} may not name image {guest.image}; images for users here: {known} "
+                f"guest {guest.name}: {origin.owner} may not name image {guest.image}; users may name: {permitted} "
                 f"(users_images {SETTINGS_HINT})"
             )
         _check_readable(guest, origin, images)
@@ -59,17 +63,17 @@ def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> 
     """
     path = images / guest.image / IMAGE_FILE
     try:
-        found = [one.stat() for one in (path, path.parent, images)]
+        statuses = [part.stat() for part in (path, path.parent, images)]
     except OSError:
         return
     uid, groups = _find_ids(origin.owner)
     needed = (stat.S_IRUSR, stat.S_IXUSR, stat.S_IXUSR)
-    if not all(_is_permitted(one, bit, uid, groups) for one, bit in zip(found, needed, strict=True)):
+    if not all(_is_permitted(status, bit, uid, groups) for status, bit in zip(statuses, needed, strict=True)):
         raise Refused(f"guest {guest.name}: image {guest.image} is not readable by {origin.owner}")
 
 
 def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
-    """Return a user's user ID and group IDs on this host. For an unknown user, return None and no groups."""
+    """Return the user ID and group IDs of a user of this host. For an unknown user, return None and no groups."""
     try:
         account = pwd.getpwnam(user)
         return account.pw_uid, frozenset(os.getgrouplist(user, account.pw_gid))
@@ -77,12 +81,9 @@ def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
         return None, frozenset()
 
 
-def _is_permitted(found: os.stat_result, bit: int, uid: int | None, groups: frozenset[int]) -> bool:
-    """Return whether a file's mode permits an action.
-
-    ``bit`` is the owner's permission bit; the bits of the group and of others follow from it.
-    """
+def _is_permitted(status: os.stat_result, bit: int, uid: int | None, groups: frozenset[int]) -> bool:
+    """Return whether a file's mode permits an action of a user. ``bit`` is the permission bit for the file's owner."""
     if uid == 0:
         return True
-    shift = 0 if uid == found.st_uid else 3 if found.st_gid in groups else 6
-    return bool(found.st_mode & (bit >> shift))
+    shift = 0 if uid == status.st_uid else 3 if status.st_gid in groups else 6
+    return bool(status.st_mode & (bit >> shift))

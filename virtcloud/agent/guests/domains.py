@@ -1,6 +1,6 @@
-"""PURE.
+"""PURE. The libvirt domain of a guest: its XML, its owner, and the operations of a hypervisor.
 
-Libvirt domains of guests: their XML (https://libvirt.org/formatdomain.html), ownership, and a hypervisor's API.
+Source of the XML format: https://libvirt.org/formatdomain.html
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from virtcloud.model.wanted import GuestWanted, Segment
 NAMESPACE = "urn:virtcloud:libvirt:1"
 """XML namespace of the metadata element that marks a domain of virtcloud."""
 LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
-OWN_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
-OWN_FOLDER_MIB = 64
+WRITABLE_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
+WRITABLE_FOLDER_MIB = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DomainOwnership:
-    """The content of the metadata element: the guest, and the digest of the wanted document that started the guest."""
+    """The content of the metadata element: the guest, and the digest of the wanted state at the guest's start."""
 
     cluster: str
     guest: str
@@ -32,7 +32,7 @@ class DomainOwnership:
 
 @dataclass(frozen=True, slots=True)
 class GuestDomain:
-    """A domain of a hypervisor; ``owner`` is None when virtcloud did not create the domain."""
+    """A domain of a hypervisor. ``owner`` is None if virtcloud did not create the domain."""
 
     name: str
     running: bool
@@ -63,7 +63,7 @@ class HypervisorApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DomainEnvironment:
-    """The host's properties that a domain depends on. ``folder`` is the guest's folder on the host."""
+    """Properties of the host that determine a domain's XML. ``folder`` is the guest's folder on the host."""
 
     architecture: str
     folder: Path
@@ -130,10 +130,10 @@ def _add_filesystems(devices: ET.Element, rootfs: Path) -> None:
     _add(shared, "source", dir=str(rootfs))
     _add(shared, "target", dir="/")
     _add(shared, "readonly")
-    for folder in OWN_FOLDERS:
-        own = _add(devices, "filesystem", type="ram")
-        _add(own, "source", usage=str(OWN_FOLDER_MIB), units="MiB")
-        _add(own, "target", dir=folder)
+    for folder in WRITABLE_FOLDERS:
+        writable = _add(devices, "filesystem", type="ram")
+        _add(writable, "source", usage=str(WRITABLE_FOLDER_MIB), units="MiB")
+        _add(writable, "target", dir=folder)
 
 
 def _add_virtual_machine(
@@ -156,8 +156,14 @@ def _add_virtual_machine(
     _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 
-def _cmdline(words: str, guest: GuestWanted) -> str:
-    return " ".join([words, f"virtcloud.guest={guest.name}", *(f"virtcloud.address={one}" for one in guest.addresses)])
+def _cmdline(image_cmdline: str, guest: GuestWanted) -> str:
+    return " ".join(
+        [
+            image_cmdline,
+            f"virtcloud.guest={guest.name}",
+            *(f"virtcloud.address={address}" for address in guest.addresses),
+        ]
+    )
 
 
 def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str) -> None:

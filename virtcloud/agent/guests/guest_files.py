@@ -1,9 +1,8 @@
 """Files of guests: a folder with the guest's disk and console log, and libvirt's logs of the guest's domain.
 
-The folder ``<state>/guests/<domain>`` is created before the guest starts and removed last. While the folder exists,
-libvirt's logs with the domain's name belong to this guest. A guest's disk is an overlay (qcow2) over the image's disk,
-which is never written. The overlay is created again at each start, so files that remained after a crash do not prevent
-a start.
+The folder ``<state>/guests/<domain>`` is created before the guest starts. It is removed after libvirt's logs, so the
+agent recognises the logs of its guests as long as logs exist. A guest's disk is an overlay (qcow2) over the image's
+disk. Guests never write to the image's disk. The overlay is created again at each start of the guest.
 """
 
 import shutil
@@ -20,8 +19,8 @@ from virtcloud.model.errors import Refused
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE, DISK = "console.log", "disk.qcow2"
-PASSABLE = 0o711  # QEMU runs as another user and must enter the folder
-CREATE_S = 60.0
+FOLDER_MODE = 0o711  # QEMU runs as another user, and needs to enter the folder
+CREATE_TIMEOUT_S = 60.0
 
 
 class GuestFiles:
@@ -33,42 +32,39 @@ class GuestFiles:
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str, image: GuestImage) -> Path:
-        """Create the guest's folder, with an empty overlay if the image has a disk; return the folder.
-
-        Raise Refused.
-        """
+        """Create and return the guest's folder, with an empty overlay if the image has a disk. Raise Refused."""
         path = self._folder / domain
-        with refuse_os_errors(f"make the guest's folder {path}"):
+        with refuse_os_errors(f"create the guest's folder {path}"):
             path.mkdir(parents=True, exist_ok=True)
-            path.chmod(PASSABLE)
+            path.chmod(FOLDER_MODE)
             (path / DISK).unlink(missing_ok=True)
         if isinstance(image, QemuImage) and image.disk:
             _create_overlay(path / DISK, image.disk, image.disk_format)
         return path
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's files; absent files are success. Raise Refused."""
+        """Remove a guest's files. Absent files are success. Raise Refused."""
         with refuse_os_errors(f"remove the files of the guest {domain}"):
             for driver in DRIVERS:
                 _remove_logs(self._libvirt_logs / driver, domain)
-            _remove_logs(self._folder, domain)  # log of a guest that an earlier version of the agent started
+            _remove_logs(self._folder, domain)  # earlier versions of the agent stored logs here
             if (self._folder / domain).exists():
                 shutil.rmtree(self._folder / domain)
                 log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str) -> None:
         """Remove the files of a cluster's guests, including guests that ended by themselves."""
-        for domain in self._known(names.domain_name_patterns(cluster)):
+        for domain in self._list_domains(names.domain_name_patterns(cluster)):
             self.ensure_none(domain)
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
         """Remove the files of all guests except those of ``domains``."""
-        for domain in self._known(("*",)) - set(domains):
+        for domain in self._list_domains(("*",)) - set(domains):
             self.ensure_none(domain)
 
-    def _known(self, patterns: Iterable[str]) -> set[str]:
-        found = (path for pattern in patterns for path in self._folder.glob(pattern))
-        return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in found}
+    def _list_domains(self, patterns: Iterable[str]) -> set[str]:
+        paths = (path for pattern in patterns for path in self._folder.glob(pattern))
+        return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
@@ -80,14 +76,14 @@ def _remove_logs(folder: Path, domain: str) -> None:
 def _create_overlay(overlay: Path, disk: Path, disk_format: str) -> None:
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(disk), "-F", disk_format, str(overlay)]
     try:
-        done = subprocess.run(  # noqa: S603 - no shell; the paths are the administrator's
-            argv, capture_output=True, text=True, check=False, timeout=CREATE_S
+        result = subprocess.run(  # noqa: S603 - no shell; the paths are the administrator's
+            argv, capture_output=True, text=True, check=False, timeout=CREATE_TIMEOUT_S
         )
     except FileNotFoundError as error:
         raise Refused(
-            f"cannot create a guest's disk over {disk}: this machine has no qemu-img; apt-get install qemu-utils"
+            f"cannot create a guest's disk over {disk}: qemu-img is not installed; apt-get install qemu-utils"
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Refused(f"cannot create a guest's disk over {disk}: {error}") from error
-    if done.returncode:
-        raise Refused(f"cannot create a guest's disk {overlay} over {disk}: {' '.join(done.stderr.split())}")
+    if result.returncode:
+        raise Refused(f"cannot create a guest's disk {overlay} over {disk}: {' '.join(result.stderr.split())}")

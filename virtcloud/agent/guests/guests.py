@@ -20,9 +20,10 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GuestSettings:
-    """Folders of images and guests, and the way in which guests run on this host.
+    """Settings of guests on this host.
 
-    ``stop_grace_s``: seconds that a guest has to shut down before it is destroyed.
+    ``images`` is the folder of images. ``folders`` is the parent folder of the guests' folders. A guest that has not
+    shut down after ``stop_grace_s`` seconds is destroyed.
     """
 
     images: Path
@@ -35,7 +36,7 @@ class GuestSettings:
 
 
 class LocalGuests:
-    """The guests of this host, on all its hypervisors."""
+    """The guests on all hypervisors of this host."""
 
     def __init__(
         self,
@@ -53,40 +54,40 @@ class LocalGuests:
         """Return the guests with virtcloud's metadata, and an error for each hypervisor that does not answer."""
         domains, unreachable = self._list_domains()
         observed = (
-            ObservedGuest(one.owner.cluster, one.owner.guest, one.owner.digest, one.running)
-            for _, one in domains
-            if one.owner
+            ObservedGuest(domain.owner.cluster, domain.owner.guest, domain.owner.digest, domain.running)
+            for _, domain in domains
+            if domain.owner
         )
         return tuple(observed), tuple(unreachable)
 
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest unless it is running.
 
-        Raise Unsafe when another domain, which virtcloud did not create, has the guest's domain name. Raise Refused
-        when the image is missing or libvirt refuses, Unreachable when libvirt does not answer.
+        Raise Unsafe when a domain that virtcloud did not create has the guest's domain name. Raise Refused when the
+        image is missing or libvirt refuses. Raise Unreachable when libvirt does not answer.
         """
-        name, wanted = names.domain_name(segment.id, guest.name), digest(segment, guest)
+        name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
         image = read_image(self._settings.images, guest.image)
         hypervisor = self._select_hypervisor(image, guest)
         for existing in self._find_domains(name, hypervisor):
-            _check_ours(existing, segment)
-            if existing.running and existing.owner and existing.owner.digest == wanted:
+            _check_ownership(existing, segment)
+            if existing.running and existing.owner and existing.owner.digest == wanted_digest:
                 return
             self.ensure_no_guests(segment.id, (guest.name,))
         environment = self._domain_environment(image, hypervisor, self._files.ensure(name, image))
-        hypervisor.start(render_domain(segment, guest, image, wanted, environment))
+        hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
-        """Stop all ``guests`` at the same time: request that each shuts down, and destroy it after the grace period.
+        """Stop all ``guests`` at the same time: request the shutdown, and destroy the guests after the grace period.
 
-        Raise Unreachable when a guest was not found and may run on a hypervisor that does not answer.
+        Raise Unreachable when a guest may run on a hypervisor that does not answer.
         """
         domains, unreachable = self._list_domains()
         owned = [
-            (hypervisor, one)
-            for hypervisor, one in domains
-            if one.owner and one.owner.cluster == cluster and one.owner.guest in guests
+            (hypervisor, domain)
+            for hypervisor, domain in domains
+            if domain.owner and domain.owner.cluster == cluster and domain.owner.guest in guests
         ]
         for hypervisor, domain in owned:
             hypervisor.shut_down(domain.name)
@@ -99,56 +100,56 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def ensure_no_files(self, cluster: str) -> None:
-        """Remove the disks and logs of a removed cluster, including guests that ended by themselves."""
+        """Remove the disks and logs of all guests of a cluster, including guests that ended by themselves."""
         self._files.ensure_none_of_cluster(cluster)
 
     def remove_orphaned_files(self) -> bool:
-        """Remove the disks and logs of guests that have no domain. Return False when a hypervisor did not answer."""
+        """Remove the disks and logs of guests without a domain. Return False when a hypervisor did not answer."""
         domains, unreachable = self._list_domains()
         if unreachable:
             return False
-        self._files.ensure_none_but(one.name for _, one in domains)
+        self._files.ensure_none_but(domain.name for _, domain in domains)
         return True
 
     def _wait_for_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:
         waited = 0.0
-        while waited < self._settings.stop_grace_s and any(_is_running(*one) for one in leaving):
+        while waited < self._settings.stop_grace_s and any(_is_running(*guest) for guest in leaving):
             self._pause(POLL_S)
             waited += POLL_S
 
     def _list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return all domains with their hypervisors, and an error for each hypervisor that does not answer."""
-        found: list[tuple[HypervisorApi, GuestDomain]] = []
+        domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():
             try:
-                found += [(hypervisor, one) for one in hypervisor.list_domains()]
+                domains += [(hypervisor, domain) for domain in hypervisor.list_domains()]
             except Unreachable as error:
                 unreachable.append(str(error))
-        return found, unreachable
+        return domains, unreachable
 
-    def _find_domains(self, name: str, own: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains with this name. Raise Unreachable when the guest's ``own`` hypervisor does not answer.
+    def _find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
+        """Yield the domains with this name. Raise Unreachable when the ``target`` hypervisor does not answer.
 
-        Another hypervisor that does not answer is skipped: if a domain with the guest's port name ran there, the kernel
-        would refuse to create a second interface with this name.
+        Other hypervisors that do not answer are skipped. If the guest ran on such a hypervisor, the kernel would refuse
+        to create a second bridge port with the guest's port name.
         """
         for hypervisor in self._hypervisors.values():
             try:
-                found = hypervisor.find_domain(name)
+                domain = hypervisor.find_domain(name)
             except Unreachable:
-                if hypervisor is own:
+                if hypervisor is target:
                     raise
                 continue
-            if found:
-                yield found
+            if domain:
+                yield domain
 
     def _select_hypervisor(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
         kind = Kind(image.kind)
         if kind not in self._hypervisors:
             raise Refused(
-                f"guest {guest.name}: image {guest.image} is of kind {kind}, and this agent has no such hypervisor; "
-                f'add {kind} = "{kind}:///system" under [hypervisors] in its settings'
+                f"guest {guest.name}: image {guest.image} needs a hypervisor of kind {kind}, but this host's agent has "
+                f'none; add {kind} = "{kind}:///system" under [hypervisors] in its settings'
             )
         return self._hypervisors[kind]
 
@@ -164,6 +165,8 @@ def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
     return domain is not None and domain.running
 
 
-def _check_ours(domain: GuestDomain, segment: Segment) -> None:
+def _check_ownership(domain: GuestDomain, segment: Segment) -> None:
     if domain.owner is None or domain.owner.cluster != segment.id:
-        raise Unsafe(f"domain {domain.name} was not made by virtcloud; it was left unchanged. Rename or remove it")
+        raise Unsafe(
+            f"domain {domain.name} exists and was not created by virtcloud; left unchanged; rename or remove the domain"
+        )

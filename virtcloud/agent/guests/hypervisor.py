@@ -1,7 +1,7 @@
 """A hypervisor, accessed through libvirt. Only this module imports libvirt, and no libvirtError leaves this module.
 
-Every call has a deadline (`call_deadlines`), since a hanging libvirtd neither answers nor closes the socket. libvirt's
-own keepalive messages do not apply while a connection is opened, and they need an event loop.
+Every call has a deadline (`call_deadlines`), because a hanging libvirtd neither answers nor closes the socket.
+Keepalive messages of libvirt need an event loop, and do not apply while a connection is being opened.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ _CONNECTION_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LibvirtDeadlines:
-    """Deadlines in seconds for calls that read, for calls that start or end a domain, and for closing the connection.
+    """Deadlines in seconds: for calls that read, for calls that start or end a domain, and for closing the connection.
 
-    libvirt itself waits up to 30 seconds when it starts or ends a domain.
+    libvirt itself waits up to 30 seconds for the start or the end of a domain.
     """
 
     read_s: float = 15.0
@@ -36,21 +36,21 @@ class LibvirtDeadlines:
 
 
 class LibvirtHypervisor:
-    """The `HypervisorApi` of one libvirtd. It connects at the first call, and again after a restart of libvirtd."""
+    """A `HypervisorApi` for one libvirtd. Connects at the first call, and again after a restart of libvirtd."""
 
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Store the address of libvirtd without connecting to it. ``progress`` is called after each call."""
+        """Store the address of libvirtd. ``progress`` is called after each call."""
         libvirt.registerErrorHandler(_ignore_error, None)  # otherwise libvirt prints every error to stderr
         self._uri = uri
         self._deadlines = deadlines or LibvirtDeadlines()
         self._progress = progress
-        self._calls = DeadlineCalls(f"libvirt ({uri})", "is libvirtd hung? systemctl restart libvirtd")
+        self._calls = DeadlineCalls(f"libvirt ({uri})", "if libvirtd hangs: systemctl restart libvirtd")
         self._connection: Any = None
 
     def close(self) -> None:
-        """Close the connection. If libvirtd hangs, leave the connection open until this process ends."""
+        """Close the connection. If libvirtd hangs, the connection stays open until this process ends."""
         with suppress(Unreachable):
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 
@@ -74,7 +74,7 @@ class LibvirtHypervisor:
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def shut_down(self, name: str) -> None:
-        """Request that a domain shuts down. The guest may ignore the request, and an absent domain is success."""
+        """Request that a domain shuts down. The guest may ignore the request. An absent domain is success."""
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name))
 
     def destroy(self, name: str) -> None:
@@ -82,32 +82,32 @@ class LibvirtHypervisor:
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def has_kvm(self) -> bool:
-        """Return whether the hypervisor lists KVM among its capabilities, which does not prove that KVM works."""
+        """Return whether the hypervisor lists KVM among its capabilities. KVM may nevertheless not work."""
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
 
-    def _call(self, what: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
+    def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd.
 
         Raise Unreachable when libvirtd does not answer in time, Refused when libvirtd refuses the call.
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:
-            return self._calls.run(what, lambda: self._call_once(what, call, repeat=repeat), seconds)
+            return self._calls.run(action, lambda: self._call_once(action, call, repeat=repeat), seconds)
         finally:
             self._progress()
 
-    def _call_once(self, what: str, call: Callable[[Any], T], *, repeat: bool) -> T:
+    def _call_once(self, action: str, call: Callable[[Any], T], *, repeat: bool) -> T:
         """Call libvirtd. After a lost connection, connect again and repeat the call once if ``repeat`` is set."""
-        fresh = self._connection is None
+        is_first_call = self._connection is None
         try:
             return call(self._connected())
         except libvirt.libvirtError as error:
             if not _is_connection_lost(error):
-                raise Refused(f"libvirt ({self._uri}) could not {what}: {error}") from error
+                raise Refused(f"libvirt ({self._uri}) could not {action}: {error}") from error
             self._close()
-            if fresh or not repeat:
-                raise Unreachable(f"libvirt ({self._uri}) was lost while asked to {what}: {error}") from error
-        return self._call_once(what, call, repeat=False)
+            if is_first_call or not repeat:
+                raise Unreachable(f"libvirt ({self._uri}) could not {action}: connection lost: {error}") from error
+        return self._call_once(action, call, repeat=False)
 
     def _connected(self) -> Any:  # noqa: ANN401 - libvirt has no types
         if self._connection is None:
@@ -115,7 +115,7 @@ class LibvirtHypervisor:
                 self._connection = libvirt.open(self._uri)
             except libvirt.libvirtError as error:
                 raise Unreachable(
-                    f"libvirt does not answer at {self._uri}: {error}; is libvirtd running? systemctl status libvirtd"
+                    f"libvirt does not answer at {self._uri}: {error}; check libvirtd: systemctl status libvirtd"
                 ) from error
         return self._connection
 
@@ -125,7 +125,7 @@ def _ignore_error(_context: object, _error: object) -> None:
 
 
 def _read_domains(connection: Any) -> list[GuestDomain]:  # noqa: ANN401 - libvirt has no types
-    return [_read_domain(one) for one in connection.listAllDomains(0)]
+    return [_read_domain(domain) for domain in connection.listAllDomains(0)]
 
 
 def _read_domain(domain: Any) -> GuestDomain:  # noqa: ANN401 - libvirt has no types
@@ -154,7 +154,7 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
             raise
         return None
     except (KeyError, ET.ParseError):
-        return None  # another program's element in virtcloud's namespace: the domain is not a guest of virtcloud
+        return None  # another program wrote the element, so the domain is not a guest of virtcloud
 
 
 def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
@@ -165,7 +165,7 @@ def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt ha
         connection.lookupByName(name).shutdownFlags(flags)
     except libvirt.libvirtError as error:
         if _is_connection_lost(error):
-            raise  # after any other error, the guest ignores the request or is absent, and destroy() follows
+            raise  # other errors need no reaction: the caller destroys the domain if it still runs
 
 
 def _destroy(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types

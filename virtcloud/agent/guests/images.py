@@ -1,7 +1,6 @@
-"""Images of guests: the file ``<images>/<name>/image.yaml`` describes an image's kind and files.
+"""Images of guests. The file ``<images>/<name>/image.yaml`` describes an image: its kind and its files.
 
-A user with read permission for an image's description may use the image. The scheduler's hook lists the images that a
-user may use.
+A user may use an image if the user has read permission for the image's description.
 """
 
 import grp
@@ -20,7 +19,7 @@ IMAGE_FILE = "image.yaml"
 
 
 class LxcImage(Document):
-    """A root file system that guests share read-only; each guest has its own empty ``/run`` and ``/tmp``."""
+    """A root file system that guests share read-only. Each guest has an empty ``/run`` and ``/tmp`` of its own."""
 
     kind: Literal["lxc"]
     rootfs: Path = Path("rootfs")
@@ -29,7 +28,7 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that is booted directly. A guest's disk is an overlay over ``disk``, and is removed with the guest."""
+    """A kernel that QEMU boots directly. A guest's disk is an overlay over ``disk``, and is removed with the guest."""
 
     kind: Literal["qemu"]
     kernel: Path
@@ -44,18 +43,18 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 
 
 def read_image(folder: Path, name: str) -> GuestImage:
-    """Return the image ``name``, with the absolute paths of its files.
+    """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused when the image or one of its files is missing, or when its description is malformed. Repeating the
-    call does not help, so a cluster that needs the image fails after a few refusals, before its deadline.
+    Raise Refused when the image or a file of the image is missing, or when its description is malformed. A cluster that
+    needs such an image fails after a few refusals, before its deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        known = ", ".join(sorted(one.parent.name for one in folder.glob(f"*/{IMAGE_FILE}"))) or "none"
-        raise Refused(f"image {name}: cannot read {path}: {error.strerror}; this machine has: {known}") from error
+        known = ", ".join(sorted(description.parent.name for description in folder.glob(f"*/{IMAGE_FILE}"))) or "none"
+        raise Refused(f"image {name}: cannot read {path}: {error.strerror}; images on this host: {known}") from error
     try:
         image = _parse(text, path)
     except BadDocument as error:
@@ -71,20 +70,20 @@ def _check_trusted(path: Path) -> None:
     root, to this process's user or to the owner of the folder of images. A missing file is no error here.
     """
     try:
-        keepers = {0, os.geteuid(), path.parent.parent.stat().st_uid}
-        found = {one: one.stat() for one in (path.parent, path)}
+        trusted_uids = {0, os.geteuid(), path.parent.parent.stat().st_uid}
+        statuses = {part: part.stat() for part in (path.parent, path)}
     except OSError:
         return
-    for one, status in found.items():
-        if status.st_uid not in keepers or status.st_mode & stat.S_IWOTH:
+    for part, status in statuses.items():
+        if status.st_uid not in trusted_uids or status.st_mode & stat.S_IWOTH:
             raise Refused(
-                f"image {path.parent.name}: {one} can be written by others than the images' administrators, and may "
-                "name any file of this machine: chown it to root, chmod o-w"
+                f"image {path.parent.name}: untrusted users can write to {part}, and could read any file of this host "
+                f"through the image: chown root {part}, chmod o-w {part}"
             )
 
 
 class _Kind(Document):
-    """The image's kind, which determines the other keys of the image."""
+    """The image's kind, which determines the other keys."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -95,7 +94,9 @@ def _parse(text: str, path: Path) -> GuestImage:
     try:
         return read_document(text, str(path), IMAGE_KINDS[read_document(text, str(path), _Kind).kind])
     except RecursionError as error:
-        raise BadDocument(f"{path}:1: expected a flat mapping, got one that is nested too deeply") from error
+        raise BadDocument(
+            f"{path}:1: expected a mapping of keys and plain values, got a deeply nested document"
+        ) from error
 
 
 def _resolve_files(image: GuestImage, folder: Path) -> dict[str, Path]:
@@ -110,9 +111,9 @@ READABLE_BY_ALL = "everybody"
 
 
 class ImageView(Document):
-    """An image.
+    """An image as listed for a user.
 
-    ``readable``: the caller may use the image. ``trouble``: the reason why a guest with this image cannot start.
+    ``readable`` is true if the user may use the image. ``trouble`` is the reason why the image cannot be used.
     """
 
     name: str
@@ -125,17 +126,17 @@ class ImageView(Document):
 def list_images(folder: Path) -> list[ImageView]:
     """Return the images of a folder, ordered by name. Raise BadInput when the folder cannot be read."""
     try:
-        names = sorted(one.name for one in folder.iterdir() if one.is_dir())
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     except OSError as error:
         raise BadInput(
-            f"{folder}: expected the folder of this machine's images: {error.strerror}; name it with --images, or look "
-            "on a host that runs guests"
+            f"{folder}: expected the folder of this host's images: {error.strerror}; name the folder with --images, or "
+            "run the command on a host that runs guests"
         ) from error
     return [_describe_image(folder, name) for name in names if _is_image(folder / name)]
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder contains a description, or may contain a description that the caller cannot see."""
+    """Return whether a folder contains a description, or may contain a description that the caller cannot read."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:
@@ -145,13 +146,13 @@ def _is_image(path: Path) -> bool:
 def _describe_image(folder: Path, name: str) -> ImageView:
     path = folder / name / IMAGE_FILE
     readable = os.access(path, os.R_OK, effective_ids=True)
-    made = ImageView(name=name, readable_by=describe_readers(path), readable=readable)
+    image_view = ImageView(name=name, readable_by=describe_readers(path), readable=readable)
     if not readable:
-        return made
+        return image_view
     try:
-        return made.model_copy(update={"kind": read_image(folder, name).kind})
+        return image_view.model_copy(update={"kind": read_image(folder, name).kind})
     except VirtcloudError as error:
-        return made.model_copy(update={"trouble": str(error)})
+        return image_view.model_copy(update={"trouble": str(error)})
 
 
 def describe_readers(path: Path) -> str:
@@ -160,12 +161,12 @@ def describe_readers(path: Path) -> str:
     root may read every file.
     """
     try:
-        file, *folders = (one.stat() for one in (path, path.parent, path.parent.parent))
+        file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))
     except PermissionError:
         return "others"
-    if file.st_mode & stat.S_IROTH and all(one.st_mode & stat.S_IXOTH for one in folders):
+    if file.st_mode & stat.S_IROTH and all(folder.st_mode & stat.S_IXOTH for folder in folders):
         return READABLE_BY_ALL
-    if file.st_mode & stat.S_IRGRP and all(_is_searchable(one, file.st_gid) for one in folders):
+    if file.st_mode & stat.S_IRGRP and all(_is_searchable(folder, file.st_gid) for folder in folders):
         return f"group {_group_name(file.st_gid)}"
     return _user_name(file.st_uid)
 
@@ -175,15 +176,15 @@ def _is_searchable(folder: os.stat_result, group: int) -> bool:
     return bool(folder.st_mode & bit)
 
 
-def _group_name(number: int) -> str:
+def _group_name(identifier: int) -> str:
     try:
-        return grp.getgrgid(number).gr_name
+        return grp.getgrgid(identifier).gr_name
     except KeyError:
-        return str(number)
+        return str(identifier)
 
 
-def _user_name(number: int) -> str:
+def _user_name(identifier: int) -> str:
     try:
-        return pwd.getpwuid(number).pw_name
+        return pwd.getpwuid(identifier).pw_name
     except KeyError:
-        return str(number)
+        return str(identifier)

@@ -1,6 +1,7 @@
-"""A job's access to the guests of its cluster: its description, the script's environment, and the forwarding addresses.
+"""A job's access to the guests of its cluster: the description, the script's environment, and the forwarding addresses.
 
-A job's relay uses one forwarding address in each subnet of the cluster: usually the last address that no host uses.
+A job's relay uses one forwarding address in each subnet of the cluster. The choice begins at the end of the subnet and
+skips addresses that are in use.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,19 +29,19 @@ SCRIPT_VARIABLES = {
     "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`, with which ssh reaches the guests by their names",
 }
 IpNetwork = IPv4Network | IPv6Network
-BATCH_SIZE, ROUNDS = 8, 4
+BATCH_SIZE, MAX_BATCHES = 8, 4
+"""Number of addresses probed at the same time, and maximum number of such batches."""
 PROBE_S = 0.15
-"""Seconds for an answer from the farthest site. Each address is probed twice, since the first probe may be lost."""
+"""Seconds in which the farthest site answers. Each address is probed twice, because a frame may be lost."""
 RESERVED_ANYCAST = 128
-"""Number of reserved addresses at the end of an IPv6 subnet (RFC 2526)."""
+"""Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 
 
 class JobAccess(Document):
-    """Description of a job's access.
+    """The description of a job's access.
 
-    It is stored in the job's record, so that a restarted agent opens the access again.
-
-    ``user`` is the job's user on this host, ``vlan`` the VLAN ID at this host's site.
+    The job's record contains the description, so that a restarted agent can open the access again. ``user`` is the
+    job's user on this host. ``vlan`` is the VLAN ID at this host's site.
     """
 
     key: ClusterKey
@@ -51,10 +52,10 @@ class JobAccess(Document):
 
 
 class JobAccessProvider(Protocol):
-    """Opens and closes jobs' access. Both methods are idempotent, even after an earlier call was interrupted."""
+    """Opens and closes the access of jobs. Both methods are idempotent, even after an interrupted call."""
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Open the access and return the script's variables.
+        """Open the access. Return environment variables for the script.
 
         Raise Refused with a remedy for the user or an administrator.
         """
@@ -65,48 +66,57 @@ class JobAccessProvider(Protocol):
 
 def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
     """PURE. Return the networks of the guests' addresses without duplicates, in the order of the guests."""
-    return tuple(dict.fromkeys(ip_interface(one).network for guest in guests for one in guest.addresses))
+    return tuple(dict.fromkeys(ip_interface(address).network for guest in guests for address in guest.addresses))
 
 
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
-    """Return a free address with its prefix length for each subnet that has a free address.
+    """Return one free address with its prefix length for each subnet that has a free address.
 
-    Each job begins with another address, because hosts that probe at the same time would find the same address free.
+    Jobs begin with different addresses, because two hosts that probe at the same time could choose the same address.
     """
-    remaining = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
-    found: dict[IpNetwork, IpAddress] = {}
-    for _ in range(ROUNDS):
-        batches = {one: list(islice(rest, BATCH_SIZE)) for one, rest in remaining.items() if one not in found}
-        every = [address for batch in batches.values() for address in batch]
-        if not every:
+    candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
+    chosen: dict[IpNetwork, IpAddress] = {}
+    for _ in range(MAX_BATCHES):
+        batches = {
+            network: list(islice(addresses, BATCH_SIZE))
+            for network, addresses in candidates.items()
+            if network not in chosen
+        }
+        probed = [address for batch in batches.values() for address in batch]
+        if not probed:
             break
-        used = prober.probe(every, PROBE_S) | prober.probe(every, PROBE_S)
-        found |= {one: free for one, batch in batches.items() for free in [_find_free(batch, used)] if free is not None}
-    return [f"{found[network]}/{network.prefixlen}" for network in remaining if network in found]
+        used = prober.probe(probed, PROBE_S) | prober.probe(probed, PROBE_S)
+        chosen |= {
+            network: free
+            for network, batch in batches.items()
+            for free in [_find_free(batch, used)]
+            if free is not None
+        }
+    return [f"{chosen[network]}/{network.prefixlen}" for network in candidates if network in chosen]
 
 
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
-    """PURE. Yield a subnet's addresses from its end, without the guests' addresses.
+    """PURE. Yield the addresses of a subnet, beginning at its end, without the guests' addresses.
 
     The first `BATCH_SIZE` addresses are rotated by a checksum of the job's key.
     """
-    guests = {ip_interface(one).ip for guest in access.guests for one in guest.addresses}
-    make: Callable[[int], IpAddress] = type(network.network_address)
-    every = (one for one in map(make, _host_range(network)) if one not in guests)
-    first = list(islice(every, BATCH_SIZE))
+    guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
+    address_type: Callable[[int], IpAddress] = type(network.network_address)
+    all_addresses = (address for address in map(address_type, _host_range(network)) if address not in guest_addresses)
+    first = list(islice(all_addresses, BATCH_SIZE))
     start = crc32(access.key.encode()) % len(first) if first else 0
     yield from (*first[start:], *first[:start])
-    yield from every
+    yield from all_addresses
 
 
 def _host_range(network: IpNetwork) -> range:
     lowest, highest = int(network.network_address), int(network.broadcast_address)
     if isinstance(network, IPv6Network) and network.num_addresses > 2 * RESERVED_ANYCAST:
         highest -= RESERVED_ANYCAST
-    elif isinstance(network, IPv4Network) and network.num_addresses > 2:  # noqa: PLR2004 - RFC 3021: both of two are hosts
+    elif isinstance(network, IPv4Network) and network.num_addresses > 2:  # noqa: PLR2004 - RFC 3021: a /31 has two hosts
         highest -= 1
     return range(highest, lowest if network.num_addresses > 2 else lowest - 1, -1)  # noqa: PLR2004 - as above
 
 
 def _find_free(addresses: Iterable[IpAddress], used: frozenset[IpAddress]) -> IpAddress | None:
-    return next((one for one in addresses if one not in used), None)
+    return next((address for address in addresses if address not in used), None)

@@ -1,11 +1,12 @@
 """Requests a TCP connection to a guest from a job's relay. ssh runs this program as its ProxyCommand.
 
-A copy in the job's folder is run as a program (``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``) by
-any Python that the job's user can run. Therefore the module uses only the standard library, in the language of Python
-3.6. With ``--hand-over``, the program passes the connection to its parent process and ends (``ProxyUseFdpass``,
-ssh_config(5)). Otherwise the program copies its input to the connection, and the connection to its output. With
-``--wait``, the program retries for S seconds while the guest refuses connections, since a guest may be up before its
-sshd.
+The agent copies this file to the job's folder, where the job's user runs the copy with any Python:
+``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``. Therefore the file uses only the standard library
+and the syntax of Python 3.6.
+
+``--hand-over`` passes the connection to the parent process and ends (``ProxyUseFdpass``, ssh_config(5)). Without this
+option, the program copies its input to the connection, and the connection to its output. ``--wait`` retries for S
+seconds while the guest refuses connections, because a guest may be up before its sshd.
 """
 
 import argparse
@@ -24,17 +25,17 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit code: 0, or 1 after an error message."""
+    """Run the program. Return the exit code: 0, or 1 after an error message."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hand-over", action="store_true")
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("socket")
     parser.add_argument("host")
     parser.add_argument("port")
-    wanted = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        with _connect_with_retry(wanted.socket, f"{wanted.host} {wanted.port}", wanted.wait) as link:
-            (_pass_descriptor if wanted.hand_over else _copy_streams)(link)
+        with _connect_with_retry(options.socket, f"{options.host} {options.port}", options.wait) as connection:
+            (_pass_descriptor if options.hand_over else _copy_streams)(connection)
     except OSError as error:
         sys.stderr.write(f"virtcloud: {error.strerror or error}\n")
         return 1
@@ -53,15 +54,17 @@ def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
 
 
 def request_connection(path: str, line: str) -> socket.socket:
-    """Return a connection.
+    """Return a connection to a guest. ``line`` is ``HOST PORT``.
 
-    Raise ConnectionRefusedError when the guest refuses, OSError for other errors of the relay.
+    Raise ConnectionRefusedError when the guest refuses the connection, OSError for other errors of the relay.
     """
     with socket.socket(socket.AF_UNIX) as relay:
         try:
             relay.connect(path)
         except OSError as error:
-            raise OSError(EIO, f"the job's relay {path}: {error.strerror}; has the job ended?") from error
+            raise OSError(
+                EIO, f"cannot connect to the job's relay {path}: {error.strerror}; check that the job still runs"
+            ) from error
         relay.sendall(f"{line}\n".encode())
         answer, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR))
     if ancillary:
@@ -72,23 +75,23 @@ def request_connection(path: str, line: str) -> socket.socket:
     raise OSError(EIO, message)
 
 
-def _pass_descriptor(link: socket.socket) -> None:
+def _pass_descriptor(connection: socket.socket) -> None:
     with socket.socket(fileno=os.dup(1)) as parent:
-        parent.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [link.fileno()]))])
+        parent.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection.fileno()]))])
 
 
-def _copy_streams(link: socket.socket) -> None:
+def _copy_streams(connection: socket.socket) -> None:
     """Copy in both directions. The end of the input closes only the direction to the guest."""
-    threading.Thread(target=_copy_input, args=(link,), daemon=True).start()
-    for data in iter(lambda: link.recv(CHUNK), b""):
+    threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
+    for data in iter(lambda: connection.recv(CHUNK), b""):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
-def _copy_input(link: socket.socket) -> None:
+def _copy_input(connection: socket.socket) -> None:
     for data in iter(lambda: os.read(0, CHUNK), b""):
-        link.sendall(data)
-    link.shutdown(socket.SHUT_WR)
+        connection.sendall(data)
+    connection.shutdown(socket.SHUT_WR)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The files of a job: its guests in the format of /etc/hosts, a host file for mpirun, and a configuration for ssh."""
+"""The files of a job: a hosts file (as /etc/hosts), a host file for mpirun, and a configuration for ssh."""
 
 import shlex
 import stat
@@ -18,9 +18,9 @@ PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/libexec/platform-python")
 SSH_CONFIG = """\
 # Cluster {key}: ssh -F {folder}/ssh_config {first}
 #
-# Guests are reached through the cluster's own network segment; this machine has no address there. A guest creates its
-# host key when it boots: the first key is accepted, and must stay the same while the job runs. Your own ~/.ssh/config
-# is not read: a ControlPath in it may lead to a guest with the same address in another cluster.
+# ssh reaches the guests through the job's relay, because this host has no address in the cluster's network. Each guest
+# creates its host key when it boots. ssh accepts the first key and rejects a different key while the job runs. ssh does
+# not read your ~/.ssh/config: a ControlPath there could reach a guest with the same address in another cluster.
 {hosts}
 Host *
   ProxyCommand {command}
@@ -46,12 +46,12 @@ class JobFiles:
     """A `JobAccessProvider` with files in the job's folder, and a relay to the guests."""
 
     def __init__(self, root: Path, relays: RelayProvider, mounts: FileSystemMounts) -> None:
-        """Create the jobs' folders below ``root``."""
+        """Store the jobs' folders in ``root``."""
         self._folders = JobFolders(root, mounts)
         self._relays = relays
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Write the files. Raise Refused when this host does not know the user, or when no relay can be created."""
+        """Write the files. Raise Refused when the user is unknown on this host, or when no relay can be created."""
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):
@@ -66,7 +66,7 @@ class JobFiles:
             relay = self._relays.ensure(access, find_account(access.user).pw_uid)
             argv = [find_python(), "-I", "-S", str(folder / "connect"), "--hand-over", "--wait", "30", str(relay)]
             command = f"{shlex.join(argv)} %h %p"
-        except NoFreeAddress as error:  # the user who calls ssh reads the message
+        except NoFreeAddress as error:  # ssh prints the message
             command = f"echo {shlex.quote(f'virtcloud: {error}')} >&2"
         return {"ssh_config": render_ssh_config(access, command, folder), "known_hosts": "", "connect": script}
 
@@ -77,34 +77,31 @@ class JobFiles:
 
 
 def render_hosts(guests: Iterable[Guest]) -> str:
-    """PURE. Return the guests in the format of /etc/hosts, with one line for each address."""
-    return "".join(f"{ip_interface(address).ip} {one.name}\n" for one in guests for address in one.addresses)
+    """PURE. Return the guests in the format of /etc/hosts: one line for each address."""
+    return "".join(f"{ip_interface(address).ip} {guest.name}\n" for guest in guests for address in guest.addresses)
 
 
 def render_hostfile(guests: Iterable[Guest]) -> str:
-    """PURE.
-
-    Return the guests as a host file of Open MPI: one line for each guest, with the guest's processors as slots.
-    """
-    return "".join(f"{one.name} slots={one.cpus}\n" for one in guests)
+    """PURE. Return an Open MPI host file: one line for each guest, with the guest's processors as slots."""
+    return "".join(f"{guest.name} slots={guest.cpus}\n" for guest in guests)
 
 
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
     """PURE. Return a configuration of ssh (ssh_config(5)) that reaches guests by name, and other hosts by address."""
-    reached = [guest for guest in access.guests if guest.addresses]
-    entries = [f"Host {one.name}\n  HostName {ip_interface(one.addresses[0]).ip}\n" for one in reached]
+    addressed_guests = [guest for guest in access.guests if guest.addresses]
+    entries = [f"Host {guest.name}\n  HostName {ip_interface(guest.addresses[0]).ip}\n" for guest in addressed_guests]
     return SSH_CONFIG.format(
-        key=access.key, folder=folder, first=reached[0].name, hosts="".join(entries), command=command
+        key=access.key, folder=folder, first=addressed_guests[0].name, hosts="".join(entries), command=command
     )
 
 
 def find_python() -> str:
     """Return a Python that all users may run. The agent's own Python may be in a folder that only root can enter."""
-    return next((one for one in PYTHONS if _is_executable_by_all(Path(one))), "python3")
+    return next((program for program in PYTHONS if _is_executable_by_all(Path(program))), "python3")
 
 
 def _is_executable_by_all(program: Path) -> bool:
     if not program.exists():
         return False
     paths = [program.resolve(), *program.resolve().parents, *program.parents]
-    return all(one.stat().st_mode & stat.S_IXOTH for one in paths)
+    return all(path.stat().st_mode & stat.S_IXOTH for path in paths)

@@ -1,9 +1,11 @@
-"""A job's folder, whose files only the job's user may read. All operations are idempotent.
+"""A job's folder. Only the job's user may read its files. All operations are idempotent.
 
-Each folder is a separate tmpfs, so its size is limited and it is removed as a whole. The agent writes the files while
-only root can enter the folder, and then changes the owner to the user. Thus no file is ever written through a path that
-a user can change, such as a symbolic link in the user's own folder. After that, the only operation on the folder is its
-removal. A file of root in the parent folder records that the folder is complete, and a digest of its content.
+Each folder is a separate tmpfs, so its size is limited and it can be removed as a whole. The agent writes the files
+while only root can enter the folder, and then changes the owner to the user. After that, the agent only removes the
+folder. So the agent never writes through a path that a user can change, for example through a symbolic link.
+
+When a folder is complete, the agent writes a digest of its content to a file in the parent folder, which belongs to
+root.
 """
 
 import ctypes
@@ -23,9 +25,9 @@ from virtcloud.model.errors import Refused
 ROOT_MODE = 0o711  # users may enter the folder but cannot list other jobs' keys
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
-SPARE_BYTES, SPARE_FILES, PAGE = 1 << 18, 32, 4096
-"""Space that a user may fill, for example with known hosts and control sockets of ssh."""
-REMOVE_S = 60.0
+USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
+"""Space in bytes and files that a user may fill, for example with known hosts and control sockets of ssh."""
+REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
@@ -46,12 +48,12 @@ class FileSystemMounts(Protocol):
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs is limited in bytes and files. Detaching a tmpfs does not walk through its folders, so neither deep folders
-    nor open files prevent its removal. The memory of files that a process has open is freed when the process ends.
+    A tmpfs has a maximum of bytes and files. Detaching a tmpfs does not walk through its folders, so deep folders and
+    open files do not prevent the removal. The memory of an open file is freed when its process ends.
     """
 
     def mounted(self, path: Path) -> bool:
-        """Return whether ``path`` is on another file system than its parent. Symbolic links are not followed."""
+        """Return whether ``path`` is on another file system than its parent. A symbolic link is not followed."""
         try:
             return path.lstat().st_dev != path.parent.stat().st_dev
         except FileNotFoundError:
@@ -72,23 +74,23 @@ class JobFolders:
     """The folders of all jobs on this host, below ``root``."""
 
     def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
-        """Create folders below ``root``, which is created when first needed."""
+        """Store folders in ``root``, which is created when first needed."""
         self._root = root
         self._mounts = mounts
 
     def path(self, key: str, prefix: str = "") -> Path:
-        """Return the path of a job's folder; with ``prefix``, the path of its record or of a former folder."""
+        """Return the path of a job's folder; with ``prefix``, the path of a file or folder that accompanies it."""
         return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
         """Create the folder of a job with these files. Raise Refused for a user who is unknown on this host.
 
-        A complete folder with the same files stays unchanged, including the files that its user added.
+        A complete folder for the same files and user stays unchanged, including files that the user added.
         """
         account = find_account(user)
         path, record = self.path(key), self.path(key, COMPLETE_PREFIX)
         digest = sha256(repr((account.pw_uid, account.pw_gid, sorted(files.items()))).encode()).hexdigest()
-        with refuse_os_errors(f"make the job's folder {path}"):
+        with refuse_os_errors(f"create the job's folder {path}"):
             self._ensure_root()
             if self._mounts.mounted(path) and record.exists() and record.read_text() == digest:
                 return path
@@ -109,17 +111,14 @@ class JobFolders:
     def _fill(self, path: Path, files: Mapping[str, str], account: pwd.struct_passwd) -> None:
         path.mkdir(mode=0o700)
         size = sum(PAGE * (1 + len(text.encode()) // PAGE) for text in files.values())
-        self._mounts.mount(path, size + SPARE_BYTES, len(files) + SPARE_FILES)
+        self._mounts.mount(path, size + USER_BYTES, len(files) + USER_FILES)
         for name, text in files.items():
             _write(path / name, text, account)
         os.chown(path, account.pw_uid, account.pw_gid)
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a folder, complete or not.
-
-        Folders of earlier versions of the agent, which are no tmpfs, are removed as well.
-        """
+        """Remove a complete or incomplete folder. The folder of an earlier agent version may be no tmpfs."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):
@@ -144,8 +143,8 @@ def find_account(user: str) -> pwd.struct_passwd:
         return pwd.getpwnam(user)
     except KeyError as error:
         raise Refused(
-            f"user {user} is not known on this machine ({os.uname().nodename}); its job's files can belong to nobody. "
-            "Let this machine know the user (getent passwd must find it)"
+            f"user {user} is not known on host {os.uname().nodename}, so the job's files cannot be created; "
+            f"add the user to this host's accounts (getent passwd {user} must find the user)"
         ) from error
 
 
@@ -158,18 +157,18 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree that a user may have built. rm(1) follows no symbolic link and handles trees of any depth."""
+    """Remove a folder with content of a user. rm(1) follows no symbolic link and removes trees of any depth."""
     if not folder.exists():
         return
     folder.chmod(0o700)
     os.chown(folder, os.geteuid(), os.getegid())
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REMOVE_S)  # noqa: S603 - no shell
+        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REMOVE_TIMEOUT_S)  # noqa: S603 - no shell
     except subprocess.TimeoutExpired as error:
-        raise OSError(error.timeout, f"rm took longer than {REMOVE_S:g} s", str(folder)) from error
-    if done.returncode:
-        raise OSError(done.returncode, " ".join(done.stderr.split()), str(folder))
+        raise OSError(error.timeout, f"rm took longer than {REMOVE_TIMEOUT_S:g} s", str(folder)) from error
+    if result.returncode:
+        raise OSError(result.returncode, " ".join(result.stderr.split()), str(folder))
 
 
 def _libc() -> ctypes.CDLL:
@@ -178,5 +177,5 @@ def _libc() -> ctypes.CDLL:
 
 def _check_result(path: Path, result: int) -> None:
     if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(path))
+        error_number = ctypes.get_errno()
+        raise OSError(error_number, os.strerror(error_number), str(path))

@@ -1,9 +1,9 @@
 """Creation and removal of jobs' relays. A relay is a process with a port on the bridge of the job's cluster.
 
-The relay process (`relay_program`) runs in its own network namespace. It is connected by a veth pair: one end is in the
-namespace, the other end is a port of the bridge with virtcloud's ownership alias. The relay process ends when the port
-is removed, and the port is removed with the cluster's segment. Therefore nothing remains after an agent is killed, and
-a job's connections survive a restart of the agent.
+The relay process (`relay_program`) runs in its own network namespace. A veth pair connects the namespace to the bridge.
+The port on the bridge has the ownership alias, so it is removed with the cluster's segment. The relay process ends when
+the port is removed. So a relay is removed even if its agent was killed, and a job's connections survive a restart of
+the agent.
 """
 
 import json
@@ -34,6 +34,7 @@ from virtcloud.model.errors import Refused
 RELAY_START_S = 20.0
 RELAY_QUERY_S = 2.0
 RELAY_END_S, POLL_S = 3.0, 0.02
+"""Time limits in seconds for a relay's start, answer and end, and the interval between two checks of its end."""
 
 
 class JobPortKernel(Protocol):
@@ -61,18 +62,20 @@ OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
 class NoFreeAddress(Refused):
     """A cluster's subnets have no free address for this host. The job runs without access to its guests."""
 
-    slug = "no-free-address"  # unlike Refused's slug, since SBF's client finds an error's class by its slug
+    slug = "no-free-address"  # SBF's client finds an error's class by its slug, so it differs from the slug of Refused
 
     def __init__(self, subnets: Iterable[str]) -> None:
         """Create the error for these subnets."""
-        super().__init__(f"{' and '.join(subnets)}: no address is free for this host; leave one at the subnet's end")
+        super().__init__(
+            f"{' and '.join(subnets)}: no address is free for this host; do not use the last addresses of the subnet"
+        )
 
 
 class JobRelays:
     """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create the relays' sockets in ``root``, which belongs to root. Each call opens its own kernel and prober."""
+        """Create sockets in the folder ``root``, which belongs to root. Each call opens its own kernel and prober."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
@@ -98,17 +101,14 @@ class JobRelays:
             self._ensure_none(kernel, key)
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket.
-
-        No job's folder has this name, since no cluster's key begins with a dot.
-        """
+        """Return the path of a relay's socket. Keys do not begin with a dot, so no job's folder has this name."""
         return self._root / f".relay-{names.file_name(key)}"
 
-    def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, about: str) -> bool:
-        """Return whether the relay runs with this specification. If so, attach its port to the bridge again."""
+    def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
+        """Return whether the relay runs with this specification. If true, also attach its port to the bridge again."""
         name = names.job_port_name(access.key, access.vlan)
-        port = next((one for one in kernel.list_interfaces() if one.name == name), None)
-        if port is None or query_relay(self.socket_path(access.key), "about") != f"ok {about}":
+        port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
+        if port is None or query_relay(self.socket_path(access.key), "about") != f"ok {digest}":
             return False
         kernel.change(port.index, master=bridge.index)
         kernel.change(port.index, up=True)
@@ -125,10 +125,10 @@ class JobRelays:
 
     def _find_free_addresses(self, access: JobAccess, bridge: KernelInterface) -> list[str]:
         with self._open_prober(bridge.name) as prober:
-            found = find_free_addresses(prober, access)
-        if not found:
-            raise NoFreeAddress(str(one) for one in guest_subnets(access.guests))
-        return found
+            addresses = find_free_addresses(prober, access)
+        if not addresses:
+            raise NoFreeAddress(str(subnet) for subnet in guest_subnets(access.guests))
+        return addresses
 
     def _ensure_none(self, kernel: JobPortKernel, key: str) -> None:
         path = self.socket_path(key)
@@ -143,32 +143,35 @@ class JobRelays:
 
 def _find_bridge(access: JobAccess, interfaces: Iterable[KernelInterface]) -> KernelInterface:
     name = names.bridge_name(access.vlan)
-    found = next((one for one in interfaces if one.name == name and names.cluster_of_alias(one.alias)), None)
-    if found is None:
-        raise Refused(f"cluster {access.key}: no bridge {name} of virtcloud is on this machine for the job's port")
-    return found
+    bridge = next(
+        (interface for interface in interfaces if interface.name == name and names.cluster_of_alias(interface.alias)),
+        None,
+    )
+    if bridge is None:
+        raise Refused(
+            f"cluster {access.key}: expected bridge {name} of virtcloud for the job's port, found none on this host"
+        )
+    return bridge
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
-    """Return the specification of a relay.
-
-    ``about`` is its digest, which identifies the specification of a running relay.
-    """
+    """Return the specification of a relay. The key ``about`` contains a digest of the specification."""
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),
-        "hosts": {one.name: str(ip_interface(one.addresses[0]).ip) for one in access.guests if one.addresses},
-        "subnets": [str(one) for one in guest_subnets(access.guests)],
+        "hosts": {guest.name: str(ip_interface(guest.addresses[0]).ip) for guest in access.guests if guest.addresses},
+        "subnets": [str(subnet) for subnet in guest_subnets(access.guests)],
     }
     digested = json.dumps([spec, bridge.alias, bridge.name], sort_keys=True)
     return {**spec, "about": sha256(digested.encode()).hexdigest()}
 
 
 def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, process: int) -> None:
-    """Create the veth pair, set name and alias, and only then attach the port to the bridge."""
+    """Create the veth pair and set the port's name and alias. Then attach the port to the bridge."""
     temporary, name = names.temporary_job_port_name(access.vlan), names.job_port_name(access.key, access.vlan)
-    for interface in (one for one in kernel.list_interfaces() if one.name == temporary):
-        kernel.delete(interface.index)
+    for interface in kernel.list_interfaces():
+        if interface.name == temporary:
+            kernel.delete(interface.index)
     index = kernel.add_veth_pair(temporary, relay_program.DEVICE, process, bridge.mtu)
     kernel.change(index, name=name, alias=names.ownership_alias(names.cluster_of_alias(bridge.alias) or ""))
     kernel.disable_host_ip(index, name)
@@ -180,16 +183,17 @@ class RelayProcess:
     """A relay process that is being started. It is not a child of the agent, so it survives the agent."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Use the pipes of ``process``, which ends as soon as it has forked the relay process."""
+        """Use the pipes of ``process``, which forks the relay process and ends."""
         self._pipes = process
         self.pid = 0
 
     def wait_for_namespace(self) -> None:
         """Wait until the relay has reported its process id and its network namespace. Raise Refused."""
-        word, _, pid = self._read_line().partition(" ")
-        if word != "apart" or not pid.isdigit():
+        status, _, pid = self._read_line().partition(" ")
+        if status != "apart" or not pid.isdigit():
             raise Refused(
-                f"the relay of a job: expected 'apart' and its process id, got {word + pid!r}; see the agent's log"
+                f"cannot start the relay of a job: expected 'apart' and its process ID, got {status + pid!r}; see the "
+                "agent's log"
             )
         self.pid = int(pid)
 
@@ -200,7 +204,7 @@ class RelayProcess:
             self._pipes.stdin.flush()
         answer = self._read_line()
         if answer != "ready":
-            raise Refused(f"the relay of a job cannot start: {answer or 'it ended'}")
+            raise Refused(f"cannot start the relay of a job: {answer or 'the process ended'}")
 
     def kill(self) -> None:
         """Kill the relay process if its process id is known."""
@@ -214,15 +218,17 @@ class RelayProcess:
             return ""
         ready = select.poll()
         ready.register(stdout, select.POLLIN)
-        return stdout.readline().strip() if ready.poll(RELAY_START_S * 1000) else f"nothing in {RELAY_START_S:.0f} s"
+        return (
+            stdout.readline().strip() if ready.poll(RELAY_START_S * 1000) else f"no output within {RELAY_START_S:.0f} s"
+        )
 
 
 @contextmanager
 def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay process. When the block fails, kill the process, which also removes its namespace."""
+    """Start a relay process. When the block raises an error, kill the process, which also removes its namespace."""
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
-        process = subprocess.Popen(  # noqa: S603 - our own file
+        process = subprocess.Popen(  # noqa: S603 - a file of this package
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/", start_new_session=True
         )
     except OSError as error:
@@ -237,7 +243,7 @@ def start_relay() -> Iterator[RelayProcess]:
 
 
 def query_relay(path: Path, line: str) -> str | None:
-    """Send a line to the relay that listens at ``path``; return the answer, or None when no process listens."""
+    """Send a line to the relay that listens at ``path``. Return the answer, or None when no process answers."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(RELAY_QUERY_S)
         try:
@@ -249,7 +255,7 @@ def query_relay(path: Path, line: str) -> str | None:
 
 
 def find_listener_pid(path: Path) -> int | None:
-    """Return the process id of the process that listens at ``path``; None when no process listens."""
+    """Return the process ID of the process that listens at ``path``, or None."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))

@@ -1,14 +1,17 @@
 """A job's relay: a process in a network namespace with one interface on the cluster's segment.
 
-The relay is run as a program (``python -I -S relay_program.py``). It uses only the standard library, so it starts
-quickly, and it survives a restart of the agent. It creates its namespace, prints ``apart`` and its process id, reads
-its specification as one line of JSON, and prints ``ready``. Then it drops its privileges. It ends when its interface is
-removed.
+The agent runs this file as a program: ``python -I -S relay_program.py``. The file uses only the standard library, so
+the relay starts quickly. The relay survives a restart of the agent. Its steps:
+
+1. create a network namespace, and print ``apart`` and the process ID
+2. read the specification, which is one line of JSON
+3. configure the interface, drop the privileges, and print ``ready``
+4. answer requests until the interface is removed
 
 The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket and receives ``ok`` with a TCP connection that was
-opened inside the namespace (SCM_RIGHTS, unix(7)). So the relay copies no data, and connections survive the end of the
-relay. The namespace has no default route, forwards no packets and has no network listener. Addresses outside the
-cluster's subnets are refused.
+opened inside the namespace (SCM_RIGHTS, unix(7)). The relay copies no data, so connections survive the end of the
+relay. The namespace has no default route, forwards no packets and has no network listener. The relay refuses addresses
+outside the cluster's subnets.
 """
 
 import array
@@ -30,8 +33,9 @@ from typing import Any
 
 DEVICE = "job0"
 NOBODY = 65534
-LONGEST_LINE = 300
-ASK_S, CONNECT_S, PAUSE_S = 10.0, 20.0, 0.1
+MAX_LINE = 300
+REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
+"""Time limits in seconds for a request and for a connection to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8914, 0x8916, 0x891C, 1  # linux/sockios.h, netdevice(7)
 RTMGRP_LINK = 1  # rtnetlink(7)
@@ -50,29 +54,29 @@ NAMESPACE_SYSCTLS = {
 """Sysctls of the namespace.
 
 A new namespace may inherit the host's IPv4 sysctls, so forwarding is switched off explicitly. Duplicate address
-detection by the kernel is off, since the agent probed the addresses before.
+detection is off, because the agent has already probed the addresses.
 """
 
 
 class Relay:
-    """The relay's interface and listener, with the addresses that it may reach and the user who may send requests."""
+    """The relay's interface and listener, the reachable addresses, and the user who may send requests."""
 
-    def __init__(self, wanted: dict[str, Any]) -> None:
-        """Configure the interface and listen. Raise OSError with the kernel's error."""
-        self._about: str = wanted["about"]
-        self._user: int = wanted["uid"]
-        self._hosts: dict[str, str] = wanted["hosts"]
-        self._subnets = [ipaddress.ip_network(one) for one in wanted["subnets"]]
+    def __init__(self, spec: dict[str, Any]) -> None:
+        """Configure the interface and listen. Raise OSError."""
+        self._digest: str = spec["about"]
+        self._uid: int = spec["uid"]
+        self._hosts: dict[str, str] = spec["hosts"]
+        self._subnets = [ipaddress.ip_network(subnet) for subnet in spec["subnets"]]
         self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._netlink.bind((0, RTMGRP_LINK))
-        _configure_interface(wanted["addresses"])
-        self._listener = _listen(wanted["socket"], self._user)
+        _configure_interface(spec["addresses"])
+        self._listener = _listen(spec["socket"], self._uid)
 
     def run(self) -> None:
         """Answer until the interface is removed."""
         poll = select.poll()
-        for one in (self._netlink, self._listener):
-            poll.register(one, select.POLLIN)
+        for source in (self._netlink, self._listener):
+            poll.register(source, select.POLLIN)
         while _has_device():
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._netlink.fileno() in ready:
@@ -81,7 +85,7 @@ class Relay:
                 self._accept()
 
     def _read_link_events(self) -> None:
-        """Discard the events of interfaces. A lost event does no harm, since `run` checks the interface itself."""
+        """Discard the events of interfaces. A lost event has no effect, because `run` checks the interface itself."""
         try:
             self._netlink.recv(65536)
         except OSError as error:
@@ -92,7 +96,7 @@ class Relay:
         try:
             caller, _ = self._listener.accept()
         except OSError:
-            time.sleep(PAUSE_S)  # too many open descriptors
+            time.sleep(ACCEPT_RETRY_S)  # for example, too many open descriptors
         else:
             self._start_answer(caller)
 
@@ -106,27 +110,27 @@ class Relay:
 
     def _answer(self, caller: socket.socket) -> None:
         with caller, suppress(OSError):  # the caller may have closed the connection
-            caller.settimeout(ASK_S)
+            caller.settimeout(REQUEST_S)
             line = _read_line(caller)
-            if _peer_uid(caller) not in {0, self._user}:
-                caller.sendall(b"forbidden: only the job's user may ask\n")
+            if _peer_uid(caller) not in {0, self._uid}:
+                caller.sendall(b"forbidden: only the job's user may send requests\n")
             elif line == "about":
-                caller.sendall(f"ok {self._about}\n".encode())
+                caller.sendall(f"ok {self._digest}\n".encode())
             else:
                 self._pass_connection(caller, line)
 
     def _pass_connection(self, caller: socket.socket, line: str) -> None:
         """Open the connection to a guest, and pass its descriptor to the caller."""
         try:
-            made = self._connect(line)
+            connection = self._connect(line)
         except ConnectionRefusedError:
-            caller.sendall(f"refused: nothing listens at {line}\n".encode())
+            caller.sendall(f"refused: no process listens at {line}\n".encode())
         except (ValueError, OSError) as error:
             caller.sendall(f"failed: {line}: {getattr(error, 'strerror', None) or error}\n".encode())
         else:
-            with made:
-                # socket.send_fds() is not used: it imports array here, after the relay dropped its privileges.
-                rights = array.array("i", [made.fileno()])
+            with connection:
+                # socket.send_fds() would import the module array now, which may fail without privileges.
+                rights = array.array("i", [connection.fileno()])
                 caller.sendmsg([b"ok\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def _connect(self, line: str) -> socket.socket:
@@ -134,23 +138,23 @@ class Relay:
         if not (port.isdigit() and 0 < int(port) < 1 << 16):
             raise ValueError("expected HOST PORT")
         address = ipaddress.ip_address(self._hosts.get(host, host))
-        if not any(address in one for one in self._subnets):
+        if not any(address in subnet for subnet in self._subnets):
             raise ValueError(f"expected a guest's name or an address in {' or '.join(map(str, self._subnets))}")
-        made = socket.socket(socket.AF_INET if address.version == IPV4 else socket.AF_INET6)
+        connection = socket.socket(socket.AF_INET if address.version == IPV4 else socket.AF_INET6)
         try:
-            made.settimeout(CONNECT_S)
-            made.connect((str(address), int(port)))
-            made.setblocking(True)
+            connection.settimeout(CONNECT_S)
+            connection.connect((str(address), int(port)))
+            connection.setblocking(True)
         except BaseException:
-            made.close()
+            connection.close()
             raise
-        return made
+        return connection
 
 
 def main() -> None:
     """Run the relay until its interface is removed."""
     _unshare()
-    if os.fork():  # the agent's child process ends here, so that relay and agent do not depend on each other
+    if os.fork():  # the parent process ends, so the relay is no child of the agent
         os._exit(0)
     _report(f"apart {os.getpid()}")
     line = sys.stdin.readline()
@@ -170,13 +174,13 @@ def main() -> None:
 def _unshare() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot make a network namespace: {os.strerror(number)}")
+        error_number = ctypes.get_errno()
+        raise OSError(error_number, f"cannot create a network namespace: {os.strerror(error_number)}")
 
 
-def _report(words: str) -> None:
+def _report(line: str) -> None:
     try:
-        os.write(1, f"{words}\n".encode())
+        os.write(1, f"{line}\n".encode())
     except BrokenPipeError:  # the agent ended or no longer waits
         os._exit(1)
 
@@ -187,33 +191,35 @@ def _configure_interface(addresses: list[str]) -> None:
         if (SYSCTL / name).exists():  # a kernel without IPv6 has no such file
             (SYSCTL / name).write_text(value)
     index = socket.if_nametoindex(DEVICE)
-    interfaces = [ipaddress.ip_interface(one) for one in addresses]
+    interfaces = [ipaddress.ip_interface(address) for address in addresses]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        for number, one in enumerate(one for one in interfaces if one.version == IPV4):
-            name = f"{DEVICE}:{number}" if number else DEVICE  # a second address has the name of an alias
-            fcntl.ioctl(control, SIOCSIFADDR, _pack_ifreq(name, one.ip.packed))
-            fcntl.ioctl(control, SIOCSIFNETMASK, _pack_ifreq(name, one.network.netmask.packed))
+        for position, interface in enumerate(interface for interface in interfaces if interface.version == IPV4):
+            name = f"{DEVICE}:{position}" if position else DEVICE  # netdevice(7): a further address needs an alias name
+            fcntl.ioctl(control, SIOCSIFADDR, _pack_ifreq(name, interface.ip.packed))
+            fcntl.ioctl(control, SIOCSIFNETMASK, _pack_ifreq(name, interface.network.netmask.packed))
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", DEVICE.encode(), IFF_UP))
-    for one in (one for one in interfaces if one.version != IPV4):
+    for interface in (interface for interface in interfaces if interface.version != IPV4):
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as control:
-            fcntl.ioctl(control, SIOCSIFADDR, struct.pack("16sIi", one.ip.packed, one.network.prefixlen, index))
+            fcntl.ioctl(
+                control, SIOCSIFADDR, struct.pack("16sIi", interface.ip.packed, interface.network.prefixlen, index)
+            )
 
 
 def _pack_ifreq(name: str, address: bytes) -> bytes:
     return struct.pack("16sHH4s8x", name.encode(), socket.AF_INET, 0, address)
 
 
-def _listen(path: str, user: int) -> socket.socket:
-    """Listen in a folder of root. Only the job's user may connect."""
+def _listen(path: str, uid: int) -> socket.socket:
+    """Listen at ``path``, in a folder that belongs to root. Only the job's user may connect."""
     Path(path).unlink(missing_ok=True)
-    before = os.umask(0o177)
+    former_umask = os.umask(0o177)
     try:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
-        os.chown(path, user, -1)
+        os.chown(path, uid, -1)
         listener.listen(64)
     finally:
-        os.umask(before)
+        os.umask(former_umask)
     return listener
 
 
@@ -227,9 +233,9 @@ def _drop_privileges() -> None:
 def _detach() -> None:
     """Close the pipes to the agent and leave the agent's working directory."""
     os.chdir("/")
-    with Path(os.devnull).open("r+b") as nothing:
-        os.dup2(nothing.fileno(), 0)
-        os.dup2(nothing.fileno(), 1)
+    with Path(os.devnull).open("r+b") as null:
+        os.dup2(null.fileno(), 0)
+        os.dup2(null.fileno(), 1)
 
 
 def _has_device() -> bool:
@@ -243,16 +249,16 @@ def _has_device() -> bool:
 def _read_line(caller: socket.socket) -> str:
     text = b""
     while not text.endswith(b"\n"):
-        more = caller.recv(LONGEST_LINE)
-        if not more or len(text) > LONGEST_LINE:
-            raise OSError(errno.EPROTO, "no line")
-        text += more
+        chunk = caller.recv(MAX_LINE)
+        if not chunk or len(text) > MAX_LINE:
+            raise OSError(errno.EPROTO, "expected one line")
+        text += chunk
     return text.decode(errors="replace").strip()
 
 
 def _peer_uid(caller: socket.socket) -> int:
-    found: int = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-    return found
+    uid: int = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+    return uid
 
 
 if __name__ == "__main__":

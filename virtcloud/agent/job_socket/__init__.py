@@ -1,1 +1,1 @@
-"""The agent's AF_UNIX API, through which a batch system on this host sends requests about the clusters of its jobs."""
+"""The job socket: the agent's AF_UNIX API for the hooks of a batch system on the same host."""

@@ -1,4 +1,4 @@
-"""Job records: the latest run of each job on this host, the changes of records by requests, and their storage on disk.
+"""Job records: the latest run of each job on this host, the effect of each request, and the storage on disk.
 
 =============  ============================================================================
 phase          meaning
@@ -11,10 +11,11 @@ phase          meaning
                that late requests are answered
 =============  ============================================================================
 
-A higher attempt replaces a lower one in any phase. Batch systems that do not count attempts send 0. The record of such
-a job is removed with its cluster, so that the next run starts without a record. A batch system that was installed
-again assigns a former job's id to another user's job. The ``up`` of the new job then replaces the record, and requests
-about the former job change nothing.
+A run with a higher attempt number replaces a run with a lower attempt number in any phase. A batch system that does not
+count attempts sends 0. The record of such a job is removed with its cluster, so the job can run again.
+
+A batch system that was installed again may reuse a job's id for a job of another user. The request ``up`` of the new
+job replaces the record. Requests about the former job then change nothing.
 """
 
 import threading
@@ -51,7 +52,7 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``opening`` is set after the script received the answer that its cluster is up.
+    ``opening`` describes the script's access. It is set when a hook receives the answer that the cluster is up.
     """
 
     cluster: ClusterKey
@@ -73,10 +74,7 @@ class JobRecord(Document):
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:
-        """Return whether this job belongs to another user than ``user``.
-
-        Return False if one of the users is unknown.
-        """
+        """Return whether this job belongs to a user other than ``user``. Return False if either user is unknown."""
         return None not in {self.user, user} and self.user != user
 
     @property
@@ -88,28 +86,25 @@ class JobRecord(Document):
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """PURE. Record that a run started on this host.
 
-    Raise Gone when the run is over. Raise AttemptWaits while the former run of a job without counted attempts is being
+    Raise Gone when the run is over. If attempts are not counted, raise AttemptWaits while the former run is being
     removed.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
-        raise AttemptWaits(f"{known.description} is still being removed from its former run: ask again")
+        raise AttemptWaits(f"{known.description}: the former run is still being removed; retry later")
     job = _current_run(None if known and known.belongs_to_other(up.user) else known, up.run)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
-        raise Gone(f"{job.description} is over: it was removed here ({job.reason or 'its job ended'})")
+        raise Gone(f"{job.description} is over: removed from this host ({job.reason or 'its job ended'})")
     return _change(job, head=up.head or job.head, user=up.user or job.user)
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE.
-
-    Record that a run was cancelled. A finished run does not change. Raise Gone when a later run has the key.
-    """
+    """PURE. Record that a run was cancelled. A finished run stays unchanged. Raise Gone for a run before the latest."""
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run is over. A removed run does not change. Raise Gone when a later run has the key."""
+    """PURE. Record that a run is over. A removed run stays unchanged. Raise Gone for a run before the latest."""
     job = _current_run(known, run)
     return (
         job if job.phase is RecordPhase.GONE else _change(job, phase=RecordPhase.LEAVING, reason=job.reason or reason)
@@ -123,38 +118,35 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
     """
     if known is None or (known.attempt < run.attempt and not known.belongs_to_other(run.user)):
         raise NotFound(
-            f"cluster {run.cluster}, attempt {run.attempt} was never announced to this host's agent: "
-            "announce it by 'up' first"
+            f"cluster {run.cluster}, attempt {run.attempt} was never announced to this host's agent; "
+            "send the request 'up' first"
         )
     return _current_run(known, run)
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """PURE. Record that this host carries nothing of a run. Return None if the record itself must be removed."""
+    """PURE. Record that this host carries nothing of a run. Return None if the record must be removed."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """PURE.
-
-    Return None to remove the record of an announced run. Return ``known`` if the run is over or is not this run.
-    """
+    """PURE. Return None, so that the record of this run is removed. Return ``known`` for a finished or another run."""
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """PURE. Record that the script received the answer that its cluster is up."""
+    """PURE. Record that a hook received the answer that the cluster is up, and the script's access."""
     return _change(job, was_up=True, opening=opening)
 
 
 def _current_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
     cluster, attempt, user = run
     if known is not None and known.belongs_to_other(user):
-        raise Gone(f"cluster {cluster}: the job of {user} is over, another user's came here since")
+        raise Gone(f"cluster {cluster}: the job of {user} is over; the key now belongs to a job of another user")
     if known is None or attempt > known.attempt:
         return JobRecord(cluster=cluster, attempt=attempt, user=user)
     if attempt < known.attempt:
-        raise Gone(f"cluster {cluster}: attempt {attempt} is over, attempt {known.attempt} came here since")
+        raise Gone(f"cluster {cluster}: attempt {attempt} is over; attempt {known.attempt} was announced to this host")
     return known
 
 
@@ -164,10 +156,10 @@ def _change(job: JobRecord, **changes: object) -> JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class MissingJobs:
-    """Runs that the batch system does not list.
+    """Runs that are missing from the batch system's list of jobs.
 
-    ``since`` contains the time of each run's first miss, in seconds of one clock. ``overdue`` contains the runs whose
-    first miss was longer ago than the grace period.
+    ``since`` maps each run to the time when it was first missing, in seconds of the caller's clock. ``overdue``
+    contains the runs that have been missing for the grace period.
     """
 
     since: dict[JobRunId, float]
@@ -177,20 +169,20 @@ class MissingJobs:
 def find_missing_jobs(
     jobs: Iterable[JobRecord], present: Container[str], since: dict[JobRunId, float], now: float, grace: float
 ) -> MissingJobs:
-    """PURE. Return the runs missing from the batch system's list.
+    """PURE. Return the runs that are missing from the batch system's list of jobs.
 
-    A run is overdue when it is still missing ``grace`` seconds after its first miss.
+    A run is overdue when it is still missing after ``grace`` seconds.
     """
-    missed = [
+    missing = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present
     ]
-    overdue = tuple(job for job in missed if job.run in since and now - since[job.run] >= grace)
-    return MissingJobs({job.run: since.get(job.run, now) for job in missed}, overdue)
+    overdue = tuple(job for job in missing if job.run in since and now - since[job.run] >= grace)
+    return MissingJobs({job.run: since.get(job.run, now) for job in missing}, overdue)
 
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""Seconds for which the record of a removed run remains. No batch system sends a request for a run after this time."""
+"""Seconds for which the record of a removed run is stored. Later requests for the run are not expected."""
 
 
 class JobRecordStore:
@@ -200,16 +192,18 @@ class JobRecordStore:
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Read the records. ``clock`` returns the time of files. Raise Refused when the folder cannot be used."""
+        """Read the records. ``clock`` returns seconds since the epoch. Raise Refused when the folder cannot be used."""
         self._folder = folder
         self._clock = clock
         self._changed = threading.Condition()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._jobs = {job.cluster: job for path in folder.glob("*.json") if (job := _read_record(path))}
-            self._forget()
+            self._remove_old_records()
         except OSError as error:
-            raise Refused(f"cannot keep jobs in {folder}: {error.strerror}; set 'state' in the settings") from error
+            raise Refused(
+                f"cannot store job records in {folder}: {error.strerror}; set 'state' in the agent's settings"
+            ) from error
 
     def get(self, cluster: str) -> JobRecord | None:
         """Return the record of a key, or None."""
@@ -221,14 +215,14 @@ class JobRecordStore:
         with self._changed:
             return [job for _, job in sorted(self._jobs.items())]
 
-    def change(self, cluster: ClusterKey, how: Callable[[JobRecord | None], RecordT]) -> RecordT:
-        """Replace a record by the result of ``how``, first on disk; return the result.
+    def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
+        """Replace a record by the result of ``transition``, first on disk and then in memory. Return the result.
 
-        Raise Refused, and errors of ``how``.
+        Raise Refused when the record cannot be written, and errors of ``transition``.
         """
         with self._changed:
             before = self._jobs.get(cluster)
-            after = how(before)
+            after = transition(before)
             if after == before:
                 return after
             self._write(cluster, after)
@@ -237,14 +231,14 @@ class JobRecordStore:
             else:
                 self._jobs[cluster] = after
             if after is not None and after.phase is RecordPhase.GONE:
-                self._forget()
+                self._remove_old_records()
             self._changed.notify_all()
             return after
 
-    def wait(self, reached: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait until ``reached`` is true for a record, at most ``seconds``; return whether it is true."""
+    def wait(self, condition: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
+        """Wait until ``condition`` is true for a record, at most ``seconds``. Return whether it is true."""
         with self._changed:
-            return self._changed.wait_for(lambda: reached(self._jobs.get(ClusterKey(cluster))), seconds)
+            return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
         """Wait until any record changes, at most ``seconds``. Return immediately when ``unless`` is true."""
@@ -257,10 +251,10 @@ class JobRecordStore:
         with self._changed:
             self._changed.notify_all()
 
-    def _forget(self) -> None:
-        """Remove the records of runs that were removed long ago."""
+    def _remove_old_records(self) -> None:
+        """Delete the records of runs that were removed more than `RETENTION_S` ago."""
         oldest = self._clock() - RETENTION_S
-        for job in [one for one in self._jobs.values() if one.phase is RecordPhase.GONE]:
+        for job in [record for record in self._jobs.values() if record.phase is RecordPhase.GONE]:
             path = self._path(job.cluster)
             if not path.exists() or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)

@@ -1,8 +1,6 @@
-"""The listener of the job socket.
+"""The listener of the job socket. One thread accepts connections. Each connection has its own thread for one request.
 
-One thread accepts connections; another thread for each connection answers one request.
-
-root and the users of the setting `socket_uids` may send all requests. A job's user may cancel the job's run.
+root and the users in the setting `socket_uids` may send all requests. A job's user may cancel the job's run.
 """
 
 import json
@@ -28,7 +26,7 @@ ROOT = 0
 
 
 def find_uid(name: str) -> int | None:
-    """Return a user's user ID on this host; None for an unknown user."""
+    """Return a user's ID on this host. Return None for an unknown user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -37,7 +35,7 @@ def find_uid(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CallerPolicy:
-    """Decides which user may send which request, by the user ID that the kernel reports for a connection."""
+    """The permitted requests of each user. The kernel reports the user ID of a connection."""
 
     uids: frozenset[int]
     records: JobRecordStore
@@ -50,13 +48,12 @@ class CallerPolicy:
     def check(self, request: SocketRequest, uid: int) -> None:
         """Raise Forbidden unless this user may send this request.
 
-        A user who may delete a job may also cancel the job's run, because a batch system runs its cancellation as that
-        user (Torque's epilogue.precancel).
+        A job's user may cancel the job's run, because Torque runs epilogue.precancel as that user.
         """
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
-                f"user ID {uid} may not send this request: that takes root, or a user ID in the agent's "
-                "setting 'socket_uids' (and a job's user may cancel its own run)"
+                f"user ID {uid} may not send this request; root and the user IDs in the agent's setting 'socket_uids' "
+                "may send all requests, and a job's user may cancel the job's run"
             )
 
     def _is_job_of(self, request: CancelRequest, uid: int) -> bool:
@@ -65,16 +62,16 @@ class CallerPolicy:
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
-"""Maximum number of open connections of trusted callers (True) and of other callers (False).
+"""Maximum number of open connections: for trusted callers (True) and for other callers (False).
 
-The limits are separate, so that other callers cannot exclude a batch system.
+The limits are separate, so that other callers cannot block a batch system.
 """
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
-"""In seconds: interval between two progress reports, pause after a failed accept, and limit for one accept."""
+"""In seconds: interval of progress reports, pause after a failed accept, and longest time between progress reports."""
 LINE_TIMEOUT_S = 5.0
-"""Seconds in which a caller must send its line, and in which it must receive the answer."""
+"""Seconds in which a caller must send its request, and seconds in which it must receive the answer."""
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -82,14 +79,11 @@ class SocketListener:
     """Listens at ``path``, checks callers with ``policy``, and sends the answers that ``answer`` returns."""
 
     def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
-        """Listen at ``path``, replacing the socket of a killed agent.
-
-        Raise BadInput when another process listens there.
-        """
+        """Listen at ``path``. Replace the socket of a killed agent. Raise BadInput when another process listens."""
         self._path = path
         self._policy = policy
         self._answer = answer
-        self._slots = {trusted: threading.BoundedSemaphore(most) for trusted, most in MAX_CONNECTIONS.items()}
+        self._slots = {trusted: threading.BoundedSemaphore(limit) for trusted, limit in MAX_CONNECTIONS.items()}
         self._socket = _bind(path)
         self._inode = path.stat().st_ino
         self._closing = threading.Event()
@@ -97,7 +91,7 @@ class SocketListener:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Accept connections in a thread, which the function ``start`` starts."""
+        """Start the thread that accepts connections, with the function ``start``."""
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:
@@ -109,21 +103,21 @@ class SocketListener:
         self._wake_writer.send(b"\0")
         if self._thread is not None:
             self._thread.join(seconds)
-        for one in (self._socket, self._wake_writer, self._wake_reader):
-            one.close()
+        for opened_socket in (self._socket, self._wake_writer, self._wake_reader):
+            opened_socket.close()
         if self._path.exists() and self._path.stat().st_ino == self._inode:
             self._path.unlink()
         deadline = time.monotonic() + seconds
-        for trusted, most in MAX_CONNECTIONS.items():
-            for _ in range(most):
+        for trusted, limit in MAX_CONNECTIONS.items():
+            for _ in range(limit):
                 self._slots[trusted].acquire(timeout=max(0, deadline - time.monotonic()))
 
     def _accept(self, report_progress: ReportProgress) -> None:
         """Accept connections until `stop` is called. An error of one connection does not end the loop."""
         self._socket.setblocking(False)
         poll = select.poll()
-        for one in (self._socket, self._wake_reader):
-            poll.register(one, select.POLLIN)
+        for source in (self._socket, self._wake_reader):
+            poll.register(source, select.POLLIN)
         while not self._closing.is_set():
             report_progress()
             poll.poll(PROGRESS_S * 1000)
@@ -133,17 +127,19 @@ class SocketListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                # For example, no descriptor is free. Finished answers free descriptors.
+                # For example, no descriptor is free until another request is answered.
                 log.warning("accept_failed", error=error)
                 time.sleep(ACCEPT_RETRY_S)
 
     def _admit(self, connection: socket.socket) -> None:
-        """Answer a caller in a separate thread. Raise OSError for a caller that closed the connection."""
+        """Answer a caller in a separate thread. Raise OSError if the caller has closed the connection."""
         connection.settimeout(LINE_TIMEOUT_S)
         uid = _peer_uid(connection)
         slots = self._slots[self._policy.is_trusted(uid)]
         if not slots.acquire(blocking=False):
-            _send_answer(connection, _format_error(TooManyRequests("too many requests wait here already: ask again")))
+            _send_answer(
+                connection, _format_error(TooManyRequests("too many requests are waiting for this agent; retry later"))
+            )
             return
         try:
             threading.Thread(target=self._serve, args=(connection, uid, slots), name="request", daemon=True).start()
@@ -151,7 +147,7 @@ class SocketListener:
             slots.release()
             log.warning("request_refused", error=error)
             _send_answer(
-                connection, _format_error(TooManyRequests(f"the agent cannot start a thread ({error}): ask again"))
+                connection, _format_error(TooManyRequests(f"the agent cannot start a thread ({error}); retry later"))
             )
 
     def _serve(self, connection: socket.socket, uid: int, slots: threading.BoundedSemaphore) -> None:
@@ -167,7 +163,7 @@ class SocketListener:
             return self._answer(request)
         except VirtcloudError as error:
             return _format_error(error)
-        except Exception as error:  # noqa: BLE001 - reported to the caller like any error
+        except Exception as error:  # noqa: BLE001 - reported to the caller like any other error
             return _format_error(log.internal_error(error))
 
 
@@ -179,60 +175,61 @@ def _peer_uid(connection: socket.socket) -> int:
 
 
 def _bind(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX)
+    listening_socket = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale_socket(path)
-        made.bind(str(path))
-        # Everybody may connect, so that a user without permission receives an answer. `CallerPolicy` checks requests.
+        listening_socket.bind(str(path))
+        # All users may connect, so that a user without permission receives an error. `CallerPolicy` checks requests.
         path.chmod(0o666)
-        made.listen(sum(MAX_CONNECTIONS.values()))
+        listening_socket.listen(sum(MAX_CONNECTIONS.values()))
     except OSError as error:
-        made.close()
-        raise BadInput(f"cannot listen at {path}: {error.strerror or error}; set 'socket' in the settings") from error
+        listening_socket.close()
+        raise BadInput(
+            f"cannot listen at {path}: {error.strerror or error}; set 'socket' in the agent's settings"
+        ) from error
     except BadInput:
-        made.close()
+        listening_socket.close()
         raise
-    return made
+    return listening_socket
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a socket on which no process listens.
-
-    Raise BadInput if another agent listens, or if ``path`` is no socket.
-    """
+    """Remove a socket without a listening process. Raise BadInput if another agent listens, or for another file."""
     try:
-        kind = path.lstat().st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(kind):
-        raise BadInput(f"cannot listen at {path}: it is no socket (left unchanged); set 'socket' in the settings")
+    if not stat.S_ISSOCK(mode):
+        raise BadInput(
+            f"cannot listen at {path}: the file is no socket (left unchanged); set 'socket' in the agent's settings"
+        )
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
             return
-    raise BadInput(f"another agent listens at {path}; stop it first")
+    raise BadInput(f"another agent listens at {path}; stop the other agent first")
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """Return the request's line. Raise BadInput when the caller exceeds the time or the length."""
+    """Return the line of a request. Raise BadInput when the time limit or the maximum length is exceeded."""
     deadline, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
     try:
         while b"\n" not in read and len(read) <= MAX_REQUEST:
             connection.settimeout(max(0.001, deadline - time.monotonic()))
-            piece = connection.recv(RECEIVE_SIZE)
-            if not piece:
+            chunk = connection.recv(RECEIVE_SIZE)
+            if not chunk:
                 break
-            read += piece
+            read += chunk
     except OSError as error:
         raise BadInput(f"expected one line within {LINE_TIMEOUT_S:g} s: {error}") from error
     line, end, rest = bytes(read).partition(b"\n")
     if len(line) > MAX_REQUEST:
         raise BadInput(f"expected one line of at most {MAX_REQUEST} bytes, got more")
     if not end or rest:
-        raise BadInput(f"expected one line, got {'more' if rest else 'no end of it'}")
+        raise BadInput(f"expected one line, got {'more' if rest else 'a line without its end'}")
     return line
 
 

@@ -1,8 +1,7 @@
 """Removal of the clusters of finished jobs.
 
-For each cluster, the agent requests the end from SBF, then queries SBF until SBF confirms that this host carries
-nothing of the cluster. The job's record stores that the run is over, so a restarted agent continues, even when SBF is
-unreachable for hours.
+For each cluster, the agent requests the end from SBF. Then it queries SBF until SBF reports that this host carries
+nothing of the cluster. The job's record contains that the run is over, so a restarted agent continues the removal.
 """
 
 import threading
@@ -28,16 +27,16 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
-"""Shortest and longest pause in seconds between two calls to SBF. The pause is reset when a new removal starts."""
+"""Shortest and longest pause in seconds between two calls to SBF. A new removal begins with the shortest pause."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""In seconds: the interval between two progress reports while no run ends, and the limit for one run."""
+"""In seconds: the interval of progress reports while no run ends, and the longest time between progress reports."""
 
 
 class JobRemovals:
     """The thread that removes the clusters of finished jobs."""
 
     def __init__(self, element: Name, sbf: JobClusterApi, records: JobRecordStore, script_access: ScriptAccess) -> None:
-        """Remove clusters from the host ``element``. The thread is not started yet."""
+        """Remove clusters from the host ``element``. `start` starts the thread."""
         self._element = element
         self._sbf = sbf
         self._records = records
@@ -48,7 +47,7 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread with the function ``start``. The thread first reopens the access of running jobs."""
+        """Start the thread with the function ``start``. The thread first opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
@@ -59,30 +58,30 @@ class JobRemovals:
             self._thread.join(seconds)
 
     def describe_missing(self, job: JobRecord) -> list[str]:
-        """Return a description of each part of a run that remains on this host."""
-        return self._missing.get(job.run) or ["SBF has not been asked yet"]
+        """Return one sentence for each reason why a run's removal is not complete."""
+        return self._missing.get(job.run) or ["the end of the cluster has not been requested from SBF yet"]
 
     def _run(self, report_progress: ReportProgress) -> None:
         self._script_access.reopen(report_progress)
-        pause, before = MIN_PAUSE_S, frozenset[JobRunId]()
+        pause, former_runs = MIN_PAUSE_S, frozenset[JobRunId]()
         while not self._closing.is_set():
             report_progress()
             ending = self._list_ending()
             for job in ending:
-                self._try(job)
+                self._remove(job)
                 report_progress()
-            now = frozenset(job.run for job in ending)
-            pause = MIN_PAUSE_S if now - before else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)
-            before = now
-            self._records.pause(pause if ending else PROGRESS_S, unless=partial(self._has_new, now))
+            runs = frozenset(job.run for job in ending)
+            pause = MIN_PAUSE_S if runs - former_runs else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)
+            former_runs = runs
+            self._records.pause(pause if ending else PROGRESS_S, unless=partial(self._has_new, runs))
 
-    def _has_new(self, seen: frozenset[JobRunId]) -> bool:
-        return self._closing.is_set() or any(job.run not in seen for job in self._list_ending())
+    def _has_new(self, known_runs: frozenset[JobRunId]) -> bool:
+        return self._closing.is_set() or any(job.run not in known_runs for job in self._list_ending())
 
     def _list_ending(self) -> list[JobRecord]:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
-    def _try(self, job: JobRecord) -> None:
+    def _remove(self, job: JobRecord) -> None:
         """Close the run's access and end its cluster; if both succeed, record the removal.
 
         An error of one step does not prevent the other step.
@@ -101,14 +100,13 @@ class JobRemovals:
         self._script_access.close(job)
 
     def _record_removal(self, job: JobRecord) -> None:
-        """Record that the run is removed from this host. An error, for example of a full disk, is retried."""
-        self._records.change(job.cluster, lambda now: record_removal(now) if now and now.is_same_run(job) else now)
+        """Record that the run is removed from this host. An error, for example because of a full disk, is retried."""
+        self._records.change(
+            job.cluster, lambda known: record_removal(known) if known and known.is_same_run(job) else known
+        )
 
     def _end_cluster(self, job: JobRecord) -> str | None:
-        """Request the end of the cluster from SBF, or query the progress.
-
-        Return None when this host carries nothing of the run.
-        """
+        """Request the end of the cluster from SBF once, then query the progress. Return None when the host is clean."""
         try:
             if job.run in self._delete_sent:
                 view = self._sbf.cluster(job.cluster)
@@ -122,22 +120,22 @@ class JobRemovals:
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Run a step. Return None, or a line with what remains or with the error. All errors are retried."""
+    """Run a step. Return None, or a line with the remaining part or the error. All errors are retried."""
     try:
         return step(job)
     except VirtcloudError as error:
         return " ".join(str(error).split())
-    except Exception as error:  # noqa: BLE001 - reported, and retried like any error
+    except Exception as error:  # noqa: BLE001 - reported and retried like any other error
         return str(log.internal_error(error, cluster=job.cluster, attempt=job.attempt))
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """PURE. Return a description of what remains of a finished run on this host; None when nothing remains."""
+    """PURE. Return why a finished run's removal from this host is not complete. Return None when it is complete."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
-    part = start_barrier.find_placement(view, element)
-    if part is None or part.progress is PlacementProgress.REMOVED:
+    placement = start_barrier.find_placement(view, element)
+    if placement is None or placement.progress is PlacementProgress.REMOVED:
         return None
     if view.state in WANTED_STATES:
         return f"SBF reports that cluster {job.cluster} is {view.state}, although its end was requested"
-    return start_barrier.format_unconfirmed(part, " that it removed it")
+    return start_barrier.format_unconfirmed(placement, " the removal")

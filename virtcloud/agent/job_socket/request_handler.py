@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests. Many threads call the handler at the same time."""
+"""The handler of the job socket's requests. It is thread-safe: each request has its own thread."""
 
 import threading
 import time
@@ -41,10 +41,10 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 
 @dataclass(frozen=True, slots=True)
 class HandlerDependencies:
-    """Objects that the handler uses.
+    """Dependencies of the handler.
 
-    ``wake_reconciler`` ends a pause of the reconciler. ``grace_s`` is the time in seconds between a job's first miss
-    and its removal.
+    ``wake_reconciler`` ends a pause of the reconciler. A job that is missing from the batch system's list for
+    ``grace_s`` seconds is removed.
     """
 
     records: JobRecordStore
@@ -60,7 +60,7 @@ class RequestHandler:
 
     def __init__(self, dependencies: HandlerDependencies, clock: Callable[[], float] = time.monotonic) -> None:
         """Use ``dependencies``. ``clock`` returns seconds."""
-        self._use = dependencies
+        self._dependencies = dependencies
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
         self._missing_since: dict[JobRunId, float] = {}
@@ -70,7 +70,7 @@ class RequestHandler:
     def close(self) -> None:
         """End the waits of all callers."""
         self._closing.set()
-        self._use.records.wake()
+        self._dependencies.records.wake()
 
     def answer(self, request: SocketRequest) -> SocketAnswer:
         """Return the answer to a request. Idempotent. Raise BadInput, Gone, NotFound, AttemptWaits or Refused."""
@@ -86,21 +86,21 @@ class RequestHandler:
             case RunningRequest():
                 return self._running(request)
             case ListRequest():
-                return {"ok": True, "clusters": [_format_record(job) for job in self._use.records.all()]}
+                return {"ok": True, "clusters": [_format_record(job) for job in self._dependencies.records.all()]}
 
     def _up(self, request: UpRequest) -> SocketAnswer:
-        job = self._use.records.change(request.cluster, lambda known: record_announcement(known, request))
-        self._clear_missing(job)
-        self._use.wake_reconciler()
+        job = self._dependencies.records.change(request.cluster, lambda known: record_announcement(known, request))
+        self._reset_missing_since(job)
+        self._dependencies.wake_reconciler()
         log.info("run_announced", cluster=request.cluster, attempt=request.attempt, head=request.head)
         return OK_ANSWER
 
     def _state(self, request: StateRequest) -> SocketAnswer:
         deadline = self._clock() + request.wait
-        with self._use.open_barrier() as barrier:
+        with self._dependencies.open_barrier() as barrier:
             while True:
-                job = find_run(self._use.records.get(request.cluster), request.run)
-                self._clear_missing(job)
+                job = find_run(self._dependencies.records.get(request.cluster), request.run)
+                self._reset_missing_since(job)
                 result = start_barrier.evaluate_record(job) or barrier.check(job, deadline - self._clock())
                 changed = result.state is not BarrierState.WAITING or result != self._last_results.get(job.run)
                 if changed or self._clock() >= deadline or self._closing.is_set():
@@ -111,7 +111,7 @@ class RequestHandler:
         facts: dict[str, str] = {}
         if result.state is BarrierState.UP and barrier.view and barrier.site:
             try:
-                facts = self._use.script_access.provide_environment(job, barrier.view, barrier.site)
+                facts = self._dependencies.script_access.provide_environment(job, barrier.view, barrier.site)
             except Refused as error:
                 result = BarrierResult(BarrierState.FAILED, reason=str(error))
             result = self._recheck_record(job) or result
@@ -123,31 +123,33 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the state of a run that another thread cancelled or ended during the probes of guests, or None."""
-        return start_barrier.evaluate_record(find_run(self._use.records.get(job.cluster), job.run))
+        """Return the state of a run that another thread cancelled or ended in the meantime; None for other runs."""
+        return start_barrier.evaluate_record(find_run(self._dependencies.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
-        self._use.records.change(request.cluster, lambda known: record_cancellation(known, request.run, request.reason))
+        self._dependencies.records.change(
+            request.cluster, lambda known: record_cancellation(known, request.run, request.reason)
+        )
         log.info("run_cancelled", cluster=request.cluster, attempt=request.attempt, reason=request.reason)
         return OK_ANSWER
 
     def _remove(self, request: RemoveRequest) -> SocketAnswer:
-        records = self._use.records
+        records = self._dependencies.records
         job = self._end_run(request.run, "its job ended")
         records.wait(lambda known: self._closing.is_set() or not _is_ending(known, job), job.cluster, request.wait)
         if not _is_ending(records.get(job.cluster), job):
             return {"ok": True, "gone": True, "missing": []}
-        return {"ok": True, "gone": False, "missing": self._use.removals.describe_missing(job)}
+        return {"ok": True, "gone": False, "missing": self._dependencies.removals.describe_missing(job)}
 
     def _running(self, request: RunningRequest) -> SocketAnswer:
-        """End the runs that the batch system does not list and whose first miss was at least a grace period ago."""
-        present = {cluster for cluster, _ in request.clusters}
+        """End the runs that have been missing from the batch system's list for at least the grace period."""
+        listed = {cluster for cluster, _ in request.clusters}
         with self._missing_lock:
-            found = find_missing_jobs(
-                self._use.records.all(), present, self._missing_since, self._clock(), self._use.grace_s
+            missing = find_missing_jobs(
+                self._dependencies.records.all(), listed, self._missing_since, self._clock(), self._dependencies.grace_s
             )
-            self._missing_since = found.since
-        for job in found.overdue:
+            self._missing_since = missing.since
+        for job in missing.overdue:
             log.warning("job_missing", cluster=job.cluster, attempt=job.attempt, head=job.head)
             self._end_missing(job)
         return OK_ANSWER
@@ -155,22 +157,22 @@ class RequestHandler:
     def _end_missing(self, job: JobRecord) -> None:
         """End the cluster of a missing job.
 
-        If the job's script ran on another host, that host ends the cluster, and this host only removes its record.
+        If the job's script runs on another host, only delete the record, because the other host ends the cluster.
         """
         if not job.head:
             self._last_results.pop(job.run, None)
-            self._use.records.change(job.cluster, lambda known: forget_run(known, job.run))
+            self._dependencies.records.change(job.cluster, lambda known: forget_run(known, job.run))
             return
         with suppress(Gone):  # a later run was announced in the meantime
-            self._end_run(job.run, "the batch system does not have its job any more")
+            self._end_run(job.run, "its job is missing from the batch system's list of jobs")
 
     def _end_run(self, run: JobRunId, reason: str) -> JobRecord:
-        job = self._use.records.change(run.cluster, lambda known: record_end(known, run, reason))
+        job = self._dependencies.records.change(run.cluster, lambda known: record_end(known, run, reason))
         self._last_results.pop(job.run, None)
         return job
 
-    def _clear_missing(self, job: JobRecord) -> None:
-        """Discard the time of the run's first miss: a hook waits for the run, so the job exists, listed or not."""
+    def _reset_missing_since(self, job: JobRecord) -> None:
+        """Record that the run's job is not missing: a hook sent a request about the run, so the job exists."""
         with self._missing_lock:
             self._missing_since.pop(job.run, None)
 

@@ -1,6 +1,6 @@
 """Access of jobs' scripts to their guests.
 
-It is opened when the cluster is up, and again after a restart of the agent.
+The access is opened when the job's cluster is up, and again after a restart of the agent.
 """
 
 import threading
@@ -15,22 +15,22 @@ from virtcloud.model.views import ClusterView
 
 
 class ScriptAccess:
-    """Opens and closes the access of one job at a time.
+    """Opens and closes the access of jobs, one job at a time.
 
-    Lock order: this object's lock, then the lock of the job records.
+    Lock order: the lock of this object, then the lock of the job records.
     """
 
     def __init__(self, provider: JobAccessProvider, records: JobRecordStore) -> None:
-        """Open access with ``provider`` for the jobs of ``records``."""
+        """Open the access of jobs in ``records`` with ``provider``."""
         self._provider = provider
         self._records = records
         self._lock = threading.Lock()
         self._environments: dict[JobAccess, ScriptEnvironment] = {}
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
-        """Return the environment of a job's script.
+        """Return environment variables for a job's script. On the script's host, also open the job's access.
 
-        On the script's host, open the job's access first. Raise Refused.
+        Raise Refused when the access cannot be opened.
         """
         variables = {
             "VCLUSTER_ID": view.key,
@@ -47,8 +47,8 @@ class ScriptAccess:
     def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
         """Open the access of all jobs whose access was open when the agent ended.
 
-        An error is logged; the access is opened again when a hook requests the job's state. A script may survive the
-        signal of its cancellation (``qsig -s TERM``), so its access stays open until the run is over.
+        An error is logged, and the access is opened when a hook next requests the job's state. The access of a
+        cancelled run is opened too, because its script may survive the signal (``qsig -s TERM``).
         """
         for job in self._records.all():
             report_progress()
@@ -69,16 +69,18 @@ class ScriptAccess:
                 self._close(job.cluster)
 
     def _close(self, cluster: str) -> None:
-        self._environments = {access: found for access, found in self._environments.items() if access.key != cluster}
+        self._environments = {
+            access: environment for access, environment in self._environments.items() if access.key != cluster
+        }
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
-        """Open the access, then record it. After a crash in between, the hook repeats its request."""
-        opened = self._ensure_open(access) if access else {}
+        """Open the access, then record it. If the agent is killed in between, the hook repeats its request."""
+        environment = self._ensure_open(access) if access else {}
         self._records.change(
-            job.cluster, lambda now: record_access(now, access) if now and _is_current_run(job, now) else now
+            job.cluster, lambda known: record_access(known, access) if known and _is_current_run(job, known) else known
         )
-        return opened
+        return environment
 
     def _ensure_open(self, access: JobAccess) -> ScriptEnvironment:
         if access not in self._environments:
@@ -89,7 +91,7 @@ class ScriptAccess:
 
 
 def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
-    """Return whether ``known`` is the record of the same run, and the run is neither cancelled nor finished."""
+    """Return whether ``known`` is a record of the same run, which is neither cancelled nor finished."""
     return known is not None and known.is_same_run(job) and known.phase is RecordPhase.ASKED
 
 

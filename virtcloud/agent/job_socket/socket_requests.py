@@ -2,12 +2,14 @@
 
 Hooks and scripts of a batch system connect to an AF_UNIX stream socket (setting `socket`), as root or as a user in
 `socket_uids`. The kernel reports the caller's user ID to the agent. A job's own user may send `cancel` for the job's
-run. A connection carries one request and one answer, each a JSON object on one line. Every request is idempotent. The
-agent writes the request's effect to the disk before it sends the answer, so a killed agent continues after its restart.
+run. A connection carries one request and one answer. Each of them is a JSON object on one line. Every request is
+idempotent. The agent writes the request's effect to the disk before it sends the answer, so the effect is not lost when
+the agent is killed.
 
-`cluster` is the key of the job's cluster. `attempt` counts the runs of the job; a batch system that does not count runs
-sends 0. A higher attempt replaces a lower one. A request of a lower attempt is refused (`gone`) and changes nothing. A
-request with a `user` other than the job's user is refused as well, except an `up`, which replaces the other user's job.
+`cluster` is the key of the job's cluster. `attempt` counts the runs of the job. A batch system that does not count runs
+sends 0. A run with a higher attempt number replaces the former run. A request with a lower attempt number is refused
+(`gone`) and changes nothing. A request with a `user` other than the job's user is refused as well, except an `up`,
+which replaces the other user's job.
 """
 
 import json
@@ -21,27 +23,27 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import ClusterKey
 
 Key = Annotated[ClusterKey, Field(description="The cluster's key.")]
-Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The run of the job.")]
+Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The attempt number of the job's run.")]
 User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
-    Field(description="The job's user. A batch system that was installed again reuses the ids of former jobs."),
+    Field(description="The job's user. It distinguishes jobs with the same id after a reinstallation."),
 ]
 MAX_STATE_WAIT_S, MAX_REMOVE_WAIT_S = 30, 600
 ERROR_SLUGS = {
     "forbidden": "the caller may not send this request",
     "bad-input": "the request is malformed; `detail` names each fault",
-    "gone": "the key belongs to a later attempt or another user's job, or this host removed the run; nothing was "
-    "changed",
-    "not-found": "`state` of a run that was never announced on this host by `up`",
-    "attempt-waits": "`up` while the former run of a job without counted attempts is being removed: retry",
+    "gone": "the key belongs to a later attempt or to another user's job, or the run was removed from this host; "
+    "nothing was changed",
+    "not-found": "`state` for a run that was never announced to this agent by `up`",
+    "attempt-waits": "`up` with attempt 0 while the former run of the job is still being removed: retry",
     "refused": "the job's record cannot be written; `detail` has the error",
     "too-many-requests": "too many requests are waiting: retry",
-    "error": "internal error in the agent: retry, and read its log",
+    "error": "internal error in the agent: retry, and read the agent's log",
 }
 
 
 class JobRunId(NamedTuple):
-    """Identification of a job's run. ``user`` is the job's user, or None if the user is unknown."""
+    """Identification of a job's run. ``user`` is None if the job's user is unknown."""
 
     cluster: ClusterKey
     attempt: int
@@ -62,7 +64,7 @@ class _RunRequest(Document):
 
 
 class UpRequest(_RunRequest):
-    """A run of a job has started on this host. The agent fetches its wanted state immediately."""
+    """A run of a job has started on this host. The agent then fetches its wanted state immediately."""
 
     answer: ClassVar[str] = "nothing."
 
@@ -72,7 +74,7 @@ class UpRequest(_RunRequest):
     @model_validator(mode="after")
     def _has_a_user_where_the_script_runs(self) -> Self:
         if self.head and self.user is None:
-            raise BadInput("user: expected whose job it is, since head is true, got nothing")
+            raise BadInput("user: expected the job's user, since head is true; got nothing")
         return self
 
 
@@ -95,7 +97,7 @@ class StateRequest(_RunRequest):
 
 
 class CancelRequest(_RunRequest):
-    """The run is cancelled: from now on, `state` answers `cancelled`. The cluster remains until `remove`."""
+    """The run is cancelled. After this request, `state` answers `cancelled`. The cluster remains until `remove`."""
 
     answer: ClassVar[str] = "nothing."
 
@@ -104,7 +106,7 @@ class CancelRequest(_RunRequest):
 
 
 class RemoveRequest(_RunRequest):
-    """The run is over: the agent removes the job's files and requests the end of the cluster from SBF, with retries."""
+    """The run is over. The agent removes the job's files and requests the end of the cluster from SBF, with retries."""
 
     answer: ClassVar[str] = (
         "`gone` (true if this host carries nothing of the run), `missing` (a sentence for each part that remains). "
@@ -118,28 +120,27 @@ class RemoveRequest(_RunRequest):
 
 
 class RunningRequest(Document):
-    """All jobs of the batch system on this host.
+    """The list of all jobs of the batch system on this host.
 
-    A run whose script runs on this host is removed if two of these requests, at least `timing.job_grace` seconds apart,
-    do not contain the run, unless a hook waits for the run's `state`. The record of a run whose script runs on another
-    host is removed; the other host ends the cluster.
+    The agent ends a run that has been missing from these lists for `timing.job_grace` seconds. A request `up` or
+    `state` for the run restarts this time. If the job's script runs on another host, only the record is deleted,
+    because the other host ends the cluster.
     """
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["running"]
     clusters: tuple[tuple[ClusterKey, Attempt], ...] = Field(
-        description="For each job a pair of the cluster's key and the attempt."
+        description="For each job a pair: the cluster's key and the attempt number."
     )
 
 
 class ListRequest(Document):
-    """All runs that this agent has recorded. SBF is not called."""
+    """Returns all runs that this agent has recorded. The agent does not call SBF."""
 
     answer: ClassVar[str] = (
         "`clusters`: for each run its `cluster`, `attempt`, `state` (`up` after the state `up` was sent), `head`, "
-        "`user`, and `leaving` (true while the run is being removed). Runs that are gone are listed as `ended` for a "
-        "week."
+        "`user`, and `leaving` (true while the run is being removed). Removed runs are listed as `ended` for a week."
     )
 
     do: Literal["list"]
@@ -180,9 +181,9 @@ def parse_socket_request(line: bytes) -> SocketRequest:
     try:
         return kind.model_validate_json(line, strict=True)
     except ValidationError as error:
-        raise BadInput("; ".join(_format_fault(one) for one in list_validation_errors(error))) from error
+        raise BadInput("; ".join(_format_fault(fault) for fault in list_validation_errors(error))) from error
 
 
-def _format_fault(one: ErrorDetails) -> str:
-    where = ".".join(map(str, one["loc"]))
-    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
+def _format_fault(fault: ErrorDetails) -> str:
+    key = ".".join(map(str, fault["loc"]))
+    return f"{key}: {explain_validation_error(fault)}" if key else explain_validation_error(fault)

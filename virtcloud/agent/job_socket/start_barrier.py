@@ -21,13 +21,13 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
 POLL_S = 1.0
-"""Longest time in seconds until a waiting caller is informed of a cancellation."""
+"""Longest time in seconds from a cancellation to the answer to a waiting caller."""
 MIN_PROBE_S = 0.3
-"""Seconds in which guests can answer when the caller does not wait."""
+"""Seconds in which guests can answer a probe when the caller does not wait."""
 
 
 class BarrierState(StrEnum):
-    """State of the barrier: the job's script waits, may start (``up``), or will not start."""
+    """The state of the barrier: the job's script waits, may start (``up``), or will not start (the other states)."""
 
     WAITING = "waiting"
     UP = "up"
@@ -38,7 +38,7 @@ class BarrierState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierResult:
-    """A state of the barrier, with what is missing while ``waiting``, or the reason why the script will not start."""
+    """The state of the barrier. ``missing`` explains ``waiting``; ``reason`` explains why the script will not start."""
 
     state: BarrierState
     missing: tuple[str, ...] = ()
@@ -52,16 +52,16 @@ class JobClusterApi(Protocol):
         """Return a cluster as soon as its version is later than ``after``, or after ``wait`` seconds."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """End an attempt of an owner's cluster. Idempotent."""
+        """Request the end of a cluster. ``attempt`` and ``owner``, if given, identify the job's run. Idempotent."""
 
 
 class StartBarrier:
-    """The barrier for one caller. It stores SBF's last answer and the guests that have answered."""
+    """The barrier for one caller. Stores SBF's last answer and the addresses that have answered."""
 
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
     ) -> None:
-        """Check from the host ``element``. ``pause`` waits some seconds after an error."""
+        """Probe guests from the host ``element``. ``pause`` waits some seconds after an error."""
         self._element = element
         self._sbf = sbf
         self._open_prober = open_prober
@@ -81,7 +81,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host; None when the host has no part of the cluster."""
+        """The site of this host; None before SBF's first answer, and if the cluster is not placed on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:
@@ -96,7 +96,7 @@ class StartBarrier:
         except Gone:
             raise
         except NotFound:
-            result = waiting_for(f"SBF knows no cluster {job.cluster} with a part on host {self._element}")
+            result = waiting_for(f"SBF has no cluster {job.cluster} on host {self._element}")
         except VirtcloudError as error:
             result = waiting_for(str(error))
         self._pause(max(0, deadline - time.monotonic()))
@@ -105,32 +105,31 @@ class StartBarrier:
     def _check(self, job: JobRecord, deadline: float) -> BarrierResult:
         view = self._fetch_view(job, max(0, deadline - time.monotonic()))
         if job.belongs_to_other(view.spec.owner):
-            raise Gone(f"cluster {job.cluster}: SBF has another user's under this key, not that of {job.user}")
+            raise Gone(
+                f"cluster {job.cluster}: at SBF, the key belongs to a cluster of another user, not of {job.user}"
+            )
         if is_attempt_active(view, job.attempt):
             site = self._site(view)
             if site is None:
-                return waiting_for(f"host {self._element} has no part of cluster {job.cluster}")
+                return waiting_for(f"cluster {job.cluster} is not on host {self._element}")
             self._probe_guests(view, view.vlans[site], max(MIN_PROBE_S, deadline - time.monotonic()))
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster.
-
-        Wait until the cluster changes, except if it is active: then its guests are probed instead.
-        """
-        before = self.view
-        if before is None:
+        """Return the cluster. Wait until it changes, except if it is active, because its guests are probed then."""
+        former = self.view
+        if former is None:
             view = self._sbf.cluster(job.cluster)
         else:
-            probes_guests = is_attempt_active(before, job.attempt) and self.site is not None
-            view = self._sbf.cluster(job.cluster, after=before.version, wait=0 if probes_guests else seconds)
-            if view.id != before.id:
+            probes_guests = is_attempt_active(former, job.attempt) and self.site is not None
+            view = self._sbf.cluster(job.cluster, after=former.version, wait=0 if probes_guests else seconds)
+            if view.id != former.id:
                 self._reset()
         self.view = view
         return view
 
     def _reset(self) -> None:
-        """Discard the answers of guests, since another cluster now has the same key."""
+        """Discard the answers of guests, because another cluster now has the key."""
         self._exit_stack.close()
         self._prober, self._answered = None, frozenset()
 
@@ -146,11 +145,11 @@ class StartBarrier:
 
 def waiting_for(*missing: str) -> BarrierResult:
     """PURE. Return the state ``waiting`` with one line for each missing element or guest."""
-    return BarrierResult(BarrierState.WAITING, tuple(" ".join(one.split()) for one in missing))
+    return BarrierResult(BarrierState.WAITING, tuple(" ".join(text.split()) for text in missing))
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """PURE. Return the state of a run that was cancelled or ended on this host; None when only SBF has the state."""
+    """PURE. Return the state of a run that was cancelled or ended on this host; None for other runs."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
@@ -167,9 +166,11 @@ def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]
         return BarrierResult(BarrierState.FAILED if failed else BarrierState.ENDED, reason=view.reason)
     if view.state is not ClusterState.ACTIVE:
         missing = [
-            format_unconfirmed(one) for one in view.placements if one.progress is not PlacementProgress.CONFIRMED
+            format_unconfirmed(placement)
+            for placement in view.placements
+            if placement.progress is not PlacementProgress.CONFIRMED
         ]
-        return waiting_for(*(missing or [f"SBF says that it is {view.state}" + _format_reason(view.reason)]))
+        return waiting_for(*(missing or [f"cluster {view.key} is {view.state}" + _format_reason(view.reason)]))
     unanswered = [_format_unanswered(guest) for guest in find_unanswered_guests(view, answered)]
     return waiting_for(*unanswered) if unanswered else BarrierResult(BarrierState.UP)
 
@@ -180,35 +181,39 @@ def is_attempt_active(view: ClusterView, attempt: int) -> bool:
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
-    """PURE. Return the guests with addresses, of which no address has answered."""
-    known = frozenset(answered)
-    return [guest for guest in view.spec.guests if guest.addresses and not known.intersection(guest_addresses(guest))]
+    """PURE. Return the guests none of whose addresses has answered. Guests without addresses are omitted."""
+    answered_addresses = frozenset(answered)
+    return [
+        guest
+        for guest in view.spec.guests
+        if guest.addresses and not answered_addresses.intersection(guest_addresses(guest))
+    ]
 
 
 def guest_addresses(guest: Guest) -> Iterator[IpAddress]:
     """PURE. Yield a guest's addresses without prefix lengths."""
-    return (ip_interface(one).ip for one in guest.addresses)
+    return (ip_interface(address).ip for address in guest.addresses)
 
 
 def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
     """PURE. Return the cluster's placement on an element, or None."""
-    return next((one for one in view.placements if one.element == element), None)
+    return next((placement for placement in view.placements if placement.element == element), None)
 
 
-def format_unconfirmed(placement: PlacementView, what: str = "") -> str:
-    """PURE. Return the message that an element has not confirmed ``what``, with the element's last error."""
+def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
+    """PURE. Return the message that an element has not confirmed its revision or ``change``, with its last error."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
-    return f"{subject} has not confirmed{what}" + _format_reason(placement.trouble)
+    return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 
 
 def _evaluate_other_attempt(view: ClusterView, attempt: int) -> BarrierResult:
     if view.attempt > attempt:
-        raise Gone(f"cluster {view.key}: attempt {attempt} is over, SBF has attempt {view.attempt}")
-    return waiting_for(f"SBF has attempt {view.attempt} of cluster {view.key} only, not yet {attempt}")
+        raise Gone(f"cluster {view.key}: attempt {attempt} is over; SBF has attempt {view.attempt}")
+    return waiting_for(f"cluster {view.key}: SBF still has attempt {view.attempt}, not yet attempt {attempt}")
 
 
 def _format_unanswered(guest: Guest) -> str:
-    return f"guest {guest.name} does not answer at {' or '.join(str(one) for one in guest_addresses(guest))}"
+    return f"guest {guest.name} does not answer at {' or '.join(str(address) for address in guest_addresses(guest))}"
 
 
 def _format_reason(reason: str | None) -> str:

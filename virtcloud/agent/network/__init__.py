@@ -1,1 +1,1 @@
-"""The network of a host: interfaces of the kernel, their names, and the segments of clusters."""
+"""The network of a host: the kernel's interfaces, their names, the segments of clusters, and address probes."""

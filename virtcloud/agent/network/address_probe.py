@@ -1,10 +1,10 @@
-"""Address probes: query on a bridge which addresses are in use. The host itself needs no address on the bridge.
+"""Address probes: find out which addresses are in use on a bridge. The host itself needs no address on the bridge.
 
 Frames are sent and received raw (packet(7)), since the host's IP stack does not use the bridge. For IPv4, an ARP probe
-is sent (RFC 826, RFC 5227 §2.1.1). Its sender address is 0.0.0.0, so no ARP cache stores the sender. For IPv6, a
+is sent (RFC 826, RFC 5227 §2.1.1). The sender address is 0.0.0.0, so no ARP cache stores the sender. For IPv6, a
 neighbour solicitation (RFC 4861 §4.3) is sent from the bridge's own link-local address (RFC 4291 appendix A). The
-unspecified address is not used as the source: a guest would take such a solicitation for duplicate address detection,
-and give up an address that the guest is about to use (RFC 4862 §5.4.3).
+source is not the unspecified address: a guest would treat such a solicitation as duplicate address detection, and
+would not use an address that it has just been assigned (RFC 4862 §5.4.3).
 """
 
 import select
@@ -26,10 +26,10 @@ RESEND_S = 0.5
 ADDRESS_CLAIM_S = 6.0
 """Longest time in seconds from the first probe of RFC 5227 to the announcement (PROBE_MAX twice, and ANNOUNCE_WAIT).
 
-A guest that checks whether its address is free would take the agent's probe for a claim by another host.
+During this time, a guest would treat the agent's probe as a claim of the same address by another host.
 """
 MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Maximum bytes of a frame, and maximum frames read at a time, so that a guest cannot delay an answer by flooding."""
+"""Maximum bytes of a frame. Maximum frames read at a time, so that a guest's flood of frames delays no answer."""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)
@@ -46,14 +46,14 @@ _SOURCE_LINK_ADDRESS = b"\x01\x01"
 
 
 class AddressProber(Protocol):
-    """Queries on a bridge which addresses are in use."""
+    """Finds out which addresses are in use on a bridge."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered: as soon as all did, otherwise those that answered within ``seconds``."""
+        """Return the addresses that answered within ``seconds``. Return earlier when all addresses have answered."""
 
 
 OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
-"""Opens a prober on the bridge of this name. Raises Refused when the host has no such bridge."""
+"""Function that opens a prober on the bridge with this name. Raises Refused when the host has no such bridge."""
 
 
 class AddressProbe:
@@ -63,14 +63,17 @@ class AddressProbe:
         """Open sockets on ``bridge``. Raise Refused when the host has no such bridge."""
         self._bridge = bridge
         self._clock = clock
-        self._claims: dict[IpAddress, float] = {}
-        with self._refuse_errors(), ExitStack() as opened:
-            self._by_kind = {kind: opened.enter_context(_open_packet_socket(bridge, kind)) for kind in (ARP, IPV6)}
-            self._mac: bytes = self._by_kind[ARP].getsockname()[4]
-            self._opened = opened.pop_all()
+        self._claim_times: dict[IpAddress, float] = {}
+        with self._refuse_errors(), ExitStack() as open_sockets:
+            self._sockets = {
+                ether_type: open_sockets.enter_context(_open_packet_socket(bridge, ether_type))
+                for ether_type in (ARP, IPV6)
+            }
+            self._mac: bytes = self._sockets[ARP].getsockname()[4]
+            self._open_sockets = open_sockets.pop_all()
         self._poll = select.poll()  # select() refuses descriptors past 1023
-        for one in self._by_kind.values():
-            self._poll.register(one, select.POLLIN)
+        for packet_socket in self._sockets.values():
+            self._poll.register(packet_socket, select.POLLIN)
 
     def __enter__(self) -> Self:
         """Return the probe."""
@@ -78,10 +81,10 @@ class AddressProbe:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Close the sockets."""
-        self._opened.close()
+        self._open_sockets.close()
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered: as soon as all did, otherwise those that answered within ``seconds``.
+        """Return the addresses that answered within ``seconds``. Return earlier when all addresses have answered.
 
         Raise Refused when the bridge was removed.
         """
@@ -90,43 +93,47 @@ class AddressProbe:
             missing = wanted - self._receive(wanted, 0)
             while missing and (now := self._clock()) < deadline:
                 if now >= resend_at:
-                    self._send(one for one in missing if not self._is_claimed(one))
+                    self._send(address for address in missing if not self._is_claimed(address))
                     resend_at = now + RESEND_S
                 missing -= self._receive(wanted, min(deadline, resend_at) - now)
         return wanted - missing
 
     def _refuse_errors(self) -> AbstractContextManager[None]:
-        return refuse_os_errors(f"ask on bridge {self._bridge} of this machine")
+        return refuse_os_errors(f"probe addresses on bridge {self._bridge} of this host")
 
     def _is_claimed(self, address: IpAddress) -> bool:
-        return address in self._claims and self._clock() < self._claims[address] + ADDRESS_CLAIM_S
+        return address in self._claim_times and self._clock() < self._claim_times[address] + ADDRESS_CLAIM_S
 
     def _send(self, addresses: Iterable[IpAddress]) -> None:
         for address in addresses:
-            self._by_kind[ARP].send(build_probe(self._mac, address))
+            self._sockets[ARP].send(build_probe(self._mac, address))
 
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
-        """Return the wanted addresses of the frames received within ``seconds``.
+        """Return the wanted addresses that answered in frames received within ``seconds``.
 
-        Store the time of each address's first claim.
+        Record the time of the first claim of each wanted address.
         """
         self._poll.poll(max(seconds, 0) * 1000)
-        frames = (frame for one in self._by_kind.values() for frame in islice(_read_frames(one), MAX_FRAMES))
-        answers = [one for frame in frames if (one := parse_frame(frame)) and one.address in wanted]
-        self._claims = {one.address: self._clock() for one in answers if one.claimed} | self._claims
-        return {one.address for one in answers if not one.claimed}
+        frames = (
+            frame
+            for packet_socket in self._sockets.values()
+            for frame in islice(_read_frames(packet_socket), MAX_FRAMES)
+        )
+        answers = [answer for frame in frames if (answer := parse_frame(frame)) and answer.address in wanted]
+        self._claim_times = {answer.address: self._clock() for answer in answers if answer.claimed} | self._claim_times
+        return {answer.address for answer in answers if not answer.claimed}
 
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame. ``claimed`` means that the sender is still checking whether the address is free."""
+    """An address in a frame. ``claimed`` is true while the sender still checks whether the address is free."""
 
     address: IpAddress
     claimed: bool = False
 
 
 def build_probe(mac: bytes, address: IpAddress) -> bytes:
-    """Return the frame that queries ``address`` from the interface with this MAC address."""
+    """Return the frame that probes ``address`` from the interface with this MAC address."""
     return _arp_probe(mac, address) if isinstance(address, IPv4Address) else _solicitation(mac, address)
 
 
@@ -134,26 +141,26 @@ def parse_frame(frame: bytes) -> AddressAnswer | None:
     """Parse a frame. Return None when the frame contains no address, or is truncated or damaged."""
     if len(frame) < _ETHERNET.size:
         return None
-    kind = _ETHERNET.unpack_from(frame)[2]
-    parse = {ARP: _parse_arp, IPV6: _parse_ipv6}.get(kind)
+    ether_type = _ETHERNET.unpack_from(frame)[2]
+    parse = {ARP: _parse_arp, IPV6: _parse_ipv6}.get(ether_type)
     return parse(frame[_ETHERNET.size :]) if parse else None
 
 
-def _open_packet_socket(bridge: str, kind: int) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: the socket receives no frame before bind()
+def _open_packet_socket(bridge: str, ether_type: int) -> socket.socket:
+    packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: no frames before bind()
     try:
-        made.bind((bridge, kind))
-        made.setblocking(False)
+        packet_socket.bind((bridge, ether_type))
+        packet_socket.setblocking(False)
     except OSError:
-        made.close()
+        packet_socket.close()
         raise
-    return made
+    return packet_socket
 
 
-def _read_frames(listener: socket.socket) -> Iterator[bytes]:
+def _read_frames(packet_socket: socket.socket) -> Iterator[bytes]:
     while True:
         try:
-            yield listener.recv(MAX_FRAME)
+            yield packet_socket.recv(MAX_FRAME)
         except BlockingIOError:
             return
 
@@ -164,11 +171,11 @@ def _arp_probe(mac: bytes, address: IPv4Address) -> bytes:
 
 
 def _solicitation(mac: bytes, address: IPv6Address) -> bytes:
-    source, to = _link_local(mac), IPv6Address("ff02::1:ff00:0").packed[:13] + address.packed[13:]
+    source, destination = _link_local(mac), IPv6Address("ff02::1:ff00:0").packed[:13] + address.packed[13:]
     unchecked = _ICMP.pack(_SOLICITATION, 0, 0, 0, address.packed) + _SOURCE_LINK_ADDRESS + mac
-    body = unchecked[:2] + struct.pack("!H", _checksum(source, to, unchecked)) + unchecked[4:]
-    header = _IPV6.pack(6 << 28, len(body), _ICMPV6, _HOPS, source, to)
-    return _ETHERNET.pack(b"\x33\x33" + to[12:], mac, IPV6) + header + body
+    body = unchecked[:2] + struct.pack("!H", _checksum(source, destination, unchecked)) + unchecked[4:]
+    header = _IPV6.pack(6 << 28, len(body), _ICMPV6, _HOPS, source, destination)
+    return _ETHERNET.pack(b"\x33\x33" + destination[12:], mac, IPV6) + header + body
 
 
 def _link_local(mac: bytes) -> bytes:
@@ -179,8 +186,8 @@ def _link_local(mac: bytes) -> bytes:
 def _parse_arp(packet: bytes) -> AddressAnswer | None:
     if len(packet) < _ARP.size:
         return None
-    *kind, operation, _, sender, _, target = _ARP.unpack_from(packet)
-    if tuple(kind) != _ARP_HEADER or operation not in {_REQUEST, _REPLY}:
+    *header, operation, _, sender, _, target = _ARP.unpack_from(packet)
+    if tuple(header) != _ARP_HEADER or operation not in {_REQUEST, _REPLY}:
         return None
     if sender != UNSPECIFIED.packed:
         return AddressAnswer(IPv4Address(sender))
@@ -188,22 +195,23 @@ def _parse_arp(packet: bytes) -> AddressAnswer | None:
 
 
 def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
-    """Parse a neighbour advertisement.
-
-    Return None for an advertisement that RFC 4861 §7.1.2 requires to be discarded.
-    """
+    """Parse a neighbour advertisement. Return None for a packet that is invalid by RFC 4861 §7.1.2."""
     if len(packet) < _IPV6.size + _ICMP.size:
         return None
-    _, length, following, hops, source, to = _IPV6.unpack_from(packet)
+    _, length, following, hops, source, destination = _IPV6.unpack_from(packet)
     body = packet[_IPV6.size : _IPV6.size + length]
-    if (following, hops) != (_ICMPV6, _HOPS) or len(body) < max(length, _ICMP.size) or _checksum(source, to, body):
+    if (
+        (following, hops) != (_ICMPV6, _HOPS)
+        or len(body) < max(length, _ICMP.size)
+        or _checksum(source, destination, body)
+    ):
         return None
-    kind, code, _, _, target = _ICMP.unpack_from(body)
-    return AddressAnswer(IPv6Address(target)) if (kind, code) == (_ADVERTISEMENT, 0) else None
+    message_type, code, _, _, target = _ICMP.unpack_from(body)
+    return AddressAnswer(IPv6Address(target)) if (message_type, code) == (_ADVERTISEMENT, 0) else None
 
 
-def _checksum(source: bytes, to: bytes, body: bytes) -> int:
-    """Return the checksum of ICMPv6 (RFC 4443 §2.3). The result is 0 for a body that contains its correct checksum."""
-    data = source + to + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
+def _checksum(source: bytes, destination: bytes, body: bytes) -> int:
+    """Return the ICMPv6 checksum (RFC 4443 §2.3): 0 for a body that contains its correct checksum."""
+    data = source + destination + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     return _ONES - 1 - (total - 1) % _ONES  # add the carries, then complement (RFC 1071)

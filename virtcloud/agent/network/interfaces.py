@@ -1,9 +1,9 @@
 """The interfaces of a host as the kernel reports them, and the records of uplinks that untagged segments use.
 
-Before an untagged segment changes an uplink, the agent records the uplink's former state in a file,
-``<state>/uplinks/<name>.json``. The record is removed after the uplink was restored, so a restarted agent restores the
-uplink if the former agent was killed in between. A record is valid for one boot and one interface index: after a
-reboot, or when the interface was created again, the host itself has configured the interface.
+Before the agent changes an uplink for an untagged segment, it writes the uplink's former state to the file
+``<state>/uplinks/<name>.json``. The record is removed after the uplink was restored. So if the agent is killed, the
+restarted agent restores the uplink. A record is valid for one boot and one interface index: after a reboot, or when
+the interface was created again, the host has already configured the interface itself.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class KernelInterface:
-    """An interface of the kernel.
+    """A network interface of the host.
 
-    ``parent`` and ``master`` are interface indices. ``host_ip_disabled`` means that the host's IP stack does not use
-    the interface. ``addressed`` means that the interface has an address of global scope. ``packet_filtered`` means that
-    an option of this bridge passes the bridge's frames to the host's packet filter.
+    ``parent`` and ``master`` are interface indices. ``host_ip_disabled``: the host's IP stack does not use the
+    interface. ``addressed``: the interface has an address of global scope. ``packet_filtered``: the interface is a
+    bridge whose options pass frames to the host's packet filter.
     """
 
     index: int
@@ -45,8 +45,8 @@ class KernelInterface:
 class HostIpSettings(Document):
     """The configuration of an interface in the host's IP stack.
 
-    ``settings`` contains values of sysctls by their names (``ipv6/addr_gen_mode``). ``addresses`` contains the
-    link-local IPv6 addresses with their prefix lengths.
+    ``settings`` contains the values of sysctls by name, for example ``ipv6/addr_gen_mode``. ``addresses`` contains the
+    link-local IPv6 addresses with prefix lengths.
     """
 
     settings: dict[str, str]
@@ -54,9 +54,10 @@ class HostIpSettings(Document):
 
 
 class UplinkRecord(Document):
-    """The state of an uplink before the untagged segment of ``cluster`` began to use the uplink.
+    """The state of an uplink before the untagged segment of ``cluster`` used the uplink.
 
-    ``index`` and ``boot`` identify the interface, because another interface may have the same name later.
+    ``index`` and ``boot`` identify the interface, because another interface may later have the same name. ``voice`` is
+    the uplink's former configuration in the host's IP stack.
     """
 
     uplink: str
@@ -83,7 +84,7 @@ class Kernel(Protocol):
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the sysctls that are set and pass the frames of all bridges to the host's packet filter."""
+        """Return the names of set sysctls that pass the frames of all bridges to the host's packet filter."""
 
     def disable_packet_filter(self, index: int) -> None:
         """Reset the options that pass frames of one bridge to the host's packet filter."""
@@ -92,13 +93,13 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return how the host's IP stack is configured on the interface ``name``; for None, on a new interface."""
+        """Return an interface's configuration in the host's IP stack; for None, that of a new interface."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
-        """Restore the host's own addresses and sysctls on an interface."""
+        """Restore the former addresses and sysctls of an interface in the host's IP stack."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface; an absent interface is success."""
+        """Delete an interface. An absent interface is success."""
 
 
 class UplinkRecords(Protocol):
@@ -108,13 +109,10 @@ class UplinkRecords(Protocol):
         """Return the records of this boot."""
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record, which replaces the uplink's former record.
-
-        Raise Refused when the record cannot be written.
-        """
+        """Write a record. It replaces the uplink's former record. Raise Refused when the record cannot be written."""
 
     def forget(self, uplink: str) -> None:
-        """Remove a record; an absent record is success."""
+        """Remove a record. An absent record is success."""
 
 
 class UplinkRecordFiles:
@@ -126,20 +124,20 @@ class UplinkRecordFiles:
         self._boot = boot or BOOT_ID.read_text().strip()
 
     def all(self) -> list[UplinkRecord]:
-        """Return the records, ordered by the uplinks' names."""
+        """Return the records of this boot, ordered by the uplinks' names."""
         with refuse_os_errors(f"read the records of {self._folder}"):
             records = [_read_record(path) for path in sorted(self._folder.glob("*.json"))]
-        return [one for one in records if one is not None and one.boot == self._boot]
+        return [record for record in records if record is not None and record.boot == self._boot]
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record to the disk. The record replaces the uplink's former record."""
+        """Write a record to the disk. It replaces the uplink's former record. Raise Refused."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
-        with refuse_os_errors(f"record the state of {record.uplink}, which was left unchanged"):
+        with refuse_os_errors(f"record the state of {record.uplink}; it was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)
             write_durably(self._path(record.uplink), content.encode())
 
     def forget(self, uplink: str) -> None:
-        """Remove a record; an absent record is success."""
+        """Remove a record. An absent record is success."""
         with refuse_os_errors(f"remove the record of {uplink} in {self._folder}"):
             self._path(uplink).unlink(missing_ok=True)
 

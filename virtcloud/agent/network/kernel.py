@@ -1,4 +1,4 @@
-"""The kernel's interfaces through a netlink socket. Only this module uses pyroute2."""
+"""The kernel's interfaces, accessed through a netlink socket. Only this module imports pyroute2."""
 
 import socket
 from collections.abc import Container, Iterator, Mapping
@@ -37,9 +37,9 @@ class NetlinkKernel:
             return [_parse_interface(message, addressed) for message in self._socket.link("dump")]
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface in the state down.
+        """Create an 802.1Q interface in the state down, with the MTU of its parent.
 
-        Its MTU is its parent's MTU, which excludes the four octets of the tag.
+        An MTU excludes the ipv4 octets of the tag, so both interfaces have the same MTU.
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
@@ -48,9 +48,9 @@ class NetlinkKernel:
     def add_bridge(self, name: str) -> int:
         """Create a bridge in the state down.
 
-        Spanning tree is off, since a segment has one uplink and a switch's port should receive no BPDU from a host.
-        Multicast snooping is off, since snooping loses frames without a querier, or with a querier that a guest
-        imitates. A host has few members, so flooding costs little.
+        Spanning tree is off, because a segment has one uplink, and a switch should receive no BPDU from a host.
+        Multicast snooping is off, because snooping loses frames if there is no querier, or if a guest pretends to be
+        the querier. Flooding of multicast costs little, because a bridge has few ports.
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
@@ -59,11 +59,11 @@ class NetlinkKernel:
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
         """Create a veth pair in the state down, with ``peer`` in a process's network namespace.
 
-        Return the index of ``name``.
+        Return the index of the interface ``name``.
         """
         with _translate_errors(f"create the interfaces {name} and {peer}"):
-            far = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
-            self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=far)
+            peer_attributes = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
+            self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
             return self._index(name)
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
@@ -78,61 +78,61 @@ class NetlinkKernel:
             self._socket.link("set", index=index, **attributes)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``.
+        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``. Without br_netfilter, return none.
 
-        Without br_netfilter, return no sysctl.
-
-        The sysctls apply to all bridges of the network namespace: the kernel's br_nf_pre_routing() skips a frame only
-        if neither the sysctl nor the bridge's own option is set.
+        The sysctls apply to all bridges of the network namespace. The kernel (br_nf_pre_routing) passes a frame to the
+        packet filter if the sysctl or the bridge's own option is set.
         """
-        found = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
+        paths = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
         with _translate_errors("read the sysctls of bridges"):
-            return tuple(f"net.bridge.{one.name}" for one in found if one.exists() and one.read_text().strip() != "0")
+            return tuple(
+                f"net.bridge.{path.name}" for path in paths if path.exists() and path.read_text().strip() != "0"
+            )
 
     def disable_packet_filter(self, index: int) -> None:
-        """Reset a bridge's own options of br_netfilter."""
+        """Reset a bridge's options of br_netfilter."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface.
 
-        IPv6 is disabled, so a guest's router advertisement has no effect. IPv4 receives no packet, because strict
-        reverse path filtering (RFC 3704) drops packets on an interface without an address. IPv4 answers no ARP request,
-        because arp_ignore 1 excludes addresses of other interfaces.
+        IPv6 is disabled, so router advertisements of guests have no effect. For IPv4, strict reverse path filtering
+        (RFC 3704) drops all packets on an interface without an address, and arp_ignore 1 prevents ARP replies for
+        addresses of other interfaces.
         """
         with _translate_errors(f"disable the host's IP stack on {name}"):
             self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
             _write_sysctls(name, HOST_IP_DISABLED)
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return how the host's IP stack is configured on the interface ``name``; for None, on a new interface."""
-        with _translate_errors(f"read how the host's IP stack uses {name or 'new interfaces'}"):
+        """Return an interface's configuration in the host's IP stack; for None, that of a new interface."""
+        with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
             return HostIpSettings(settings=settings, addresses=self._link_local(name) if name else ())
 
     def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
-        """Restore the host's own sysctls and addresses on an interface.
+        """Restore the former addresses and sysctls of an interface in the host's IP stack.
 
-        IPv6 is enabled last, because the kernel then creates the link-local address according to addr_gen_mode.
+        disable_ipv6 is restored last: when IPv6 is enabled, the kernel creates a link-local address by addr_gen_mode.
         """
         with _translate_errors(f"restore the host's IP configuration of {name}"):
             last = "ipv6/disable_ipv6"
             _write_sysctls(name, {setting: value for setting, value in former.settings.items() if setting != last})
             _write_sysctls(name, {setting: value for setting, value in former.settings.items() if setting == last})
-            for one in set(former.addresses) - set(self._link_local(name)):
-                address, _, length = one.partition("/")
+            for missing in set(former.addresses) - set(self._link_local(name)):
+                address, _, length = missing.partition("/")
                 self._socket.addr("add", index=index, address=address, prefixlen=int(length))
 
     def _link_local(self, name: str) -> tuple[str, ...]:
         index = self._index(name)
-        every = self._socket.addr("dump", family=socket.AF_INET6)
-        own = [one for one in every if one["index"] == index and one["scope"] == _SCOPE_LINK]
-        return tuple(sorted(f"{one.get_attr('IFA_ADDRESS')}/{one['prefixlen']}" for one in own))
+        messages = self._socket.addr("dump", family=socket.AF_INET6)
+        link_local = [message for message in messages if message["index"] == index and message["scope"] == _SCOPE_LINK]
+        return tuple(sorted(f"{message.get_attr('IFA_ADDRESS')}/{message['prefixlen']}" for message in link_local))
 
     def delete(self, index: int) -> None:
-        """Delete an interface; an absent interface is success."""
+        """Delete an interface. An absent interface is success."""
         with _translate_errors(f"delete interface {index}"):
             try:
                 self._socket.link("del", index=index)
@@ -146,7 +146,7 @@ class NetlinkKernel:
 
 _NO_SUCH_DEVICE = 19
 _SCOPE_LINK = 253
-"""RT_SCOPE_LINK (linux/rtnetlink.h): addresses of this scope and above are valid on one link only."""
+"""RT_SCOPE_LINK (linux/rtnetlink.h): an address with this scope or a higher scope is valid on one link only."""
 
 
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
@@ -166,13 +166,13 @@ def _write_sysctls(name: str, settings: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _translate_errors(what: str) -> Iterator[None]:
+def _translate_errors(action: str) -> Iterator[None]:
     try:
         yield
     except NetlinkError as error:
-        raise Refused(f"the kernel refused to {what}: {error.args[1]}") from error
+        raise Refused(f"the kernel refused to {action}: {error.args[1]}") from error
     except OSError as error:
-        raise Refused(f"the kernel refused to {what}: {error.strerror}") from error
+        raise Refused(f"the kernel refused to {action}: {error.strerror}") from error
 
 
 def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface:  # noqa: ANN401 - pyroute2 has no types
@@ -193,14 +193,14 @@ def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface
         addressed=message["index"] in addressed,
         packet_filtered=kind == "bridge"
         and data is not None
-        and any(data.get_attr(f"IFLA_{one.upper()}") for one in _FILTERS),
+        and any(data.get_attr(f"IFLA_{option.upper()}") for option in _FILTERS),
     )
 
 
 def _is_host_ip_disabled(families: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types
-    four = families.get_attr("AF_INET") if families else None
-    six = families.get_attr("AF_INET6") if families else None
-    conf = six.get_attr("IFLA_INET6_CONF") if six else None
-    return (four is None or (four["rp_filter"], four["arp_ignore"]) == (1, 1)) and (
+    ipv4 = families.get_attr("AF_INET") if families else None
+    ipv6 = families.get_attr("AF_INET6") if families else None
+    conf = ipv6.get_attr("IFLA_INET6_CONF") if ipv6 else None
+    return (ipv4 is None or (ipv4["rp_filter"], ipv4["arp_ignore"]) == (1, 1)) and (
         conf is None or conf["disable_ipv6"] == 1
     )

@@ -1,4 +1,4 @@
-"""PURE. The names of everything that virtcloud creates on a host, and the recognition of virtcloud's own interfaces.
+"""PURE. The names of interfaces, domains and files that the agent creates, and the ownership alias of interfaces.
 
 ==========================  ==============================================  =====================
 object                      name                                            example
@@ -17,10 +17,11 @@ name is too long
 ==========================  ==============================================  =====================
 
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
-SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key. Every interface except guests' ports has
-the ownership alias ``virtcloud:<cluster id>``. virtcloud never changes an interface without this alias, whatever the
-interface's name. An untagged segment has no tagged interface: the uplink itself is a port of the bridge, and the
-bridge's alias contains the uplink, ``virtcloud:<cluster id>@<uplink>``.
+SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
+
+Every interface except guests' ports has the ownership alias ``virtcloud:<cluster id>``. The agent changes no other
+interface without this alias. An untagged segment has no tagged interface: the uplink itself is a port of the
+bridge, and the bridge's alias is ``virtcloud:<cluster id>@<uplink>``.
 """
 
 import re
@@ -42,25 +43,25 @@ def tagged_interface_name(uplink: str, vlan: int) -> str:
 
 
 def bridge_name(vlan: int) -> str:
-    """Return the name of the bridge of ``vlan``. At a site, a VLAN ID belongs to one cluster only."""
+    """Return the name of the bridge of ``vlan``. At a site, a VLAN ID is used by one cluster only."""
     return f"br{vlan}"
 
 
 def vlan_of_bridge(name: str) -> int | None:
-    """Parse the VLAN ID from a bridge's name."""
-    found = _BRIDGE.fullmatch(name)
-    return int(found.group(1)) if found else None
+    """Parse the VLAN ID from a bridge's name. Return None for another name."""
+    match = _BRIDGE.fullmatch(name)
+    return int(match.group(1)) if match else None
 
 
 def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
-    """Return the name of a guest's bridge port, which is the same after every start of the guest."""
+    """Return the name of a guest's bridge port. The name is the same after each start of the guest."""
     return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Return whether an interface is the bridge port of a guest of virtcloud, in ``vlan`` if given."""
-    found = _GUEST_PORT.fullmatch(name)
-    return bool(found) and (vlan is None or name.startswith(f"vc{vlan}-"))
+    """Return whether an interface is a guest's bridge port; with ``vlan``, whether it is one in this VLAN."""
+    match = _GUEST_PORT.fullmatch(name)
+    return bool(match) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
 
 def job_port_name(key: str, vlan: int) -> str:
@@ -69,9 +70,9 @@ def job_port_name(key: str, vlan: int) -> str:
 
 
 def vlan_of_job_port(name: str) -> int | None:
-    """Parse the VLAN ID from the name of a job's port."""
-    found = _JOB_PORT.fullmatch(name)
-    return int(found.group(1)) if found else None
+    """Parse the VLAN ID from the name of a job's port. Return None for another name."""
+    match = _JOB_PORT.fullmatch(name)
+    return int(match.group(1)) if match else None
 
 
 def is_job_port(name: str, key: str) -> bool:
@@ -82,8 +83,7 @@ def is_job_port(name: str, key: str) -> bool:
 def file_name(key: str) -> str:
     """Return the name of a job's file or folder: the job's key, or a unique shortened name for a long key.
 
-    A file's name has at most 255 characters, and the path of a socket 107 (unix(7)), of which 40 remain for the
-    folder's path.
+    Short names are needed because the path of a socket has at most 107 characters (unix(7)).
     """
     return key if len(key) <= MAX_FILE_NAME else f"{key[: MAX_FILE_NAME - 17]}~{_digest(key, 16)}"
 
@@ -94,15 +94,12 @@ def temporary_job_port_name(vlan: int) -> str:
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return the name of an interface whose ownership alias is not set yet, which is recognised after a crash."""
+    """Return the name that an interface has until its alias is set. After a crash, this name identifies it."""
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 
 def ownership_alias(cluster: str, untagged: str | None = None) -> str:
-    """Return the ownership alias of a cluster's interface.
-
-    For the bridge of an untagged segment, it contains the uplink.
-    """
+    """Return the ownership alias of a cluster's interface. ``untagged`` is the uplink of an untagged segment."""
     return ALIAS_PREFIX + cluster + (f"@{untagged}" if untagged else "")
 
 
@@ -123,7 +120,7 @@ def domain_name(cluster: str, guest: str) -> str:
 
 
 def domain_name_patterns(cluster: str) -> tuple[str, str]:
-    """Return the patterns of the names of a cluster's domains, for short and long names."""
+    """Return the file patterns that match the names of a cluster's domains: short names and shortened names."""
     return f"vc-{cluster}-*", f"vc-{_digest(cluster, 24)}-*"
 
 

@@ -1,8 +1,8 @@
 """The segments of clusters on a host.
 
 A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge with the uplink
-itself as a port. All operations are idempotent. An interface without the cluster's ownership alias is never changed:
-the operation raises Unsafe.
+itself as a port. All operations are idempotent. An operation that would change an interface without the cluster's
+ownership alias raises Unsafe instead.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,22 +18,22 @@ class SegmentInterfaces:
     """The interfaces of all segments of this host."""
 
     def __init__(self, kernel: Kernel, uplinks: UplinkRecords, *, accepts_filters: bool = False) -> None:
-        """Change interfaces of ``kernel``. ``uplinks`` are the records of the uplinks' former states.
+        """Change interfaces of ``kernel``. ``uplinks`` stores the uplinks' former states.
 
-        ``accepts_filters``: create segments even if the host's packet filter receives their frames.
+        With ``accepts_filters``, create segments even if the host's packet filter receives their frames.
         """
         self._kernel = kernel
         self._uplinks = uplinks
         self._accepts_filters = accepts_filters
 
     def read(self) -> tuple[ObservedSegment, ...]:
-        """Return the segments whose interfaces bear an ownership alias."""
+        """Return the segments whose interfaces have an ownership alias."""
         return tuple(find_segments(self._kernel.list_interfaces(), self._uplinks.all(), self._unaccepted_filters()))
 
     def ensure_segment(self, segment: Segment) -> None:
         """Create a segment's interfaces, or correct their faults, and attach the ports of its guests and jobs.
 
-        Raise Unsafe when an interface that virtcloud did not create conflicts with the segment. Raise Refused when the
+        Raise Unsafe when another cluster's or a foreign interface conflicts with the segment. Raise Refused when the
         uplink is missing or the kernel refuses a change.
         """
         _check_unfiltered(segment, self._unaccepted_filters())
@@ -42,13 +42,13 @@ class SegmentInterfaces:
         bridge = names.bridge_name(segment.vlan)
         _check_free(segment, interfaces, uplink)
         self._restore_uplinks(
-            segment.id, segment.vlan, interfaces.values(), but=segment.port if segment.untagged else None
+            segment.id, segment.vlan, interfaces.values(), keep=segment.port if segment.untagged else None
         )
         bridge_index = self._ensure_interface(segment, interfaces.get(bridge), bridge, self._kernel.add_bridge)
         self._kernel.disable_packet_filter(bridge_index)
         port_index = self._ensure_uplink_port(segment, interfaces, uplink)
         ports = self._remove_unwanted_ports(segment, interfaces)
-        # Before the ports are attached, since a bridge whose MTU was never set follows its ports.
+        # Set the MTU before ports are attached: a bridge whose MTU was never set has the smallest MTU of its ports.
         for index in (port_index, bridge_index):
             self._kernel.change(index, mtu=uplink.mtu)
         for index in (port_index, *ports):
@@ -60,7 +60,7 @@ class SegmentInterfaces:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()
 
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
-        """Remove the cluster's interfaces in this VLAN; absent interfaces are success.
+        """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
 
         Raise Unsafe when the bridge has a port that virtcloud did not create.
         """
@@ -69,18 +69,20 @@ class SegmentInterfaces:
         for bridge in (interface for interface in owned if interface.kind == "bridge"):
             _check_ports(cluster, bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)
-        masters = {one.index for one in owned}
-        leftover = [one for one in interfaces if names.is_guest_port(one.name) and one.master in masters]
-        for interface in (*sorted(owned, key=lambda one: one.kind != "vlan"), *leftover):
+        masters = {interface.index for interface in owned}
+        leftover = [
+            interface for interface in interfaces if names.is_guest_port(interface.name) and interface.master in masters
+        ]
+        for interface in (*sorted(owned, key=lambda interface: interface.kind != "vlan"), *leftover):
             self._kernel.delete(interface.index)
         self._restore_uplinks(cluster, vlan, interfaces)
 
     def _ensure_uplink_port(
         self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface
     ) -> int:
-        """Return the index of the bridge's port to the switch: a tagged interface, or the uplink itself."""
+        """Create the tagged interface, or prepare the uplink itself. Return the interface's index."""
         if segment.untagged:
-            self._record_uplink(segment.id, segment.vlan, uplink, taken=bool(uplink.master))
+            self._record_uplink(segment.id, segment.vlan, uplink, is_attached=bool(uplink.master))
             self._kernel.disable_host_ip(uplink.index, uplink.name)
             return uplink.index
         tagged = names.tagged_interface_name(segment.port, segment.vlan)
@@ -88,43 +90,45 @@ class SegmentInterfaces:
             segment, interfaces.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
         )
 
-    def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, taken: bool) -> None:
+    def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
         """Record an uplink's state before the uplink is changed.
 
-        If the uplink is ``taken`` already and its record was lost, record the state of a new interface instead.
+        If the uplink is already attached to the bridge and its record was lost, record the state of a new interface.
         """
         record = self._find_record(uplink)
         if record is None:
-            settings = self._kernel.read_host_ip(None if taken else uplink.name)
+            settings = self._kernel.read_host_ip(None if is_attached else uplink.name)
             record = UplinkRecord(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, voice=settings)
         elif (record.cluster, record.vlan) == (cluster, vlan):
             return
         self._uplinks.record(record.model_copy(update={"cluster": cluster, "vlan": vlan}))
 
     def _find_record(self, uplink: KernelInterface) -> UplinkRecord | None:
-        """Return the record of an uplink. Ignore the record of a former interface with the same name."""
-        same = (one for one in self._uplinks.all() if (one.uplink, one.index) == (uplink.name, uplink.index))
-        return next(same, None)
+        """Return the record of an uplink, or None. A record of a former interface with the same name is ignored."""
+        matching = (
+            record for record in self._uplinks.all() if (record.uplink, record.index) == (uplink.name, uplink.index)
+        )
+        return next(matching, None)
 
     def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-        """Restore the uplink of an untagged segment whose record was lost to the state of a new interface."""
+        """Restore an untagged segment's uplink that has no record: give it the state of a new interface."""
         for interface in interfaces:
-            taken = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
-            if taken and self._find_record(interface) is None:
+            is_uplink = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
+            if is_uplink and self._find_record(interface) is None:
                 self._kernel.change(interface.index, master=0)
                 self._kernel.restore_host_ip(interface.index, interface.name, self._kernel.read_host_ip(None))
 
     def _restore_uplinks(
-        self, cluster: str, vlan: int, interfaces: Iterable[KernelInterface], but: str | None = None
+        self, cluster: str, vlan: int, interfaces: Iterable[KernelInterface], keep: str | None = None
     ) -> None:
-        """Restore the uplinks of an untagged segment and remove their records, except the uplink ``but``.
+        """Restore the uplinks of an untagged segment and remove their records. Skip the uplink ``keep``.
 
-        The record is removed last: when the agent was killed or the kernel refused the change, the restoration is
-        repeated.
+        A record is removed after the restoration. So the restoration is repeated if the agent was killed or the kernel
+        refused a change.
         """
         by_name = {interface.name: interface for interface in interfaces}
         for record in self._uplinks.all():
-            if (record.cluster, record.vlan) != (cluster, vlan) or record.uplink == but:
+            if (record.cluster, record.vlan) != (cluster, vlan) or record.uplink == keep:
                 continue
             interface = by_name.get(record.uplink)
             if interface is not None and interface.index == record.index:
@@ -134,7 +138,7 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests. Return the indices of the remaining guests' ports and of jobs' ports."""
+        """Delete the ports of unwanted guests. Return the indices of the other guests' ports and of jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         ports = [interface for name, interface in interfaces.items() if names.is_guest_port(name, segment.vlan)]
         for interface in ports:
@@ -146,9 +150,9 @@ class SegmentInterfaces:
     def _ensure_interface(
         self, segment: Segment, existing: KernelInterface | None, name: str, create: Callable[[str], int]
     ) -> int:
-        """Return the index of the interface ``name``, which is created if needed.
+        """Return the index of the interface ``name``. Create the interface if it does not exist.
 
-        Name and alias are set in one message.
+        Name and alias are set in one netlink message.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         if existing is None:
@@ -169,39 +173,43 @@ class SegmentInterfaces:
 def find_segments(
     interfaces: Iterable[KernelInterface], records: Iterable[UplinkRecord] = (), filters: tuple[str, ...] = ()
 ) -> Iterator[ObservedSegment]:
-    """PURE. Yield the segments whose interfaces bear an ownership alias, each with its faults.
+    """PURE. Yield the segments whose interfaces have an ownership alias, with the faults of each segment.
 
-    A segment with a record of its uplink is yielded even if the bridge is missing, since the uplink must be restored.
+    A segment whose uplink has a record is yielded even if its bridge is missing, because the uplink must be restored.
     ``filters`` are the sysctls that pass frames of all bridges to the host's packet filter.
     """
     by_index = {interface.index: interface for interface in interfaces}
-    found = {
+    clusters_and_vlans = {
         (cluster, vlan)
         for interface in by_index.values()
         for cluster in [names.cluster_of_alias(interface.alias)]
         if cluster
         for vlan in _vlan_ids(interface)
     }
-    for one in records:
-        if (one.cluster, one.vlan) not in found:
-            yield ObservedSegment(one.cluster, one.vlan, None, ("the bridge is missing",), untagged=True)
-    for cluster, vlan in sorted(found):
+    for record in records:
+        if (record.cluster, record.vlan) not in clusters_and_vlans:
+            yield ObservedSegment(record.cluster, record.vlan, None, ("the bridge is missing",), untagged=True)
+    for cluster, vlan in sorted(clusters_and_vlans):
         owned = _find_owned(cluster, vlan, by_index.values())
-        tagged = next((one for one in owned if one.kind == "vlan"), None)
-        bridge = next((one for one in owned if one.kind == "bridge"), None)
-        untagged = names.uplink_of_alias(bridge.alias) if bridge else None
-        uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged, by_index.values())
+        tagged = next((interface for interface in owned if interface.kind == "vlan"), None)
+        bridge = next((interface for interface in owned if interface.kind == "bridge"), None)
+        untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
+        uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        faults = (*interface_faults, *(f"{one} is set" for one in filters))
-        yield ObservedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged is not None)
+        faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters))
+        yield ObservedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged_uplink is not None)
 
 
 def _find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
-    return [one for one in interfaces if names.cluster_of_alias(one.alias) == cluster and vlan in _vlan_ids(one)]
+    return [
+        interface
+        for interface in interfaces
+        if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
+    ]
 
 
 def _find_interface(name: str | None, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
-    return next((one for one in interfaces if one.name == name), None)
+    return next((interface for interface in interfaces if interface.name == name), None)
 
 
 def _find_faults(
@@ -225,7 +233,7 @@ def _find_faults(
         if not interface.host_ip_disabled:
             yield f"the host's IP stack uses {interface.name}"
     if bridge.packet_filtered:
-        yield f"{bridge.name} hands its frames to the host's packet filter"
+        yield f"{bridge.name} passes its frames to the host's packet filter"
     for interface in interfaces:
         if _is_bridge_port(interface, vlan, names.cluster_of_alias(bridge.alias)) and interface.master != bridge.index:
             yield f"{interface.name} is not on {bridge.name}"
@@ -243,29 +251,29 @@ def _is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> 
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return the VLAN ID of a virtcloud interface: its tag, or the VLAN ID in the name of a bridge or a job's port."""
-    named = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
-    return {interface.vlan if interface.kind == "vlan" else named} - {None}  # type: ignore[return-value]
+    """Return the VLAN ID of a tagged interface, a bridge or a job's port; empty for other interfaces."""
+    vlan_in_name = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
+    return {interface.vlan if interface.kind == "vlan" else vlan_in_name} - {None}  # type: ignore[return-value]
 
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
-    """Raise Unsafe when the host's packet filter tracks the connections of all bridges in one table."""
+    """Raise Unsafe when the host's packet filter receives the frames of all bridges and tracks them in one table."""
     sysctls = tuple(filters)
     if sysctls:
-        settings = " ".join(f"{one}=0" for one in sysctls)
+        settings = " ".join(f"{sysctl}=0" for sysctl in sysctls)
         raise Unsafe(
-            f"VLAN {segment.vlan}: this host hands the frames of all bridges to its packet filter "
-            f"({', '.join(sysctls)}, which Docker sets): clusters with the same addresses would share connections "
-            f"there. Set them to 0 (sysctl -w {settings}), or accept it: bridged_frames_filtered = "
-            '"accept" in the agent\'s settings'
+            f"VLAN {segment.vlan}: this host passes the frames of all bridges to its packet filter "
+            f"({', '.join(sysctls)}; Docker sets these sysctls), where clusters with the same addresses would share "
+            f"tracked connections. Set the sysctls to 0 (sysctl -w {settings}), or accept the filter: "
+            'bridged_frames_filtered = "accept" in the agent\'s settings'
         )
 
 
 def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> KernelInterface:
     if segment.port not in interfaces:
         raise Refused(
-            f"VLAN {segment.vlan}: wanted on port {segment.port}, but this machine has no such interface; "
-            "correct the port in the topology, or name the interface so"
+            f"VLAN {segment.vlan}: wanted on port {segment.port}, but this host has no such interface; "
+            "correct the port in the topology, or rename the interface"
         )
     if not interfaces[segment.port].up:
         raise Refused(f"VLAN {segment.vlan}: port {segment.port} is down; bring it up: ip link set {segment.port} up")
@@ -278,16 +286,16 @@ def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink
         names.tagged_interface_name(segment.port, segment.vlan): "vlan",
         names.bridge_name(segment.vlan): "bridge",
     }
-    master = next((one for one in interfaces.values() if one.index == uplink.master), None)
+    master = next((interface for interface in interfaces.values() if interface.index == uplink.master), None)
     if master is not None and names.cluster_of_alias(master.alias) != segment.id:
         raise Unsafe(
-            f"VLAN {segment.vlan}: port {segment.port} is a port of {master.name} (alias {master.alias or 'none'}) "
-            f"already; it was left unchanged. Take it off, or correct the port in the topology"
+            f"VLAN {segment.vlan}: port {segment.port} is already a port of {master.name} (alias "
+            f"{master.alias or 'none'}); left unchanged. Detach the port, or correct the port in the topology"
         )
     if segment.untagged and uplink.addressed:
         raise Unsafe(
-            f"VLAN {segment.vlan}: port {segment.port} has an address of this machine, and an access port is the "
-            f"cluster's alone; it was left unchanged. Take the address off it, or correct the port in the topology"
+            f"VLAN {segment.vlan}: port {segment.port} has an address of this host, but an access port is used by one "
+            f"cluster only; left unchanged. Remove the address, or correct the port in the topology"
         )
     for interface in interfaces.values():
         same_tag = (interface.kind, interface.parent, interface.vlan) == ("vlan", uplink.index, segment.vlan)
@@ -306,19 +314,18 @@ def _ownership_alias(segment: Segment) -> str:
 
 
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether the interface contradicts the segment's uplink.
-
-    That is a bridge of the cluster to another uplink, or a tagged interface of a segment that is untagged.
-    """
+    """Return whether a bridge's alias has another uplink, or a tagged interface exists for an untagged segment."""
     return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 
 
 def _format_foreign(segment: Segment, interface: KernelInterface) -> str:
     other = names.cluster_of_alias(interface.alias)
-    whose = f"belongs to cluster {other}" if other else f"was not made by virtcloud (alias {interface.alias or 'none'})"
+    origin = (
+        f"belongs to cluster {other}" if other else f"was not created by virtcloud (alias {interface.alias or 'none'})"
+    )
     return (
-        f"VLAN {segment.vlan}: the interface {interface.name} ({interface.kind or 'no virtual kind'}) {whose}; "
-        f"it was left unchanged. Remove or rename it, or take {segment.vlan} out of the site's pool"
+        f"VLAN {segment.vlan}: the interface {interface.name} ({interface.kind or 'no virtual kind'}) {origin}; left "
+        f"unchanged. Remove or rename the interface, or remove VLAN ID {segment.vlan} from the site's pool"
     )
 
 
@@ -327,6 +334,6 @@ def _check_ports(cluster: str, bridge: KernelInterface, interfaces: Iterable[Ker
         owned = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
         if interface.master == bridge.index and not owned and interface.name != names.uplink_of_alias(bridge.alias):
             raise Unsafe(
-                f"bridge {bridge.name} has the port {interface.name}, which virtcloud did not put there; "
-                f"take it off, so that the bridge can be removed: ip link set {interface.name} nomaster"
+                f"bridge {bridge.name} left unchanged, because its port {interface.name} was not created by virtcloud; "
+                f"detach the port: ip link set {interface.name} nomaster"
             )

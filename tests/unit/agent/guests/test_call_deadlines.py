@@ -40,7 +40,7 @@ def test_no_second_call_begins_while_one_is_abandoned(calls: DeadlineCalls) -> N
     release, begun = threading.Event(), []
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)
-    with pytest.raises(Unreachable, match="cannot list: it was asked to start g1 0 s ago and has not answered"):
+    with pytest.raises(Unreachable, match="cannot list: the call 'start g1' of 0 s ago has not returned"):
         calls.run("list", lambda: begun.append(1), 10)
     release.set()
     assert begun == []
@@ -66,5 +66,5 @@ def test_a_missing_thread_is_an_error(calls: DeadlineCalls, monkeypatch: pytest.
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", fail)
-    with pytest.raises(Unreachable, match="was not asked to count: can't start new thread"):
+    with pytest.raises(Unreachable, match="cannot count: the agent cannot start a thread: can't start new thread"):
         calls.run("count", lambda: 3, 10)

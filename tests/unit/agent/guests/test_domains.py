@@ -18,9 +18,9 @@ SITE = DomainEnvironment("x86_64", Path("/guests/g1"))
 
 
 @pytest.fixture
-def xml(segment: Callable[..., Segment]) -> Callable[..., ET.Element]:
+def xml(make_segment: Callable[..., Segment]) -> Callable[..., ET.Element]:
     def make(image: LxcImage | QemuImage, site: DomainEnvironment = SITE, cluster: str = "4c1f") -> ET.Element:
-        one = segment(cluster, 100, ("g1",))
+        one = make_segment(cluster, 100, ("g1",))
         return ET.fromstring(render_domain(one, one.guests[0], image, "abc", site))  # noqa: S314 - our own
 
     return make
@@ -70,9 +70,9 @@ def test_a_container_starts_the_images_init(xml: MakeXml) -> None:
     assert [one.text for one in xml(LXC).findall("os/*")[:3]] == ["exe", "/sbin/init", "-v"]
 
 
-def test_an_ipv6_address_is_said_to_be_one(segment: Callable[..., Segment], guest: MakeGuest) -> None:
-    one = segment("a", 100)
-    domain = ET.fromstring(render_domain(one, guest(addresses=["fd00::1/64"]), LXC, "", SITE))  # noqa: S314 - our own
+def test_an_ipv6_address_is_said_to_be_one(make_segment: Callable[..., Segment], make_guest: MakeGuest) -> None:
+    one = make_segment("a", 100)
+    domain = ET.fromstring(render_domain(one, make_guest(addresses=["fd00::1/64"]), LXC, "", SITE))  # noqa: S314 - our own
     assert at(domain, "devices/interface/ip") == {"address": "fd00::1", "family": "ipv6", "prefix": "64"}
 
 

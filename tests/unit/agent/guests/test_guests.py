@@ -8,11 +8,11 @@ from typing import Literal
 import pytest
 from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
-from virtcloud.agent.difference import ObservedGuest, ObservedMachine, digest
+from virtcloud.agent.difference import ObservedGuest, ObservedHost, digest
 from virtcloud.agent.guests.domains import GuestDomain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
-from virtcloud.agent.machine import LocalMachine
+from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.element import Hypervisor
@@ -44,54 +44,56 @@ def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> Loc
     return LocalGuests({Hypervisor.LXC: hypervisor}, settings, pauses.append)
 
 
-def test_a_guest_is_started_and_read_back(guests: LocalGuests, segment: Make) -> None:
-    one = segment("a", 100, ("g1",))
+def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Make) -> None:
+    one = make_segment("a", 100, ("g1",))
     guests.ensure_guest(one, one.guests[0])
     assert guests.read()[0] == (ObservedGuest("a", "g1", digest(one, one.guests[0])),)
 
 
-def test_a_guest_that_runs_is_not_started_again(guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make) -> None:
-    one = segment("a", 100, ("g1",))
+def test_a_guest_that_runs_is_not_started_again(
+    guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    one = make_segment("a", 100, ("g1",))
     guests.ensure_guest(one, one.guests[0])
     guests.ensure_guest(one, one.guests[0])
     assert len(hypervisor.started) == 1
 
 
 def test_a_guest_made_from_another_document_is_replaced(
-    guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make, guest: MakeGuest
+    guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, make_guest: MakeGuest
 ) -> None:
-    one = segment("a", 100, ("g1",))
+    one = make_segment("a", 100, ("g1",))
     guests.ensure_guest(one, one.guests[0])
-    guests.ensure_guest(one, guest(memory_mb=128))
+    guests.ensure_guest(one, make_guest(memory_mb=128))
     assert (len(hypervisor.started), len(hypervisor.by_name)) == (2, 1)
 
 
-def test_two_clusters_run_the_same_guest_side_by_side(guests: LocalGuests, segment: Make) -> None:
-    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+def test_two_clusters_run_the_same_guest_side_by_side(guests: LocalGuests, make_segment: Make) -> None:
+    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
         guests.ensure_guest(one, one.guests[0])
     assert [(one.cluster, one.guest) for one in guests.read()[0]] == [("a", "g1"), ("b", "g1")]
 
 
-def test_stopping_one_clusters_guests_leaves_the_others(guests: LocalGuests, segment: Make) -> None:
-    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+def test_stopping_one_clusters_guests_leaves_the_others(guests: LocalGuests, make_segment: Make) -> None:
+    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
         guests.ensure_guest(one, one.guests[0])
     guests.ensure_no_guests("a", ("g1",))
     assert [(one.cluster, one.guest) for one in guests.read()[0]] == [("b", "g1")]
 
 
 def test_a_guest_that_ends_when_asked_is_not_waited_for(
-    guests: LocalGuests, segment: Make, pauses: list[float]
+    guests: LocalGuests, make_segment: Make, pauses: list[float]
 ) -> None:
-    one = segment("a", 100, ("g1",))
+    one = make_segment("a", 100, ("g1",))
     guests.ensure_guest(one, one.guests[0])
     guests.ensure_no_guests("a", ("g1",))
     assert pauses == []
 
 
 def test_a_guest_is_destroyed_after_the_grace_period(
-    guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make, pauses: list[float]
+    guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, pauses: list[float]
 ) -> None:
-    one = segment("a", 100, ("g1",))
+    one = make_segment("a", 100, ("g1",))
     guests.ensure_guest(one, one.guests[0])
     hypervisor.stubborn.add("vc-a-g1")
     guests.ensure_no_guests("a", ("g1",))
@@ -103,11 +105,11 @@ def test_stopping_what_does_not_run_is_success(guests: LocalGuests) -> None:
 
 
 def test_a_foreign_domain_of_that_name_is_left_alone(
-    guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make
+    guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     hypervisor.by_name["vc-a-g1"] = GuestDomain("vc-a-g1", running=True)
-    one = segment("a", 100, ("g1",))
-    with pytest.raises(Unsafe, match="domain vc-a-g1 was not made by virtcloud"):
+    one = make_segment("a", 100, ("g1",))
+    with pytest.raises(Unsafe, match="domain vc-a-g1 exists and was not created by virtcloud"):
         guests.ensure_guest(one, one.guests[0])
     assert (hypervisor.started, list(hypervisor.by_name)) == ([], ["vc-a-g1"])
 
@@ -117,14 +119,18 @@ def test_foreign_domains_are_not_read(guests: LocalGuests, hypervisor: FakeHyper
     assert guests.read()[0] == ()
 
 
-def test_a_missing_image_is_named_with_the_existing_ones(guests: LocalGuests, segment: Make, guest: MakeGuest) -> None:
-    with pytest.raises(Refused, match=r"image debian: .*this machine has: busybox, cloud"):
-        guests.ensure_guest(segment("a", 100), guest(image="debian"))
+def test_a_missing_image_is_named_with_the_existing_ones(
+    guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
+) -> None:
+    with pytest.raises(Refused, match=r"image debian: .*images on this host: busybox, cloud"):
+        guests.ensure_guest(make_segment("a", 100), make_guest(image="debian"))
 
 
-def test_a_missing_hypervisor_is_named_with_the_setting(guests: LocalGuests, segment: Make, guest: MakeGuest) -> None:
+def test_a_missing_hypervisor_is_named_with_the_setting(
+    guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
+) -> None:
     with pytest.raises(Refused, match='add qemu = "qemu:///system" under'):
-        guests.ensure_guest(segment("a", 100), guest(image="cloud"))
+        guests.ensure_guest(make_segment("a", 100), make_guest(image="cloud"))
 
 
 @pytest.mark.parametrize(
@@ -132,12 +138,12 @@ def test_a_missing_hypervisor_is_named_with_the_setting(guests: LocalGuests, seg
     [("auto", True, "kvm"), ("auto", False, "qemu"), ("tcg", True, "qemu"), ("kvm", False, "kvm")],
 )
 def test_kvm_is_used_when_listed_unless_the_settings_say_otherwise(
-    images: Path, segment: Make, *, accelerator: Literal["auto", "kvm", "tcg"], listed: bool, kind: str
+    images: Path, make_segment: Make, *, accelerator: Literal["auto", "kvm", "tcg"], listed: bool, kind: str
 ) -> None:
     hypervisor = FakeHypervisor()
     hypervisor.kvm = listed
     settings = GuestSettings(images, images, "x86_64", accelerator)
-    one = segment("a", 100, ("g1",))
+    one = make_segment("a", 100, ("g1",))
     wanted = one.guests[0].model_copy(update={"image": "cloud"})
     LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None).ensure_guest(one, wanted)
     assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
@@ -172,8 +178,8 @@ def left(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_guests_disk_writes_do_not_change_the_image(machines: LocalGuests, images: Path, segment: Make) -> None:
-    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+def test_a_guests_disk_writes_do_not_change_the_image(machines: LocalGuests, images: Path, make_segment: Make) -> None:
+    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
     overlay = images / "state/vc-a-g1/disk.qcow2"
     write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
     done = subprocess.run(write, capture_output=True, text=True, check=True)  # noqa: S603
@@ -182,25 +188,27 @@ def test_a_guests_disk_writes_do_not_change_the_image(machines: LocalGuests, ima
 
 
 def test_a_guest_starts_despite_an_incomplete_disk(
-    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
+    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     (images / "state/vc-a-g1").mkdir(parents=True)
     (images / "state/vc-a-g1/disk.qcow2").write_bytes(b"half")
-    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
     assert (images / "state/vc-a-g1/disk.qcow2").read_bytes()[:4] == b"QFI\xfb"
     assert list(hypervisor.by_name) == ["vc-a-g1"]
 
 
-def test_a_failed_disk_creation_quotes_the_tools_error(machines: LocalGuests, images: Path, segment: Make) -> None:
+def test_a_failed_disk_creation_quotes_the_tools_error(machines: LocalGuests, images: Path, make_segment: Make) -> None:
     (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
     with pytest.raises(
         Refused, match=r"cannot create a guest's disk .* over .*disk.img: qemu-img: .*not in qcow2 format"
     ):
-        machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+        machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
 
 
-def test_a_stopped_guest_leaves_no_disk_or_log(machines: LocalGuests, images: Path, logs: Path, segment: Make) -> None:
-    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+def test_a_stopped_guest_leaves_no_disk_or_log(
+    machines: LocalGuests, images: Path, logs: Path, make_segment: Make
+) -> None:
+    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
         machines.ensure_guest(*of_cloud(one))
     for place in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
         place.touch()
@@ -214,9 +222,9 @@ def test_a_stopped_guest_leaves_no_disk_or_log(machines: LocalGuests, images: Pa
 
 
 def test_removing_a_cluster_removes_files_of_ended_guests(
-    machines: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, segment: Make
+    machines: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    machines.ensure_guest(*of_cloud(segment("a" * 32, 100, ("g" * 32,))))
+    machines.ensure_guest(*of_cloud(make_segment("a" * 32, 100, ("g" * 32,))))
     (logs / f"qemu/{names.domain_name('a' * 32, 'g' * 32)}.log").touch()
     hypervisor.by_name.clear()
     machines.ensure_no_files("a" * 32)
@@ -225,9 +233,9 @@ def test_removing_a_cluster_removes_files_of_ended_guests(
 
 
 def test_orphaned_guest_files_are_removed_at_the_start(
-    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
+    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
         machines.ensure_guest(*of_cloud(one))
     hypervisor.by_name.pop("vc-a-g1")
     assert machines.remove_orphaned_files()
@@ -235,9 +243,9 @@ def test_orphaned_guest_files_are_removed_at_the_start(
 
 
 def test_nothing_is_swept_while_a_hypervisor_is_silent(
-    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
+    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
     hypervisor.fault = Unreachable("silent")
     assert not machines.remove_orphaned_files()
     assert left(images / "state") == ["vc-a-g1/disk.qcow2"]
@@ -250,9 +258,9 @@ def test_logs_of_domains_that_are_not_ours_stay(machines: LocalGuests, logs: Pat
 
 
 def test_all_guests_end_despite_unremovable_files(
-    machines: LocalGuests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
+    machines: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = segment("a", 100, ("g1", "g2"))
+    one = make_segment("a", 100, ("g1", "g2"))
     for guest in one.guests:
         machines.ensure_guest(one, guest.model_copy(update={"image": "cloud"}))
 
@@ -266,13 +274,13 @@ def test_all_guests_end_despite_unremovable_files(
 
 
 def test_a_machine_is_read_despite_unremovable_orphans(
-    machines: LocalGuests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
+    machines: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
     hypervisor.by_name.clear()
 
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
 
     monkeypatch.setattr(shutil, "rmtree", read_only)
-    assert LocalMachine(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), machines).read() == ObservedMachine()
+    assert LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), machines).read() == ObservedHost()

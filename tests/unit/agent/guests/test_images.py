@@ -31,7 +31,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("kind: qemu\n", r"image\.yaml:1: kernel: expected this key"),
         ("kind: lxc\nroot: x\n", r"image\.yaml:2: root: expected no such key"),
         ("[", r"image\.yaml:1: not YAML"),
-        ("[" * 5000, r"image\.yaml:1: expected a flat mapping"),
+        ("[" * 5000, r"image\.yaml:1: expected a mapping of keys and plain values"),
         ("- lxc\n", r"image\.yaml:1: expected a mapping with the keys kind"),
     ],
 )

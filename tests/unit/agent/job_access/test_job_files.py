@@ -108,7 +108,7 @@ def test_where_no_address_is_free_ssh_says_so(tmp_path: Path) -> None:
     JobFiles(tmp_path, Way(), FakeMounts()).open(opening().model_copy(update={"name": Name("full")}))
     argv = ["ssh", "-F", str(tmp_path / "12.pbs/ssh_config"), "g1", "true"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603
-    message = "virtcloud: 10.0.0.0/30: no address is free for this host; leave one at the subnet's end"
+    message = "virtcloud: 10.0.0.0/30: no address is free for this host; do not use the last addresses of the subnet"
     assert done.stderr.splitlines()[0] == message
 
 
@@ -179,11 +179,11 @@ def test_a_link_in_the_folders_place_is_refused_not_followed(tmp_path: Path) -> 
     (tmp_path / "precious").mkdir()
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/12.pbs").symlink_to(tmp_path / "precious")
-    with pytest.raises(Refused, match="cannot make the job's folder"):
+    with pytest.raises(Refused, match="cannot create the job's folder"):
         JobFiles(tmp_path / "jobs", Way(), FakeMounts()).open(opening())
     assert (tmp_path / "precious").is_dir()
 
 
 def test_a_user_whom_this_machine_does_not_know_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"user alice-of-elsewhere is not known on this machine .*getent passwd"):
+    with pytest.raises(Refused, match=r"user alice-of-elsewhere is not known on host .*getent passwd"):
         JobFiles(tmp_path, Way(), FakeMounts()).open(opening("alice-of-elsewhere"))

@@ -181,7 +181,7 @@ def test_a_link_in_the_place_of_a_folder_is_refused(folders: JobFolders, with_mo
     def work() -> object:
         folders.path("12.pbs").parent.mkdir()
         folders.path("12.pbs").symlink_to(tmp_path)
-        with pytest.raises(Refused, match="cannot make the job's folder"):
+        with pytest.raises(Refused, match="cannot create the job's folder"):
             folders.ensure("12.pbs", "nobody", FILES)
         return tmp_path.is_dir()
 

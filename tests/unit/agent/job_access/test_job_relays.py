@@ -58,8 +58,8 @@ def test_nobody_else_may_ask(in_namespace: Run, root: Path) -> None:
             return first, as_user(USER + 1, lambda: str(request_connection(str(path), "g1 7")))
 
     first, second = in_namespace(work)  # type: ignore[misc]
-    assert first.endswith("Permission denied; has the job ended?")
-    assert second == "forbidden: only the job's user may ask"
+    assert first.endswith("Permission denied; check that the job still runs")
+    assert second == "forbidden: only the job's user may send requests"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_nobody_else_may_ask(in_namespace: Run, root: Path) -> None:
         ("127.0.0.1 7", "failed: 127.0.0.1 7: expected a guest's name or an address in 10.0.0.0/24 or fd00::/64"),
         ("g2 7", "failed: g2 7: 'g2' does not appear to be an IPv4 or IPv6 address"),
         ("g1 70000", "failed: g1 70000: expected HOST PORT"),
-        ("g1 9", "refused: nothing listens at g1 9"),
+        ("g1 9", "refused: no process listens at g1 9"),
     ],
 )
 def test_what_is_not_of_the_cluster_is_refused_by_name(in_namespace: Run, root: Path, line: str, said: str) -> None:
@@ -292,7 +292,7 @@ def test_a_subnet_without_a_free_address_is_named(in_namespace: Run, root: Path)
                 here.ways.ensure(opening("12.pbs", 100, g1=["10.0.0.1/30"]), USER)
             return str(caught.value)
 
-    message = "10.0.0.0/30: no address is free for this host; leave one at the subnet's end"
+    message = "10.0.0.0/30: no address is free for this host; do not use the last addresses of the subnet"
     assert in_namespace(work) == message
 
 
@@ -302,4 +302,7 @@ def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
             here.ways.ensure(JOB, USER)
         return str(caught.value)
 
-    assert in_namespace(work) == "cluster 12.pbs: no bridge br100 of virtcloud is on this machine for the job's port"
+    assert (
+        in_namespace(work)
+        == "cluster 12.pbs: expected bridge br100 of virtcloud for the job's port, found none on this host"
+    )

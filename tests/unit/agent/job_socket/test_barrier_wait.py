@@ -78,7 +78,7 @@ def test_answers_of_a_former_cluster_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (NotFound("x"), "SBF knows no cluster 12.pbs with a part on host brno-h1"),
+        (NotFound("x"), "SBF has no cluster 12.pbs on host brno-h1"),
         (ServiceUnreachable("SBF does not answer:\n it is away"), "SBF does not answer: it is away"),
     ],
 )
@@ -92,7 +92,7 @@ def test_while_sbf_cannot_say_it_is_waited_in_peace(error: VirtcloudError, words
 def test_a_missing_bridge_is_reported() -> None:
     host = Host(FakeSbf([view(1)]), FakeBridges())
     with host.watch() as watch:
-        assert watch.check(JOB, 0) == waiting_for("cannot ask on bridge br100 of this machine: No such device")
+        assert watch.check(JOB, 0) == waiting_for("cannot probe addresses on bridge br100 of this host: No such device")
 
 
 def test_a_host_without_placement_waits_without_busy_loop() -> None:
@@ -100,5 +100,5 @@ def test_a_host_without_placement_waits_without_busy_loop() -> None:
     host = Host(FakeSbf([view(1, placements=[part]), view(2, placements=[part])]))
     with host.watch() as watch:
         for _ in range(2):
-            assert watch.check(JOB, 30) == waiting_for("host brno-h1 has no part of cluster 12.pbs")
+            assert watch.check(JOB, 30) == waiting_for("cluster 12.pbs is not on host brno-h1")
     assert host.sbf.waits == [0, 1]

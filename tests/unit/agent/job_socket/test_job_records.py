@@ -80,7 +80,7 @@ def test_a_later_run_replaces_an_earlier_one_in_any_phase(known: str) -> None:
 
 
 def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
-    with pytest.raises(AttemptWaits, match=r"cluster 12\.pbs is still being removed from its former run: ask again"):
+    with pytest.raises(AttemptWaits, match=r"cluster 12\.pbs: the former run is still being removed; retry later"):
         record_announcement(job(0, RecordPhase.LEAVING), UpRequest(do="up", cluster=KEY, attempt=0))
     assert (record_removal(job(0)), record_removal(job(1))) == (None, job(1, RecordPhase.GONE))
 
@@ -95,7 +95,7 @@ def test_a_repeated_announcement_removes_no_information() -> None:
 
 
 def test_late_calls_are_told_what_came_since() -> None:
-    with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 1 is over, attempt 2 came here since$"):
+    with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 1 is over; attempt 2 was announced to this host$"):
         record_end(job(2), JobRunId(KEY, 1), "")
     with pytest.raises(NotFound, match=r"^cluster 12\.pbs, attempt 3 was never announced to this host's agent"):
         find_run(job(2), JobRunId(KEY, 3))

@@ -98,7 +98,7 @@ def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None
             reply = say(path, LIST)
             assert (reply["error"], reply["detail"]) == (
                 "error",
-                "internal error in the agent: ZeroDivisionError: division by zero; see its log",
+                "internal error in the agent: ZeroDivisionError: division by zero; see the agent's log",
             )
 
 
@@ -120,8 +120,8 @@ def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...],
         assert (reply["error"], reply["detail"]) == (
             "forbidden",
             (
-                "user ID 65534 may not send this request: that takes root, or a user ID in the agent's "
-                "setting 'socket_uids' (and a job's user may cancel its own run)"
+                "user ID 65534 may not send this request; root and the user IDs in the agent's setting 'socket_uids' "
+                "may send all requests, and a job's user may cancel the job's run"
             ),
         )
 
@@ -134,7 +134,7 @@ def test_a_line_that_is_too_long_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "words"),
-    [(b"{}\n{}\n", "expected one line, got more"), (b'{"do"', "expected one line, got no end of it")],
+    [(b"{}\n{}\n", "expected one line, got more"), (b'{"do"', "expected one line, got a line without its end")],
 )
 def test_what_is_not_one_line_is_refused(path: Path, sent: bytes, words: str) -> None:
     with listening(path):
@@ -177,7 +177,7 @@ def test_a_caller_beyond_the_limit_must_retry(path: Path, monkeypatch: pytest.Mo
         reply = say(path, b"")
         assert (reply["error"], reply["detail"]) == (
             "too-many-requests",
-            "too many requests wait here already: ask again",
+            "too many requests are waiting for this agent; retry later",
         )
         holder.sendall(LIST)
         assert json.loads(holder.makefile().readline())["ok"]
@@ -193,7 +193,7 @@ def test_the_socket_of_an_agent_that_was_killed_is_replaced(path: Path) -> None:
 
 def test_the_socket_of_a_running_agent_is_not_replaced(path: Path) -> None:
     with listening(path):
-        with pytest.raises(BadInput, match=r"^another agent listens at .*agent\.sock; stop it first$"):
+        with pytest.raises(BadInput, match=r"^another agent listens at .*agent\.sock; stop the other agent first$"):
             SocketListener(path, callers(), answer)
         assert say(path, LIST)["ok"]
 
@@ -201,7 +201,7 @@ def test_the_socket_of_a_running_agent_is_not_replaced(path: Path) -> None:
 def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("precious")
-    with pytest.raises(BadInput, match="it is no socket"):
+    with pytest.raises(BadInput, match="the file is no socket"):
         SocketListener(path, callers(), answer)
     assert path.read_text() == "precious"
 
@@ -216,7 +216,7 @@ def test_an_agent_that_ends_leaves_anothers_socket_in_its_place(path: Path) -> N
 
 
 def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="AF_UNIX path too long; set 'socket' in the settings"):
+    with pytest.raises(BadInput, match="AF_UNIX path too long; set 'socket' in the agent's settings"):
         SocketListener(tmp_path / ("x" * 120), callers(), answer)
 
 
@@ -226,7 +226,7 @@ def test_a_missing_thread_refuses_one_caller_only(path: Path, monkeypatch: pytes
         refused = [say(path, b"") for _ in range(MAX_CONNECTIONS[True] + 1)]
         monkeypatch.undo()
         answered = say(path, LIST)
-    message = "the agent cannot start a thread (can't start new thread): ask again"
+    message = "the agent cannot start a thread (can't start new thread); retry later"
     assert [one["detail"] for one in refused] == [message] * (MAX_CONNECTIONS[True] + 1), "no place is lost"
     assert answered == {"ok": True, "was": "list"}
 

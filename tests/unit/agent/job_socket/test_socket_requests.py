@@ -39,7 +39,7 @@ def test_a_request_is_one_json_object() -> None:
         (b'{"do": "state", "cluster": "a", "attempt": 1, "wait": NaN}', "wait: expected a finite number, got nan"),
         (
             b'{"do": "up", "cluster": "a", "attempt": 1, "head": true}',
-            "user: expected whose job it is, since head is true, got nothing",
+            "user: expected the job's user, since head is true; got nothing",
         ),
         (b'{"do": "up", "cluster": "a", "attempt": 1, "head": "yes"}', "head: expected a valid boolean, got 'yes'"),
         (b'{"do": "list", "for": "me"}', "for: expected no such key; is it misspelt?"),

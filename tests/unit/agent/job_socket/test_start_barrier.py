@@ -98,16 +98,16 @@ def test_a_degraded_cluster_says_what_was_lost() -> None:
     lost = view(ClusterState.DEGRADED, ("brno-sw1", "adding", "drifted"))
     assert evaluate_view(lost, 1, ()).missing == ("switch brno-sw1 at brno has not confirmed (drifted)",)
     unreachable = view(ClusterState.DEGRADED, ("brno-sw1", "confirmed", None), reason="brno-sw1 cannot be reached")
-    assert evaluate_view(unreachable, 1, ()).missing == ("SBF says that it is degraded (brno-sw1 cannot be reached)",)
+    assert evaluate_view(unreachable, 1, ()).missing == ("cluster 12.pbs is degraded (brno-sw1 cannot be reached)",)
 
 
 def test_another_attempts_cluster_is_not_ours() -> None:
     older, newer = view(ClusterState.ACTIVE, attempt=1), view(ClusterState.ACTIVE, attempt=3)
     assert evaluate_view(older, 2, {FIRST, SECOND}) == BarrierResult(
-        BarrierState.WAITING, ("SBF has attempt 1 of cluster 12.pbs only, not yet 2",)
+        BarrierState.WAITING, ("cluster 12.pbs: SBF still has attempt 1, not yet attempt 2",)
     )
     assert not start_barrier.is_attempt_active(older, 2)
-    with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 2 is over, SBF has attempt 3$"):
+    with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 2 is over; SBF has attempt 3$"):
         evaluate_view(newer, 2, ())
 
 

@@ -36,10 +36,10 @@ def named(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
     return next((link for link in kernel.list_interfaces() if link.name == name), None)
 
 
-def test_a_segment_is_built_read_corrected_and_removed(in_namespace: Run, segment: Callable[..., Segment]) -> None:
+def test_a_segment_is_built_read_corrected_and_removed(in_namespace: Run, make_segment: Callable[..., Segment]) -> None:
     def work() -> object:
         with netlink() as kernel:
-            links, wanted = SegmentInterfaces(kernel, FakeUplinkRecords()), segment("a", 100, port="uplink0")
+            links, wanted = SegmentInterfaces(kernel, FakeUplinkRecords()), make_segment("a", 100, port="uplink0")
             links.ensure_segment(wanted)
             made = links.read()
             bridge = named(kernel, "br100")
@@ -57,10 +57,12 @@ def test_a_segment_is_built_read_corrected_and_removed(in_namespace: Run, segmen
     assert broken == (ObservedSegment("a", 100, "uplink0", ("the bridge is missing",)),)
 
 
-def test_a_smaller_port_does_not_reduce_the_bridges_mtu(in_namespace: Run, segment: Callable[..., Segment]) -> None:
+def test_a_smaller_port_does_not_reduce_the_bridges_mtu(
+    in_namespace: Run, make_segment: Callable[..., Segment]
+) -> None:
     def work() -> object:
         with netlink() as kernel:
-            SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, port="uplink0"))
+            SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, port="uplink0"))
             kernel._socket.link("add", ifname="small0", kind="veth", peer="small1")
             small, bridge = named(kernel, "small0"), named(kernel, "br100")
             assert small

@@ -7,7 +7,7 @@ import pytest
 from fake_machine import FakeKernel, FakeUplinkRecords
 from fake_machine.host import FRESH
 
-from virtcloud.agent.difference import BuildSegment, ObservedMachine, ObservedSegment, RemoveSegment, compute_difference
+from virtcloud.agent.difference import BuildSegment, ObservedHost, ObservedSegment, RemoveSegment, compute_difference
 from virtcloud.agent.network.interfaces import HostIpSettings, UplinkRecord, UplinkRecordFiles
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import Refused, Unsafe
@@ -16,32 +16,32 @@ from virtcloud.model.wanted import HostWanted, Segment
 Make = Callable[..., Segment]
 
 
-def test_an_untagged_segment_attaches_the_uplink_itself(kernel: FakeKernel, segment: Make) -> None:
-    SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
+def test_an_untagged_segment_attaches_the_uplink_itself(kernel: FakeKernel, make_segment: Make) -> None:
+    SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, untagged=True))
     bridge, uplink = kernel.named("br100"), kernel.named("eth0")
     assert kernel.names == {"eth0", "br100"}
     assert (bridge.alias, bridge.up, bridge.host_ip_disabled) == ("virtcloud:a@eth0", True, True)
     assert (uplink.master, uplink.alias, uplink.host_ip_disabled) == (bridge.index, None, True)
 
 
-def test_it_is_read_back_as_it_was_made(kernel: FakeKernel, segment: Make) -> None:
+def test_it_is_read_back_as_it_was_made(kernel: FakeKernel, make_segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
     assert links.read() == (ObservedSegment("a", 100, "eth0", untagged=True),)
 
 
-def test_an_uplink_that_somebody_took_off_is_put_back(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_that_somebody_took_off_is_put_back(kernel: FakeKernel, make_segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
     kernel.change(1, master=None)
     assert links.read() == (ObservedSegment("a", 100, "eth0", ("eth0 is not on br100",), untagged=True),)
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
     assert links.read() == (ObservedSegment("a", 100, "eth0", untagged=True),)
 
 
-def test_removal_gives_the_uplink_back_to_the_host(kernel: FakeKernel, segment: Make) -> None:
+def test_removal_gives_the_uplink_back_to_the_host(kernel: FakeKernel, make_segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
     links.ensure_no_segment("a", 100)
     links.ensure_no_segment("a", 100)
     uplink = kernel.named("eth0")
@@ -77,12 +77,14 @@ class Mortal:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("wanted_still", [True, False])
-def test_an_uplink_is_restored_wherever_the_agent_is_killed(segment: Make, *, wanted_still: bool, after: bool) -> None:
+def test_an_uplink_is_restored_wherever_the_agent_is_killed(
+    make_segment: Make, *, wanted_still: bool, after: bool
+) -> None:
     """The agent is killed at each call of the kernel and of the records, during creation and removal."""
     for dies_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
         kernel.voices[1] = OWN
-        one = segment("a", 100, untagged=True)
+        one = make_segment("a", 100, untagged=True)
         mortal = SegmentInterfaces(
             Mortal(kernel, calls, dies_at, after=after),  # type: ignore[arg-type]
             Mortal(uplinks, calls, dies_at, after=after),  # type: ignore[arg-type]
@@ -105,43 +107,43 @@ def test_an_uplink_is_restored_wherever_the_agent_is_killed(segment: Make, *, wa
 
 def settle(links: SegmentInterfaces) -> None:
     """Remove all observed segments, as the reconciler of a restarted agent does."""
-    for step in compute_difference(HostWanted(), ObservedMachine(links.read())):
+    for step in compute_difference(HostWanted(), ObservedHost(links.read())):
         assert isinstance(step, RemoveSegment)
         links.ensure_no_segment(step.cluster, step.vlan)
 
 
-def test_an_uplink_whose_bridge_somebody_deleted_is_put_back(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_whose_bridge_somebody_deleted_is_put_back(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.voices[1] = OWN
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
     kernel.delete(kernel.named("br100").index)
     assert links.read() == (ObservedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
     settle(links)
     assert (kernel.voices[1], links.read()) == (OWN, ())
 
 
-def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, segment: Make) -> None:
+def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
     """The host has configured the new interface itself, for example after a reload of the driver."""
     kernel.voices[1] = OWN
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
     kernel.delete(1)
     anew = kernel.put(name="eth0", up=True)
     links.ensure_no_segment("a", 100)
     assert (kernel.voices.get(anew), kernel.names) == (None, {"eth0"})
 
 
-def test_an_unrecorded_uplink_is_restored_like_a_new_interface(kernel: FakeKernel, segment: Make) -> None:
-    SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
+def test_an_unrecorded_uplink_is_restored_like_a_new_interface(kernel: FakeKernel, make_segment: Make) -> None:
+    SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, untagged=True))
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_no_segment("a", 100)
     assert (kernel.voices[1], kernel.named("eth0").host_ip_disabled) == (FRESH, False)
 
 
-def test_an_uplink_that_cannot_be_recorded_is_not_taken(kernel: FakeKernel, segment: Make, tmp_path: Path) -> None:
+def test_an_uplink_that_cannot_be_recorded_is_not_taken(kernel: FakeKernel, make_segment: Make, tmp_path: Path) -> None:
     (tmp_path / "uplinks").write_text("a file where the folder belongs")
-    with pytest.raises(Refused, match=r"cannot record the state of eth0, which was left unchanged"):
+    with pytest.raises(Refused, match=r"cannot record the state of eth0; it was left unchanged"):
         SegmentInterfaces(kernel, UplinkRecordFiles(tmp_path / "uplinks", "boot")).ensure_segment(
-            segment("a", 100, untagged=True)
+            make_segment("a", 100, untagged=True)
         )
     assert (kernel.named("eth0").host_ip_disabled, kernel.named("eth0").master) == (False, None)
 
@@ -153,41 +155,43 @@ def test_a_record_is_valid_for_one_boot(tmp_path: Path) -> None:
     assert UplinkRecordFiles(tmp_path, "second").all() == []
 
 
-def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.change(1, master=kernel.put(name="virbr0", kind="bridge"))
     before = kernel.changes
-    with pytest.raises(Unsafe, match=r"port eth0 is a port of virbr0 \(alias none\) already; it was left unchanged"):
-        SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
+    with pytest.raises(Unsafe, match=r"port eth0 is already a port of virbr0 \(alias none\); left unchanged"):
+        SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, untagged=True))
     assert kernel.changes == before
 
 
-def test_an_uplink_that_the_host_itself_uses_is_left_alone(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_that_the_host_itself_uses_is_left_alone(kernel: FakeKernel, make_segment: Make) -> None:
     """Otherwise an error in the topology would disconnect the host."""
     kernel.change(1, addressed=True)
     before = kernel.changes
-    with pytest.raises(Unsafe, match="port eth0 has an address of this machine, and an access port is the cluster's"):
-        SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
+    with pytest.raises(
+        Unsafe, match="port eth0 has an address of this host, but an access port is used by one cluster only"
+    ):
+        SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, untagged=True))
     assert kernel.changes == before
 
 
-def test_a_used_access_port_gets_no_second_cluster(kernel: FakeKernel, segment: Make) -> None:
+def test_a_used_access_port_gets_no_second_cluster(kernel: FakeKernel, make_segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
-    links.ensure_segment(segment("a", 100, untagged=True))
-    with pytest.raises(Unsafe, match="port eth0 is a port of br100"):
-        links.ensure_segment(segment("b", 101, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
+    with pytest.raises(Unsafe, match="port eth0 is already a port of br100"):
+        links.ensure_segment(make_segment("b", 101, untagged=True))
 
 
 @pytest.mark.parametrize("untagged", [True, False])
-def test_a_changed_link_has_its_segment_rebuilt(segment: Make, untagged: bool) -> None:
-    before = ObservedMachine((ObservedSegment("a", 100, "eth0", untagged=not untagged),))
-    after = segment("a", 100, untagged=untagged)
+def test_a_changed_link_has_its_segment_rebuilt(make_segment: Make, untagged: bool) -> None:
+    before = ObservedHost((ObservedSegment("a", 100, "eth0", untagged=not untagged),))
+    after = make_segment("a", 100, untagged=untagged)
     assert compute_difference(HostWanted(segments=(after,)), before) == [RemoveSegment("a", 100), BuildSegment(after)]
 
 
-def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, segment: Make) -> None:
+def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make_segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     kernel.voices[1] = OWN
-    links.ensure_segment(segment("a", 100, untagged=True))
+    links.ensure_segment(make_segment("a", 100, untagged=True))
 
     def refuse(*_: object) -> None:
         raise Refused("Invalid argument")
@@ -202,7 +206,7 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, segm
     assert (kernel.voices[1], links.read()) == (OWN, ())
 
 
-def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, segment: Make) -> None:
+def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, make_segment: Make) -> None:
     """For example, the disk may be full."""
 
     class Full(FakeUplinkRecords):
@@ -211,7 +215,7 @@ def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, segm
 
     uplinks = FakeUplinkRecords()
     kernel.voices[1] = OWN
-    SegmentInterfaces(kernel, uplinks).ensure_segment(segment("a", 100, untagged=True))
+    SegmentInterfaces(kernel, uplinks).ensure_segment(make_segment("a", 100, untagged=True))
     full = Full()
     full.by_name = uplinks.by_name
     SegmentInterfaces(kernel, full).ensure_no_segment("a", 100)

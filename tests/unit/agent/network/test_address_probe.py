@@ -159,4 +159,4 @@ def test_a_bridge_that_is_not_there_is_named(in_namespace: Run) -> None:
             AddressProbe("br100")
         return str(caught.value)
 
-    assert in_namespace(work) == "cannot ask on bridge br100 of this machine: No such device"
+    assert in_namespace(work) == "cannot probe addresses on bridge br100 of this host: No such device"

@@ -73,13 +73,13 @@ def test_what_the_kernel_refuses_is_told_with_its_words(in_namespace: Run) -> No
 
 
 def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
-    in_namespace: Run, segment: Callable[..., Segment]
+    in_namespace: Run, make_segment: Callable[..., Segment]
 ) -> None:
     def work() -> object:
         with netlink() as kernel:
             _uplink(kernel)
             links = SegmentInterfaces(kernel, FakeUplinkRecords())
-            links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
+            links.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
             return links.read(), _voice("uplink0"), kernel._link_local("uplink0")
 
     hushed = {"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"}
@@ -88,7 +88,7 @@ def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
 
 @pytest.mark.parametrize("mode", ["0", "1"])
 def test_an_uplink_of_the_real_kernel_is_restored(
-    in_namespace: Run, segment: Callable[..., Segment], mode: str
+    in_namespace: Run, make_segment: Callable[..., Segment], mode: str
 ) -> None:
     """The uplink has a generated address (EUI-64), or no generated address and an address of the host."""
     found = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
@@ -100,7 +100,7 @@ def test_an_uplink_of_the_real_kernel_is_restored(
                 index = kernel._socket.link_lookup(ifname="uplink0")[0]
                 kernel._socket.addr("add", index=index, address="fe80::7", prefixlen=64)
             before, links = kernel._link_local("uplink0"), SegmentInterfaces(kernel, FakeUplinkRecords())
-            links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
+            links.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
             links.ensure_no_segment("a", 100)
             after = next(link for link in kernel.list_interfaces() if link.name == "uplink0")
             return before, kernel._link_local("uplink0"), after.master, _voice("uplink0"), links.read()
@@ -141,13 +141,15 @@ def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> No
         kernel.change(link.index, mtu=1600, up=True)
 
 
-def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(in_namespace: Run, segment: Callable[..., Segment]) -> None:
+def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(
+    in_namespace: Run, make_segment: Callable[..., Segment]
+) -> None:
     def work() -> object:
         with netlink() as kernel:
             _uplink(kernel)
             foreign = kernel.add_bridge("br100")
             with pytest.raises(Unsafe, match="br100"):
-                SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, port="uplink0"))
+                SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, port="uplink0"))
             left = named(kernel, "br100")
             return left and (left.index == foreign, left.up, left.alias)
 

@@ -1,6 +1,6 @@
-"""The host that the agent reconciles, with the adapters of its kernel and hypervisors.
+"""The host that the agent reconciles: its segments in the kernel, and its guests on the hypervisors.
 
-Importing this module needs pyroute2 and libvirt.
+Importing this module imports pyroute2 and libvirt.
 """
 
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from virtcloud.agent import log
-from virtcloud.agent.difference import BuildSegment, ObservedMachine, RemoveSegment, StartGuest, Step, StopGuests
+from virtcloud.agent.difference import BuildSegment, ObservedHost, RemoveSegment, StartGuest, Step, StopGuests
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
@@ -21,26 +21,26 @@ from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
 
 
-class LocalMachine:
+class LocalHost:
     """The segments and guests of this host."""
 
     def __init__(self, segments: SegmentInterfaces, guests: LocalGuests) -> None:
-        """Read and change ``segments`` and ``guests``."""
+        """Reconcile ``segments`` and ``guests``."""
         self._segments = segments
         self._guests = guests
         self._orphans_removed = False
 
-    def read(self) -> ObservedMachine:
-        """Return virtcloud's segments and guests, as the kernel and the hypervisors report them.
+    def read(self) -> ObservedHost:
+        """Return the segments and guests, as the kernel and the hypervisors report them.
 
-        A hypervisor that does not answer raises no error, so that the network is reconciled anyway.
+        A hypervisor that does not answer raises no error, so that the segments are reconciled anyway.
         """
         self._remove_orphaned_files()
         guests, hypervisor_errors = self._guests.read()
-        return ObservedMachine(self._segments.read(), guests, hypervisor_errors)
+        return ObservedHost(self._segments.read(), guests, hypervisor_errors)
 
     def _remove_orphaned_files(self) -> None:
-        """Remove the files of guests that a killed agent left, once after the start.
+        """Remove, once after the agent's start, files of guests without a domain.
 
         An error is logged, and the removal is repeated at the next reading.
         """
@@ -64,9 +64,9 @@ class LocalMachine:
 
 
 @contextmanager
-def open_machine(
+def open_host(
     settings: AgentSettings, pause: Callable[[float], None], progress: Callable[[], object]
-) -> Iterator[LocalMachine]:
+) -> Iterator[LocalHost]:
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
     ``pause`` waits some seconds while guests shut down. ``progress`` is called after each call to a hypervisor.
@@ -74,9 +74,11 @@ def open_machine(
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     try:
-        accepts = settings.bridged_frames_filtered == "accept"
-        segments = SegmentInterfaces(kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts)
-        yield LocalMachine(segments, LocalGuests(hypervisors, _guest_settings(settings), pause))
+        accepts_filters = settings.bridged_frames_filtered == "accept"
+        segments = SegmentInterfaces(
+            kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts_filters
+        )
+        yield LocalHost(segments, LocalGuests(hypervisors, _guest_settings(settings), pause))
     finally:
         kernel.close()
         for hypervisor in hypervisors.values():
@@ -89,13 +91,13 @@ def make_job_relays(settings: AgentSettings) -> JobRelays:
 
 
 def _guest_settings(settings: AgentSettings) -> GuestSettings:
-    keys = settings.guests
+    guests = settings.guests
     return GuestSettings(
         settings.images,
         settings.state / "guests",
         os.uname().machine,
-        keys.accelerator,
-        keys.confined,
-        keys.stop_grace,
-        admission=AdmissionRules(keys.admits, keys.users_images),
+        guests.accelerator,
+        guests.confined,
+        guests.stop_grace,
+        admission=AdmissionRules(guests.admits, guests.users_images),
     )
