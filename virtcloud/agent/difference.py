@@ -126,7 +126,7 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
 
 def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
-    clusters = {part.cluster for part in (*observed.segments, *observed.guests)}
+    clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
         guests = [
             part.guest for part in observed.guests if part.cluster == cluster and not _is_wanted_guest(part, wanted)
