@@ -1,6 +1,7 @@
 """The ``sbf`` command, which runs the service and offers the commands of older schedulers.
 
-Only this package imports both the service and the command line. Each is loaded when one of its commands is called.
+No other package imports both the service and the command line. The module of a command is imported only when the
+command is called.
 """
 
 from pathlib import Path

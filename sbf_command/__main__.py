@@ -1,4 +1,4 @@
-"""The module that ``python -m sbf_command`` runs; it is the ``sbf`` command."""
+"""The ``sbf`` command as ``python -m sbf_command``."""
 
 from sbf_command import main
 

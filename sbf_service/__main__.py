@@ -1,7 +1,7 @@
 """The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi``, ``sbf platforms``.
 
-Exit codes: 0 success; 1 a platform plug-in cannot be used (``sbf platforms``); 2 bad input, such as invalid settings,
-an address in use, or a database that cannot be written.
+Exit codes: 0 success; 1 a plug-in cannot be used (``sbf platforms``); 2 bad input, such as invalid settings, an address
+in use, or a database that cannot be written.
 """
 
 import getpass
@@ -16,7 +16,7 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from sbf_service import server as serving
+from sbf_service import server
 from sbf_service.bootstrap import build_service, replica_name
 from sbf_service.drivers.registry import list_platform_names, list_plugins
 from sbf_service.http.app import create_app
@@ -60,13 +60,13 @@ def serve(config: Path | None) -> None:
             settings = _load_settings(config)
             service = build_service(settings)
             service.prepare()
-            sockets = serving.open_sockets(service)
+            sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
         _log_plugins()
         log.info(
             "listening", tcp=settings.listen, socket=settings.socket or "none", database=_describe_database(settings)
         )
-        serving.run_server(service, sockets)
+        server.run_server(service, sockets)
     log.info("stopped")
 
 
@@ -87,43 +87,43 @@ def platforms() -> None:
 
     Example: sbf platforms
     """
-    found = list_plugins()
-    sources = {one.platform: one.source for one in found if one.dialect}
+    plugins = list_plugins()
+    sources = {plugin.platform: plugin.source for plugin in plugins if plugin.dialect}
     for name in list_platform_names():
         click.echo(f"{name}  ({sources[name]})" if name in sources else name)
-    broken = [one for one in found if one.fault]
-    for one in broken:
-        click.echo(f"sbf: {one}", err=True)
+    broken = [plugin for plugin in plugins if plugin.fault]
+    for plugin in broken:
+        click.echo(f"sbf: {plugin}", err=True)
     sys.exit(EXIT_FAILED if broken else 0)
 
 
 def _log_plugins() -> None:
-    for one in list_plugins():
-        if one.fault:
-            log.warning("platform_unusable", platform=one.platform, plugin=one.source, fault=one.fault)
+    for plugin in list_plugins():
+        if plugin.fault:
+            log.warning("platform_unusable", platform=plugin.platform, plugin=plugin.source, fault=plugin.fault)
         else:
-            log.info("platform_added", platform=one.platform, plugin=one.source)
+            log.info("platform_added", platform=plugin.platform, plugin=plugin.source)
 
 
 @main.group()
 def token() -> None:
-    """Create tokens on the host of the service, directly in its database, such as the first operator's token.
+    """Create tokens on SBF's host, directly in the database. The first operator's token is created here.
 
-    For all other operations on tokens use ``virtcloud token``.
+    For all other operations on tokens, use ``virtcloud token``.
     """
 
 
 @token.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="Role of the token.")
+@click.option("--role", type=click.Choice([str(role) for role in Role]), required=True, help="Role of the token.")
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="Site of a site administrator; may be repeated.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the token to this file, with mode 0600.")
 @CONFIG
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
-    """Create a token for NAME and print it, or write it to a file. SBF need not be running.
+    """Create a token for NAME. Print the token, or write it to a file. SBF need not be running.
 
     The token is shown only once. If root runs this command and the database file does not exist, the command creates
-    the file for the owner of its folder.
+    the file. The file's owner is then the owner of the folder.
 
     Example: sbf token create eva --role operator --output eva.token
     """
@@ -143,9 +143,9 @@ def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
     service = build_service(settings)
     service.prepare()
     with service.store.change(who=f"{getpass.getuser()}@sbf") as unit:
-        made = create_token(unit, request, secrets.token_bytes).token
+        text = create_token(unit, request, secrets.token_bytes).token
     service.store.close()
-    return made
+    return text
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _report_bad_input() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        _exit_bad_input("\n".join(explain_validation_error(one) for one in error.errors()))
+        _exit_bad_input("\n".join(explain_validation_error(fault) for fault in error.errors()))
     except VirtcloudError as error:
         _exit_bad_input(str(error))
 

@@ -21,12 +21,14 @@ from virtcloud.model.element import Device
 from virtcloud.model.vlans import VlanSet
 
 MAX_REPLICA_NAME = 59
-"""The longest default name of a replica. With the prefix ``sbf@`` it fits into the database column of lease holders."""
+"""The longest default name of a replica, in characters. The database column of lease holders has room for this name and
+the prefix ``sbf@``.
+"""
 
 
 @dataclass(frozen=True)
 class SbfService:
-    """The parts of the service that HTTP routes use, and the reconciler."""
+    """The parts of the service that HTTP routes use, including the reconciler."""
 
     settings: ServiceSettings
     store: Store
@@ -66,10 +68,10 @@ def build_service(
 ) -> SbfService:
     """Build the service without opening a connection or starting a thread."""
     engine = make_engine(settings.database)
-    change_feed, found = ChangeFeed(), Platforms(platforms, edge_platforms)
+    change_feed, device_platforms = ChangeFeed(), Platforms(platforms, edge_platforms)
     store = Store(engine, publish=change_feed.publish, clock=clock)
     transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
-    sessions = DeviceSessions(settings, found)
+    sessions = DeviceSessions(settings, device_platforms)
     heartbeats = LeaseHeartbeats(transactions.renew_lease, sessions, settings.timing)
     worker = Worker(transactions, sessions, heartbeats.hold)
     metrics = make_metrics()
@@ -78,12 +80,11 @@ def build_service(
         StoreDeviceStatuses(store), worker, sweep, settings, watch=metrics.record_reconciliation
     )
     token_cache = TokenCache(store)
-    change_feed.listen(scheduler.wake)
-    change_feed.listen(token_cache.on_change)
+    change_feed.add_listener(scheduler.wake)
+    change_feed.add_listener(token_cache.on_change)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
-    return SbfService(
-        settings, store, change_feed, scheduler, found, metrics, token_cache, RateLimiter(settings.rates), threads
-    )
+    limiter = RateLimiter(settings.rates)
+    return SbfService(settings, store, change_feed, scheduler, device_platforms, metrics, token_cache, limiter, threads)
 
 
 def replica_name(settings: ServiceSettings) -> str:

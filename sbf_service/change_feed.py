@@ -1,4 +1,4 @@
-"""The change feed: wakes calls in this process that wait for a change, and notifies listeners."""
+"""The change feed: wakes the calls in this process that wait for a change, and calls listeners."""
 
 import asyncio
 from collections import defaultdict
@@ -26,41 +26,41 @@ class ChangeFeed:
     _waiters: dict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set))
     _listeners: list[Callable[[frozenset[str]], None]] = field(default_factory=list)
 
-    def listen(self, listener: Callable[[frozenset[str]], None]) -> None:
+    def add_listener(self, listener: Callable[[frozenset[str]], None]) -> None:
         """Call ``listener`` after every change, in the thread that made the change."""
         self._listeners.append(listener)
 
-    def publish(self, changed: frozenset[str]) -> None:
-        """Wake the waiters of these topics and call the listeners. Call this method after the commit."""
+    def publish(self, topics: frozenset[str]) -> None:
+        """Wake the waiters of these topics and call the listeners. Must be called after the commit."""
         with self._lock:
-            woken = [waiter for name in changed for waiter in self._waiters.get(name, ())]
-            for waiter in woken:
+            waiters = [waiter for topic in topics for waiter in self._waiters.get(topic, ())]
+            for waiter in waiters:
                 waiter.wake()
         for listener in self._listeners:
-            listener(changed)
+            listener(topics)
 
     def close(self) -> None:
-        """Wake all waiters because the service stops."""
+        """Wake all waiters, because the service stops."""
         self.closed = True
         self.publish(frozenset(self._waiters))
 
     @contextmanager
-    def watch(self, name: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set whenever the topic ``name`` changes. Waiting for the event uses no thread."""
+    def watch(self, topic: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set at every change of the topic. Waiting for the event uses no thread."""
         waiter = _Waiter(asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
-            self._waiters[name].add(waiter)
+            self._waiters[topic].add(waiter)
         try:
             yield waiter.event
         finally:
             with self._lock:
-                self._waiters[name].discard(waiter)
-                if not self._waiters[name]:
-                    del self._waiters[name]
+                self._waiters[topic].discard(waiter)
+                if not self._waiters[topic]:
+                    del self._waiters[topic]
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float) -> None:
-    """Wait at most ``seconds`` until ``event`` is set, and clear the event."""
+    """Wait until ``event`` is set, at most ``seconds``, and clear the event."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

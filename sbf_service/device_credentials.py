@@ -1,7 +1,7 @@
 """Device credentials: the logins of devices, and the secrets from files, environment variables and commands.
 
-SBF checks the files of credentials when it starts, on SIGHUP, and before each login. Error messages make clear that the
-fault is on SBF's host, not on the device.
+SBF checks the files of credentials when it starts, on SIGHUP, and before each login. An error message names the file,
+variable or command on SBF's host, because the fault is on SBF's host and not on the device.
 """
 
 import os
@@ -27,24 +27,24 @@ REMEDY = "put the file there, readable by the service's user, or correct the ser
 
 def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
     """Return the login for ``device`` with its secrets. Raise Refused for an unusable credential."""
-    timing, named = settings.timing, f"{kind_of(device)} {device.name}"
-    plain = DeviceLogin(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
+    timing, label = settings.timing, f"{kind_of(device)} {device.name}"
+    login = DeviceLogin(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
     if device.credential is None:
-        return plain
+        return login
     credential = settings.credentials.get(device.credential)
     if credential is None:
-        raise Refused(f"{named}: its credential {device.credential} is not in the service's settings")
+        raise Refused(f"{label}: its credential {device.credential} is not in the service's settings")
     for fault in _find_file_faults(credential):
-        raise Refused(f"{named}: credential {device.credential}: {fault}")
+        raise Refused(f"{label}: credential {device.credential}: {fault}")
     try:
         password, enable = (
             None if source is None else fetch_secret(source, timing.secret_timeout)
             for source in (credential.password, credential.enable)
         )
     except Refused as error:
-        raise Refused(f"{named}: a secret of credential {device.credential}: {error}") from error
+        raise Refused(f"{label}: a secret of credential {device.credential}: {error}") from error
     return replace(
-        plain,
+        login,
         username=credential.username,
         key_file=credential.key_file,
         password=password,
@@ -55,14 +55,14 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
 
 
 def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
-    """Fetch a secret. Raise Refused with the source of the secret, but never with the text that was found there."""
+    """Fetch a secret. Raise Refused; the message names the source of the secret and never contains its text."""
     if source.file is not None:
-        found = _read_file(source.file)
+        text = _read_file(source.file)
     elif source.env is not None:
-        found = _read_environment(source.env)
+        text = _read_environment(source.env)
     else:
-        found = _run_command(source.command or (), timeout_s)
-    return SecretStr(found)
+        text = _run_command(source.command or (), timeout_s)
+    return SecretStr(text)
 
 
 def log_credential_faults(settings: ServiceSettings) -> None:
@@ -72,7 +72,7 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield the faults that can be found without fetching a secret or running a command, with the credential's name."""
+    """Yield the name and the faults of each unusable credential. Fetches no secret and runs no command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault
@@ -109,7 +109,7 @@ def _read_file(path: Path) -> str:
     except OSError as error:
         raise Refused(f"file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Refused(f"file {path} contains no text ({ENCODING})") from None  # the cause would contain the contents
+        raise Refused(f"file {path}: expected text in {ENCODING}") from None  # the cause would contain the secret
 
 
 def _read_environment(name: str) -> str:
@@ -117,10 +117,10 @@ def _read_environment(name: str) -> str:
 
 
 def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
-    """Return a command's output. Its output and error output are never logged, because both may contain the secret."""
-    named = f"command {argv[0]}"
+    """Return a command's output. Standard output and standard error are never logged: both may contain the secret."""
+    label = f"command {argv[0]}"
     try:
-        done = subprocess.run(  # noqa: S603 - the command is from the service's own settings
+        ended = subprocess.run(  # noqa: S603 - the command is from the service's own settings
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -128,20 +128,20 @@ def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
             timeout=timeout_s,
             check=False,
         )
-        text = done.stdout.decode(ENCODING)
+        text = ended.stdout.decode(ENCODING)
     except subprocess.TimeoutExpired:
-        raise Refused(f"{named} took longer than {timeout_s:g} s (timing.secret_timeout)") from None
+        raise Refused(f"{label} took longer than {timeout_s:g} s (timing.secret_timeout)") from None
     except OSError as error:
-        raise Refused(f"{named} cannot be run: {error.strerror}") from error
+        raise Refused(f"{label} cannot be run: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Refused(f"{named} printed no text ({ENCODING})") from None
-    if done.returncode:
-        raise Refused(f"{named} exited with {done.returncode}; run it as the service's user to see why")
-    return _check_not_empty(text, named)
+        raise Refused(f"{label}: expected output in {ENCODING}") from None
+    if ended.returncode:
+        raise Refused(f"{label}: exit code {ended.returncode}; run the command as the service's user to see its error")
+    return _check_not_empty(text, label)
 
 
-def _check_not_empty(text: str, where: str) -> str:
+def _check_not_empty(text: str, label: str) -> str:
     secret = text.rstrip("\r\n")
     if not secret:
-        raise Refused(f"{where}: expected a secret, got an empty text")
+        raise Refused(f"{label}: expected a secret, got an empty text")
     return secret

@@ -1,4 +1,4 @@
-"""The metrics of this process for Prometheus. The metrics route adds counts from the database."""
+"""The metrics of this process for Prometheus. The route ``/metrics`` adds counts from the database."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""The server, which listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
+"""The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. SIGHUP reloads the certificate and checks the files of device
+The server has one process and one event loop. On SIGHUP it reloads the certificate and checks the files of device
 credentials.
 """
 
@@ -28,7 +28,10 @@ log = get_log(__name__)
 
 
 def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
-    """Return the server's context for TLS 1.2 or later, or None without a certificate. Raise BadInput."""
+    """Return the server's context for TLS 1.2 or later, or None without a certificate.
+
+    Raise BadInput for unusable certificate files.
+    """
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -42,16 +45,16 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
     """Load the certificate files again for new connections.
 
-    If the certificate and key are unusable, log a warning and continue with the previous ones.
+    If the files are unusable, log a warning and continue with the previous certificate and key.
     """
     try:
         make_tls_context(settings)  # unusable files raise here, before they replace the loaded certificate
         if settings.tls_certificate is not None and settings.tls_key is not None:
             _load_pair(context, settings.tls_certificate, settings.tls_key)
     except BadInput as error:
-        log.warning("certificate_not_taken", why=error)
+        log.warning("certificate_not_reloaded", why=error)
     else:
-        log.info("certificate_taken", file=settings.tls_certificate)
+        log.info("certificate_reloaded", file=settings.tls_certificate)
 
 
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
@@ -75,7 +78,7 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
 
 
 def _no_password() -> str:
-    """Return a wrong password. Without this callback OpenSSL would ask for a password at the terminal."""
+    """Return an empty password. Without this callback, OpenSSL would prompt for a password on the terminal."""
     return ""
 
 
@@ -86,28 +89,30 @@ def _describe_tls_error(error: OSError) -> str:
 BACKLOG = 1024
 SOCKET_MODE = 0o660
 SHUTDOWN_GRACE_S = 1
-"""Seconds until requests in progress are cancelled when the service stops."""
+"""Seconds after which requests in progress are cancelled when the service stops."""
 
 
 class SbfServer(uvicorn.Server):
-    """A uvicorn server with TLS on TCP only. A signal ends all long polls immediately, and is not raised again."""
+    """A uvicorn server that uses TLS on TCP sockets only.
+
+    SIGTERM or SIGINT ends all long polls immediately. The signal is not raised again after the shutdown.
+    """
 
     service: SbfService
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening. Without this method, uvicorn would use TLS on all sockets or on none."""
-        every = sockets or []
-        await super().startup([one for one in every if one.family != socket.AF_UNIX])
+        """Start listening. The method of uvicorn would use TLS on all sockets or on none."""
+        local = [opened for opened in sockets or [] if opened.family == socket.AF_UNIX]
+        await super().startup([opened for opened in sockets or [] if opened not in local])
         loop = asyncio.get_running_loop()
-        for one in every:
-            if one.family == socket.AF_UNIX:
-                self.servers.append(await loop.create_unix_server(self._protocol, sock=one, backlog=BACKLOG))
-        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+        for opened in local:
+            self.servers.append(await loop.create_unix_server(self._make_protocol, sock=opened, backlog=BACKLOG))
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _make_protocol(self) -> asyncio.Protocol:
         return PeerHttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-    def _read_again(self) -> None:
+    def _reload(self) -> None:
         log_credential_faults(self.service.settings)
         if self.config.ssl is not None:
             reload_certificate(self.config.ssl, self.service.settings)
@@ -121,7 +126,7 @@ class SbfServer(uvicorn.Server):
 def open_sockets(service: SbfService) -> list[socket.socket]:
     """Open the configured sockets. Raise BadInput for a socket that cannot be opened.
 
-    The TCP socket is opened last: when a client can connect to TCP, the AF_UNIX socket is open, too.
+    The TCP socket is opened last: as soon as a client can connect over TCP, the AF_UNIX socket is open, too.
     """
     settings = service.settings
     _check_plaintext(settings)
@@ -156,7 +161,7 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
 
 
 def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
-    """Yield each trusted network. Yield an IPv4 network also in the form of an IPv6 socket (RFC 4291, 2.5.5.2)."""
+    """Yield each trusted network. Yield an IPv4 network also as an IPv4-mapped network (RFC 4291, 2.5.5.2)."""
     for network in trusted:
         yield str(network)
         if network.version == 4:  # noqa: PLR2004 - the version of IP
@@ -173,8 +178,8 @@ def _check_plaintext(settings: ServiceSettings) -> None:
 
 def _listen_tcp(address: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # asyncio recognises TCP by the explicit protocol and disables Nagle's algorithm (RFC 1122). Small answers are then
-    # sent 40 ms earlier.
+    # asyncio disables Nagle's algorithm (RFC 1122) only for a socket with the explicit protocol TCP. Small answers are
+    # then sent 40 ms earlier.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -201,7 +206,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file without a listener. The file of a socket in use stays, so that binding fails."""
+    """Remove a socket file without a listener. A socket file in use is not removed, so that binding fails."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

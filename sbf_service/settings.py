@@ -1,4 +1,4 @@
-"""The service's settings, a TOML file that SBF validates before it starts."""
+"""The service's settings. SBF reads them from a TOML file and validates them before it starts."""
 
 import tomllib
 from datetime import timedelta
@@ -57,22 +57,22 @@ class SecretSource(Document):
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         None,
         description='Alternative: command that prints the secret, such as `["pass", "show", "switches"]`. '
-        "SBF runs the command as SBF's own user before each login.",
+        "SBF runs the command before each login, as the user of the service.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _is_no_secret(cls, given: object) -> object:
-        """Refuse a plain secret. The error does not repeat the secret."""
-        if not isinstance(given, dict | SecretSource):
-            raise BadInput("expected a source, {file = …}, {env = …} or {command = […]}, got something else")
-        return given
+    def _refuse_plain_secret(cls, value: object) -> object:
+        """Raise BadInput for a plain secret. The message does not contain the secret."""
+        if not isinstance(value, dict | SecretSource):
+            raise BadInput("expected the source of a secret, {file = …}, {env = …} or {command = […]}, got a value")
+        return value
 
     @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        given = self.model_dump(exclude_none=True)
-        if len(given) != 1:
-            raise BadInput(f"expected one of file, env and command, got {', '.join(given) or 'none'}")
+    def _check_single_source(self) -> Self:
+        sources = self.model_dump(exclude_none=True)
+        if len(sources) != 1:
+            raise BadInput(f"expected exactly one of file, env and command, got {', '.join(sources) or 'none'}")
         return self
 
 
@@ -112,15 +112,15 @@ class RateLimits(Document):
 
     failed_tokens: RateLimit = Field(
         RateLimit("20/minute"),
-        description="Invalid tokens from one address. Above this rate SBF accepts from the address only tokens that it "
-        "has accepted from there before.",
+        description="Invalid tokens from one address. Above this rate, SBF accepts from the address only tokens that "
+        "were valid earlier.",
     )
     clusters: RateLimit = Field(
-        RateLimit("60/minute"), description="Clusters, and dry runs of clusters, that one user requests."
+        RateLimit("60/minute"), description="Creations of clusters by one user, including dry runs."
     )
     device_reads: RateLimit = Field(
         RateLimit("120/minute"),
-        description="Device readings that one caller requests: `diff --read`, `reconcile`, `verify`.",
+        description="Readings of devices for one caller (`diff --read`, `reconcile`, `verify`).",
     )
 
 
@@ -164,7 +164,7 @@ class ServiceTiming(Document):
 
     @property
     def lease(self) -> timedelta:
-        """The duration of a worker's lease on an element, without renewal."""
+        """The time after which a worker's lease on an element expires unless it is renewed."""
         return timedelta(seconds=self.worker_lease)
 
 
@@ -218,16 +218,19 @@ class ServiceSettings(Document):
     timing: ServiceTiming = ServiceTiming()
 
     @model_validator(mode="after")
-    def _has_a_key_for_its_certificate(self) -> Self:
+    def _check_tls_files(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise BadInput("expected tls_certificate and tls_key, or neither of them, got one")
+            raise BadInput("expected both tls_certificate and tls_key, or neither; got only one")
         if self.tls_client_ca is not None and self.tls_certificate is None:
-            raise BadInput("expected tls_certificate and tls_key besides tls_client_ca, got neither")
+            raise BadInput("tls_client_ca: expected tls_certificate and tls_key too, got neither")
         return self
 
 
 def read_settings(path: Path) -> ServiceSettings:
-    """Read settings. Raise BadDocument for an invalid file, with every invalid key, and BadInput for a missing file."""
+    """Read a settings file. Raise BadInput for a missing file.
+
+    Raise BadDocument for an invalid file; the message lists every invalid key.
+    """
     try:
         return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

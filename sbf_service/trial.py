@@ -1,7 +1,8 @@
-"""A read-only trial of a dialect on one switch, without SBF: ``python -m sbf_service.trial``, for ``element try``.
+"""A read-only trial of a dialect on one switch, without SBF.
 
-The program reads the trial as JSON from standard input, since it may contain passwords. The program writes the record
-to standard output. Exit codes: 0 a record was written, 2 bad input.
+``virtcloud element try`` runs ``python -m sbf_service.trial``. The program reads the trial request as JSON from
+standard input, because the request may contain passwords. It writes the record as JSON to standard output. Exit codes:
+0 a record was written, 2 bad input.
 """
 
 import re
@@ -36,7 +37,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 TRIAL_SWITCH = Name("tried")
-"""The switch's name in messages. No topology contains this switch."""
+"""The switch's name in error messages. No topology contains this switch."""
 ANSWER_END = "<the answer ends here>"
 EXIT_BAD_INPUT = 2
 
@@ -55,7 +56,7 @@ class RecordingLine:
         return self._line.prompt
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Send a command. Record the answer without the echo and the prompt."""
+        """Send a command. Record its answer without the echo and the prompt."""
         output = self._line.exchange(command, until, times, patience)
         answer = re.split(self._line.prompt, output, flags=re.MULTILINE)[0].partition("\n")[2]
         self.exchanges.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
@@ -67,19 +68,23 @@ class RecordingLine:
 
 
 class ReplayLine:
-    """A command line that returns answers from a record."""
+    """A command line that returns the answers of a record."""
 
     prompt = f"^{ANSWER_END}"
 
     def __init__(self, recorded: TrialRecord) -> None:
         """Prepare the recorded answers."""
-        self._answers = {one.command: "".join(f"{line}\n" for line in one.answer) for one in recorded.asked}
+        self._answers = {
+            exchange.command: "".join(f"{line}\n" for line in exchange.answer) for exchange in recorded.asked
+        }
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the recorded answer. Raise BadInput for a command that is not in the record."""
         if command not in self._answers:
-            known = ", ".join(map(repr, self._answers)) or "no command"
-            raise BadInput(f"the record has no answer to {command!r}, it has {known}: record the conversation again")
+            known = ", ".join(map(repr, self._answers)) or "none"
+            raise BadInput(
+                f"the record has no answer to {command!r}; recorded commands: {known}. Record the conversation again"
+            )
         return f"\n{self._answers[command]}{ANSWER_END}"
 
     def close(self) -> None:
@@ -89,7 +94,7 @@ class ReplayLine:
 def run_trial(trial: TrialRequest) -> TrialRecord:
     """Try a dialect with show commands only, and return the record.
 
-    Errors of the switch and of the dialect are part of the record. Raise BadInput for a platform without a dialect.
+    The record contains the errors of the switch and of the dialect. Raise BadInput for a platform without a dialect.
     """
     dialect = _find_dialect(trial)
     line = RecordingLine(ReplayLine(trial.replayed) if trial.replayed else _open_line(trial, dialect))
@@ -97,8 +102,8 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
     record = TrialRecord(platform=trial.platform, ports=trial.ports, vlan=trial.vlan, access=trial.access)
     faults = list[str]()
     try:
-        for found in _read_switch(driver, dialect, trial, faults):
-            record = record.model_copy(update=found)
+        for part in _read_switch(driver, dialect, trial, faults):
+            record = record.model_copy(update=part)
     except ElementError as error:
         faults.append(str(error))
     except BadInput:
@@ -114,34 +119,34 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield the parts of the record as they are read, so that an error does not affect earlier parts."""
-    seen = driver.read_all()
-    parsed = describe_reading(seen)
+    """Yield each part of the record after it was read, so that an error does not affect earlier parts."""
+    reading = driver.read_all()
+    parsed = describe_reading(reading)
     yield {"understood": parsed}
-    yield {"lines": _format_example(trial, dialect, seen, faults)}
+    yield {"lines": _format_example(trial, dialect, reading, faults)}
     if dialect.lldp:
-        ports = trial.ports or tuple(map(PortName, seen.ports))
+        ports = trial.ports or tuple(map(PortName, reading.ports))
         neighbours = tuple(map(_describe_neighbour, driver.read_neighbours(ports)))
         yield {"understood": parsed.model_copy(update={"neighbours": neighbours})}
 
 
-def describe_reading(seen: SwitchReading) -> ParsedSwitch:
+def describe_reading(reading: SwitchReading) -> ParsedSwitch:
     """Return the parsed state of a switch as a document."""
-    vlans = {int(vlan): printable(seen.names.get(vlan, "")) for vlan in seen.vlans}
-    ports = {printable(name): _describe_port(port) for name, port in seen.ports.items()}
-    return ParsedSwitch(vlans=vlans, reserved=seen.reserved, ports=ports)
+    vlans = {int(vlan): printable(reading.names.get(vlan, "")) for vlan in reading.vlans}
+    ports = {printable(name): _describe_port(port) for name, port in reading.ports.items()}
+    return ParsedSwitch(vlans=vlans, reserved=reading.reserved, ports=ports)
 
 
-def _describe_port(seen: PortReading) -> ParsedPort:
+def _describe_port(port: PortReading) -> ParsedPort:
     return ParsedPort(
-        mode=seen.mode,
-        tagged=VlanSet() if seen.open else seen.tagged,
-        open=seen.open,
-        untagged=seen.untagged,
-        native=seen.native,
-        access=seen.access,
-        shut=seen.off,
-        member=seen.member,
+        mode=port.mode,
+        tagged=VlanSet() if port.open else port.tagged,
+        open=port.open,
+        untagged=port.untagged,
+        native=port.native,
+        access=port.access,
+        shut=port.off,
+        member=port.member,
     )
 
 
@@ -156,37 +161,45 @@ def _describe_neighbour(neighbour: Neighbour) -> ParsedNeighbour:
     )
 
 
-def _format_example(trial: TrialRequest, dialect: Dialect, seen: SwitchReading, faults: list[str]) -> tuple[str, ...]:
-    """Return the commands that SBF would send for one VLAN on the ports. Add reasons for a refusal to ``faults``."""
+def _format_example(
+    trial: TrialRequest, dialect: Dialect, reading: SwitchReading, faults: list[str]
+) -> tuple[str, ...]:
+    """Return the commands that SBF would send to carry one VLAN on the ports.
+
+    If SBF would refuse to change a port, append the reason to ``faults``.
+    """
     access = trial.ports if trial.access else ()
     vlans = VlanSet() if trial.vlan is None else VlanSet([trial.vlan])
     try:
-        carried = derive_observed_state(TRIAL_SWITCH, dialect, seen, SwitchScope(trial.ports, vlans, access))
+        observed = derive_observed_state(TRIAL_SWITCH, dialect, reading, SwitchScope(trial.ports, vlans, access))
     except ElementError as error:
         faults.append(str(error))
         return ()
-    faults += [f"port {port}: is {carried.untaken[port]}: SBF changes it once adopted" for port in carried.in_use]
+    faults += [
+        f"port {port} is {observed.untaken[port]}: SBF changes the port only after its adoption"
+        for port in observed.in_use
+    ]
     wanted = SwitchWanted(ports=dict.fromkeys(trial.ports, vlans), access=access)
-    difference = compare_switch(wanted, carried)
-    return list_sent_commands(dialect, difference, seen) if vlans and difference else ()
+    difference = compare_switch(wanted, observed)
+    return list_sent_commands(dialect, difference, reading) if vlans and difference else ()
 
 
 def _find_dialect(trial: TrialRequest) -> Dialect:
     if trial.vlan is not None and not trial.ports:
-        raise BadInput(f"expected a port for the example of VLAN {trial.vlan}, got none: name one with --port")
+        raise BadInput(f"expected a port for the example of VLAN {trial.vlan}, got none: name a port with --port")
     dialect = find_dialect(trial.platform)
     if dialect is None:
         if trial.platform not in list_platform_names():
             raise BadInput(describe_unknown_platform(trial.platform))
-        raise BadInput(f"platform {trial.platform}: expected one with a command line, which a dialect describes")
+        raise BadInput(f"platform {trial.platform} has no dialect: expected a platform with a command line")
     if trial.access and not dialect.access:
-        raise BadInput(f"platform {trial.platform}: its dialect has no access ports")
+        raise BadInput(f"platform {trial.platform}: expected a dialect with access ports, but this dialect has none")
     return dialect
 
 
 def _open_line(trial: TrialRequest, dialect: Dialect) -> SshCommandLine:
     if trial.address is None:
-        raise BadInput("expected the switch's address or a record, got neither")
+        raise BadInput("expected the switch's address or a record of an earlier trial, got neither")
     login = DeviceLogin(
         Switch(
             name=TRIAL_SWITCH, ports=trial.ports or (PortName("any"),), platform=trial.platform, address=trial.address
@@ -202,7 +215,7 @@ def _open_line(trial: TrialRequest, dialect: Dialect) -> SshCommandLine:
 
 
 def main() -> None:
-    """Read a trial from standard input and print its record."""
+    """Read a trial request from standard input and print its record."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         record = run_trial(TrialRequest.model_validate_json(sys.stdin.read()))

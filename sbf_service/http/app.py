@@ -19,26 +19,23 @@ DESCRIPTION = """
 Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
 
 Every call needs a token (`Authorization: Bearer vc_…`), except `/healthz`, `/readyz`, this page, and `/metrics` on the
-loopback. The caller's role decides what a call may do.
+loopback. The caller's role determines which calls are allowed.
 
 Every call except the creation of a token is idempotent: the same key and body again changes nothing. Every error is a
 problem document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>` and whose
-`detail` has what was expected, what was found, and the remedy. Long polls take `after` and `wait`: they are answered
-when the resource is newer than `after`, or after `wait` seconds with the current version.
+`detail` contains the expectation, the observation and the remedy. A call with `after` and `wait` is a long poll: it is
+answered when the resource is newer than `after`, or after `wait` seconds with the current version.
 
-Clients ignore unknown keys of answers, because later versions have more. An unknown key of a request is answered with
-422. A caller whose `User-Agent` is `python-httpx/…` is treated as the client of version 0.1, and gets only that
-version's keys.
+Clients must ignore unknown keys of answers, because later versions add keys. A request with an unknown key is answered
+with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1, and its answers contain
+only the keys of version 0.1.
 
 A body longer than the setting `limits.body` is answered with 413 `beyond-limit` before it is read.
 """
 
 
 def create_app(service: SbfService) -> FastAPI:
-    """Create the application of a service.
-
-    The application starts and stops the service when it starts and stops itself.
-    """
+    """Create the application of a service. The application starts and stops the service together with itself."""
 
     @asynccontextmanager
     async def run_service(_app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +64,7 @@ def create_app(service: SbfService) -> FastAPI:
 
 
 def _document_problems(app: FastAPI) -> None:
-    """Add the problem document to the OpenAPI document. FastAPI adds only the documents that routes return."""
+    """Add the schema of problem documents to the OpenAPI document. FastAPI adds only schemas that routes return."""
     make_document = app.openapi
 
     def openapi() -> dict[str, Any]:

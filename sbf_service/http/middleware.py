@@ -55,15 +55,15 @@ def is_long_poll(scope: Scope) -> bool:
 
 
 def route_template(scope: Scope) -> str:
-    """Return a call's route, such as ``/v1/clusters/{key}``.
+    """Return the template of a call's route, such as ``/v1/clusters/{key}``.
 
-    With the key itself, each key would make a new time series.
+    The metrics are labelled with the template, because each path would create a new time series.
     """
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def method_label(scope: Scope) -> str:
-    """Return a call's method; ``none`` for a call without a route, because callers may send any text as a method."""
+    """Return a call's method, or ``none`` for a call without a route, whose method may be any text."""
     return str(scope["method"]) if "route" in scope else NO_ROUTE
 
 
@@ -125,16 +125,16 @@ def _media_type(start: Message) -> str:
 
 
 def declared_length(scope: Scope) -> int:
-    """Return the Content-Length of a call's body; 0 for a call without it, whose body is counted while it is read."""
-    found = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return int(found) if found.isdigit() else 0
+    """Return a call's Content-Length in bytes; 0 for a call without this header."""
+    value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() else 0
 
 
 def limit_body(receive: Receive, limit: int) -> Receive:
-    """Return a channel that raises BodyTooLong after the first ``limit`` bytes of a body."""
+    """Return an ASGI channel that raises BodyTooLong after the first ``limit`` bytes of a body."""
     received = 0
 
-    async def count() -> Message:
+    async def receive_limited() -> Message:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
@@ -142,4 +142,4 @@ def limit_body(receive: Receive, limit: int) -> Receive:
             raise BodyTooLong(limit)
         return message
 
-    return count
+    return receive_limited

@@ -1,4 +1,4 @@
-"""Parts that all operations use: a route class, long polls, and preconditions of calls that replace a document."""
+"""Common parts of operations: the route class, long polls, and preconditions of calls that replace a document."""
 
 import inspect
 import time
@@ -14,7 +14,7 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""Interval at which a long poll reads the version again, in case the change feed missed a change by another replica."""
+"""Seconds after which a long poll reads the version again. The change feed may miss a change by another replica."""
 ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
@@ -26,7 +26,7 @@ IfMatch = Annotated[
     Header(
         alias="If-Match",
         description="The `ETag` of the document that was read before the change; `*` replaces any version. Not needed "
-        "for the first document, nor for a document that is in force already.",
+        "if no document exists yet, or if the new document equals the current document.",
     ),
 ]
 
@@ -38,7 +38,7 @@ class Operation(APIRoute):
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's
-        """Create the route; an operation ID or summary in ``options`` takes precedence."""
+        """Create the route. An operation ID or summary in ``options`` takes precedence."""
         summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n\n")
         options["operation_id"] = options.get("operation_id") or endpoint.__name__
         options["summary"] = options.get("summary") or " ".join(summary.split()).rstrip(".")
@@ -51,17 +51,17 @@ async def wait_until_newer(
 ) -> None:
     """Return when ``read_version()`` exceeds ``after``, after ``wait`` seconds, or when the service stops.
 
-    No thread waits. ``topic`` is the topic of the change feed under which changes of the resource are published.
+    Waiting uses no thread. The change feed publishes changes of the resource under ``topic``.
     """
     if after is None or wait <= 0:
         return
     deadline = time.monotonic() + wait
     with feed.watch(topic) as event:
         while await run_in_threadpool(read_version) <= after and not feed.closed:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return
-            await wait_for_change(event, min(POLL_INTERVAL_S, left))
+            await wait_for_change(event, min(POLL_INTERVAL_S, remaining))
 
 
 def make_etag(version: object) -> str:
@@ -69,20 +69,22 @@ def make_etag(version: object) -> str:
     return f'"{version}"'
 
 
-def check_if_match(given: str | None, version: object, what: str) -> None:
-    """Check the precondition of a call that replaces ``what`` (RFC 9110, 13.1.1; RFC 6585, 3).
+def check_if_match(if_match: str | None, version: object, document: str) -> None:
+    """Check the precondition of a call that replaces ``document`` (RFC 9110, 13.1.1; RFC 6585, 3).
 
-    Raise PreconditionRequired without a condition, and PreconditionFailed unless one of the condition's entity tags is
-    the entity tag of ``version``.
+    Raise PreconditionRequired if the call has no header If-Match. Raise PreconditionFailed unless the header contains
+    the entity tag of ``version``, or ``*``.
     """
-    if given is None:
+    if if_match is None:
         raise PreconditionRequired(
-            f"{what} would be replaced: expected If-Match with the version that was read before the change, got none; "
-            f"the version is {version} now. Read it, apply the change to it, and send its version ('*' replaces any)"
+            f"{document} would be replaced: expected If-Match with the version that was read before the change, got "
+            f"none; the current version is {version}. Read {document}, apply the change, and send the version that was "
+            "read ('*' replaces any version)"
         )
-    tags = {tag.strip() for tag in given.split(",")}
+    tags = {tag.strip() for tag in if_match.split(",")}
     if not tags & {ANY_ETAG, make_etag(version)}:
         raise PreconditionFailed(
-            f"{what} is version {version}, and the change was made to version {given.replace(chr(34), '')}: it was "
-            "changed in between; nothing was replaced. Read it again, apply the change to it, and try again"
+            f"{document} is at version {version}, but the change was made to version "
+            f"{if_match.replace(chr(34), '')}: another call changed {document} in between; nothing was replaced. Read "
+            f"{document} again, apply the change, and try again"
         )

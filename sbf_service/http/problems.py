@@ -39,13 +39,13 @@ log = get_log(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:virtcloud:problem:"
-TOO_DEEP = "expected a document of few levels, got too many levels of nesting to read"
+TOO_DEEP = "expected a document with fewer nested levels, got too many levels"
 NOT_READY = "not-ready"
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
-"""Types of problems without a class of error."""
+"""Types of problems that have no exception class."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: (BadInput, "spec.guests.0.memory_mb: expected at least 16, got 8"),
-    HTTPStatus.UNAUTHORIZED: (Unauthenticated, "the token is not known here: check that it is one of this SBF"),
+    HTTPStatus.UNAUTHORIZED: (Unauthenticated, "this SBF has no such token: check the token and the address of SBF"),
     HTTPStatus.FORBIDDEN: (
         Forbidden,
         "alice (user) may not change the pool of site brno: that takes a site administrator of brno or an operator",
@@ -54,12 +54,15 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
     HTTPStatus.CONFLICT: (OtherSpec, "cluster demo exists and is active, and differs in hosts: choose another key"),
     HTTPStatus.GONE: (Gone, "cluster 7.pbs: attempt 1 is over, attempt 2 was seen since"),
     HTTPStatus.PRECONDITION_FAILED: (PreconditionFailed, "the topology was changed since it was read: read it again"),
-    HTTPStatus.PRECONDITION_REQUIRED: (PreconditionRequired, "expected If-Match with the ETag of what was read"),
+    HTTPStatus.PRECONDITION_REQUIRED: (PreconditionRequired, "expected If-Match with the document's ETag, got none"),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (BeyondLimit, "body: expected at most 4194304 bytes, got more"),
-    HTTPStatus.TOO_MANY_REQUESTS: (TooManyRequests, "alice may ask for 60 clusters a minute: try again in 7 s"),
-    HTTPStatus.SERVICE_UNAVAILABLE: (ServiceUnreachable, "the database does not answer: try again"),
-    HTTPStatus.BAD_GATEWAY: (Refused, "switch brno-sw: told 'vlan 112', it said '% Invalid input'"),
-    HTTPStatus.GATEWAY_TIMEOUT: (Unreachable, "switch brno-sw does not answer; it is tried again"),
+    HTTPStatus.TOO_MANY_REQUESTS: (
+        TooManyRequests,
+        "alice requested clusters too often (limit 60/minute): try again in 7 s",
+    ),
+    HTTPStatus.SERVICE_UNAVAILABLE: (ServiceUnreachable, "the database does not answer: try again later"),
+    HTTPStatus.BAD_GATEWAY: (Refused, 'switch brno-sw: sent "vlan 112"; the device answered "% Invalid input"'),
+    HTTPStatus.GATEWAY_TIMEOUT: (Unreachable, "switch brno-sw does not answer; SBF tries again"),
 }
 """The most frequent problem of each status, as an example in the OpenAPI document."""
 STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
@@ -80,9 +83,9 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 
 
 class BodyTooLong(HTTPException):
-    """The body of a call is longer than ``limit`` bytes.
+    """The body of a call is longer than the limit.
 
-    A subclass of HTTPException, because the parser of bodies re-raises such errors unchanged.
+    A subclass of HTTPException, because FastAPI's parser of bodies raises such exceptions again, unchanged.
     """
 
     def __init__(self, limit: int) -> None:
@@ -106,8 +109,8 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _content(status: HTTPStatus) -> dict[str, Any]:
-    """Return a reference to the problem document, with an example of this status."""
-    kind, detail = EXAMPLES.get(status, (VirtcloudError, "what was expected, what was found, and the remedy"))
+    """Return a reference to the schema of problem documents, with an example for this status."""
+    kind, detail = EXAMPLES.get(status, (VirtcloudError, "the expectation, the observation and the remedy"))
     example = {"type": URN + kind.slug, "title": status.phrase, "status": int(status), "detail": detail}
     return {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
 
@@ -148,10 +151,7 @@ def error_response(error: VirtcloudError) -> ProblemResponse:
 
 
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
-    """Return the response to a body that is too long.
-
-    It closes the connection, because the rest of the body is not read.
-    """
+    """Return the response to a body that is too long. The connection is closed, because the rest is not read."""
     response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     response.headers["connection"] = "close"
     return response
@@ -175,7 +175,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 async def _answer_malformed_request(_request: Request, error: Exception) -> Response:
     faults = error.errors() if isinstance(error, RequestValidationError) else []
     return problem_response(
-        HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_format_fault(one) for one in faults)
+        HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_format_fault(fault) for fault in faults)
     )
 
 
@@ -196,23 +196,22 @@ async def _answer_framework_error(request: Request, error: Exception) -> Respons
 
 async def _answer_database_error(request: Request, error: Exception) -> Response:
     log.fault("database_fault", error, path=request.url.path)
-    text = "the database does not answer; nothing was changed by this call or it can be repeated: try again"
+    text = "the database does not answer: try again later; it is safe to repeat the call"
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, text)
 
 
 async def _answer_unexpected_error(request: Request, error: Exception) -> Response:
     log.fault("request_fault", error, method=request.method, path=request.url.path)
-    text = "a fault in the service; see the service's log. The call may be repeated"
+    text = "internal error in SBF: see SBF's log; it is safe to repeat the call"
     return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
 
 
-def _format_fault(one: ErrorDetails) -> str:
-    if one["type"] == "json_invalid":
-        return f"body: not JSON: {one['ctx']['error']}"
-    where = ".".join(str(part) for part in _path(one["loc"]))
-    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
+def _format_fault(fault: ErrorDetails) -> str:
+    if fault["type"] == "json_invalid":
+        return f"body: not JSON: {fault['ctx']['error']}"
+    path = ".".join(str(part) for part in _path_in_document(fault["loc"]))
+    return f"{path}: {explain_validation_error(fault)}" if path else explain_validation_error(fault)
 
 
-def _path(location: Sequence[int | str]) -> Sequence[int | str]:
-    """Return a location without 'body', relative to the caller's document."""
+def _path_in_document(location: Sequence[int | str]) -> Sequence[int | str]:
     return location[1:] if location[:1] == ("body",) else location

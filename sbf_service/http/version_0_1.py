@@ -1,8 +1,8 @@
 """Answers to clients of version 0.1, which reject documents with unknown keys and problems of unknown types. Pure.
 
-The middleware recognizes these clients. It removes keys that version 0.1 does not have from their answers. It replaces
-a type of problem that version 0.1 does not have by the type of the nearest base class that version 0.1 has. The tables
-were recorded from the API of version 0.1.
+The middleware recognizes these clients by their ``User-Agent``. It removes keys that version 0.1 does not have. It
+replaces a type of problem that version 0.1 does not have by the type of the nearest base class that version 0.1 has.
+The tables were recorded from the API of version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,9 @@ from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
-"""A key that is removed only if it is empty: 0.1 must reject a document with features that an agent must support."""
+"""The key that lists the features that an agent must support. It is removed only if the list is empty, so that version
+0.1 rejects a document with such a feature.
+"""
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),
     "create_token": ("NewToken",),
@@ -153,7 +155,7 @@ INNER: dict[tuple[str, str], tuple[str, ...]] = {
     ("Topology", "transports"): ("Transport",),
     ("WantedDocument", "wanted"): ("HostWanted",),
 }
-"""The documents within a document, by the document's name and key."""
+"""The documents that the value of a key may contain, by the name of the outer document and the key."""
 PROBLEMS: frozenset[str] = frozenset(
     {
         "attempt-waits",
@@ -187,7 +189,7 @@ PROBLEMS: frozenset[str] = frozenset(
         "vlan-not-in-pool",
     }
 )
-"""The types of problems of 0.1."""
+"""The types of problems that version 0.1 has."""
 
 
 def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -206,10 +208,10 @@ def rewrite_problem(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list):
-        return [_remove_unknown_keys(one, documents) for one in value]
+        return [_remove_unknown_keys(item, documents) for item in value]
     if not documents or not isinstance(value, dict):
         return value
-    document = max(documents, key=lambda one: len(KEYS[one] & value.keys()))
+    document = max(documents, key=lambda name: len(KEYS[name] & value.keys()))
     return {
         key: _remove_unknown_keys(inner, INNER.get((document, key), ()))
         for key, inner in value.items()
@@ -218,13 +220,13 @@ def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa
 
 
 def _find_known_types(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
-    """Return for each type of problem the nearest type that version 0.1 has: its own, or that of a base class."""
-    found = {}
+    """Return the type in version 0.1 of each type of problem: the same type, or the type of the nearest base class."""
+    types = {}
     for kind in kinds:
-        lineage = (one for one in kind.__mro__ if issubclass(one, VirtcloudError))
-        found[kind.slug] = next((one.slug for one in lineage if one.slug in PROBLEMS), VirtcloudError.slug)
-        found |= _find_known_types(kind.__subclasses__())
-    return found
+        lineage = (base for base in kind.__mro__ if issubclass(base, VirtcloudError))
+        types[kind.slug] = next((base.slug for base in lineage if base.slug in PROBLEMS), VirtcloudError.slug)
+        types |= _find_known_types(kind.__subclasses__())
+    return types
 
 
 _KNOWN_TYPES = _find_known_types([VirtcloudError])

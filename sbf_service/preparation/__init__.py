@@ -1,5 +1,5 @@
-"""Preparation sheets: texts for administrators who configure uplinks and the backbone once. Pure.
+"""Preparation sheets: the configuration that administrators enter once on uplinks and on the backbone. Pure.
 
-The texts are data, in one module for each platform in ``platforms``. ``sheets.py`` selects the texts and inserts
+The package ``platforms`` contains the texts, in one module for each platform. ``sheets.py`` selects texts and inserts
 values. A new platform needs one module and one line in ``platforms/__init__.py``.
 """

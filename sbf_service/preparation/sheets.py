@@ -1,7 +1,7 @@
 """The preparation sheets of a site. Pure.
 
-Each attachment of the site has two sheets: one for the site's uplink, and one for the device on the other side. That
-device is the site's own provider edge, or a device of the backbone, which the administrators describe by options.
+Each attachment of the site has two sheets: one for the site's uplink, and one for the device on the other side. The
+other device is the site's own provider edge, or a device of the backbone, which the administrators describe by options.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class BackboneDevice:
 
 @dataclass(frozen=True, slots=True)
 class _AttachmentContext:
-    """One attachment of a site, with all values that its sheets need."""
+    """One attachment of a site, with all values that its sheets need. ``known`` maps placeholders to their values."""
 
     topology: Topology
     site: Site
@@ -61,41 +61,42 @@ class _AttachmentContext:
 
 
 def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: BackboneDevice) -> SitePreparation:
-    """Return all sheets of a site. The sheets of the site's own side come first.
+    """Return all sheets of a site. The sheets for the site's side come first.
 
-    Raise BadInput for an unknown platform or unused options, and NotFound for an unknown transport. Raise Conflict for
-    a site without an attachment. Raise Conflict, with the reason, for a platform that must not be used.
+    Raise BadInput for an unknown platform or unused options. Raise NotFound for an unknown transport. Raise Conflict
+    for a site without an attachment, and for a platform that must not be used.
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
-    contexts = [_find_context(topology, site, one, vlans, backbone) for one in site.attachments]
+    contexts = [_make_context(topology, site, attachment, vlans, backbone) for attachment in site.attachments]
     if backbone.transport is not None:
         topology.transport(backbone.transport)
-        contexts = [one for one in contexts if one.transport.name == backbone.transport]
+        contexts = [context for context in contexts if context.transport.name == backbone.transport]
     if not contexts:
-        wanted = f"transport {backbone.transport}" if backbone.transport else "any transport"
-        raise Conflict(f"site {site.name} is not attached to {wanted}: give it an attachment in the topology")
+        expected = f"transport {backbone.transport}" if backbone.transport else "any transport"
+        raise Conflict(f"site {site.name} is not attached to {expected}: add an attachment to the site in the topology")
     _check_options_used(site, contexts, backbone)
-    sheets = [*(_make_uplink_sheet(one) for one in contexts), *(_make_backbone_side(one) for one in contexts)]
-    return SitePreparation(site=site.name, sheets=tuple(one for n, one in enumerate(sheets) if one not in sheets[:n]))
+    sheets = [*map(_make_uplink_sheet, contexts), *map(_make_other_side, contexts)]
+    distinct = tuple(sheet for index, sheet in enumerate(sheets) if sheet not in sheets[:index])
+    return SitePreparation(site=site.name, sheets=distinct)
 
 
 def _check_options_used(site: Site, contexts: list[_AttachmentContext], backbone: BackboneDevice) -> None:
     """Raise BadInput for a platform or port of the backbone at a site with provider edges only."""
-    given = [word for word, value in (("platform", backbone.platform), ("port", backbone.port)) if value is not None]
-    if given and all(one.transport.on_edges for one in contexts):
-        edges = ", ".join(sorted({str(one.attachment.port.element) for one in contexts}))
+    options = [name for name, value in (("platform", backbone.platform), ("port", backbone.port)) if value is not None]
+    if options and all(context.transport.on_edges for context in contexts):
+        edges = ", ".join(sorted({str(context.attachment.port.element) for context in contexts}))
         raise BadInput(
-            f"{' and '.join(given)}: expected none, since {site.name} is attached at provider edges only ({edges}), "
-            f"and the topology contains their platform and ports"
+            f"{' and '.join(options)}: expected none, because site {site.name} is attached at provider edges only "
+            f"({edges}), and the topology contains their platforms and ports"
         )
 
 
-def _find_context(
+def _make_context(
     topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, backbone: BackboneDevice
 ) -> _AttachmentContext:
     transport = topology.transport(attachment.transport)
-    given = {
+    values = {
         "site": site.name,
         "transport": transport.name,
         "s_tag": transport.s_tag,
@@ -105,7 +106,7 @@ def _find_context(
         "core_port": backbone.core_port,
         "bridge": f"br{transport.s_tag}" if transport.s_tag else None,
     }
-    known = {word: value for word, value in given.items() if value is not None}
+    known = {placeholder: value for placeholder, value in values.items() if value is not None}
     return _AttachmentContext(topology, site, attachment, transport, vlans, backbone, known)
 
 
@@ -144,36 +145,36 @@ def _format_uplink_lines(platform: str) -> Commands:
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
-    """Return a note about lines that only some models accept. No other line depends on them."""
+    """Return a note about the lines that only some models accept. The other lines do not depend on these lines."""
     dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
-    found = [line for line in lines if dialect is not None and line in dialect.may_fail]
-    return (
-        (f"Not every model knows {' and '.join(map(repr, found))}: continue where a line is refused.",) if found else ()
-    )
+    optional = [line for line in lines if dialect is not None and line in dialect.may_fail]
+    if not optional:
+        return ()
+    return (f"Some models refuse {' and '.join(map(repr, optional))}: continue with the next line.",)
 
 
-def _make_backbone_side(context: _AttachmentContext) -> PreparationSheet:
+def _make_other_side(context: _AttachmentContext) -> PreparationSheet:
     edge = context.topology.element(context.attachment.port.element)
     return _make_edge_sheet(context, edge) if isinstance(edge, Edge) else _make_backbone_sheet(context)
 
 
 def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationSheet:
-    """Return the sheet for a provider edge's one-time configuration. SBF adds services and circuits at run time."""
+    """Return the sheet for a provider edge. SBF itself adds and removes services and attachment circuits."""
     texts = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: texts.evpn, TransportKind.VPLS: texts.vpls}.get(
         context.transport.kind, texts.services
     )
     services_port = edge.core_port if context.transport.kind is TransportKind.QINQ else None
-    own = {"ac": context.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
+    values = {"ac": context.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
     filled = fill_templates(
         templates,
-        {**context.known, **{k: v for k, v in own.items() if v is not None}},
+        {**context.known, **{placeholder: value for placeholder, value in values.items() if value is not None}},
         find_edge_peers(context.topology, edge.name, [context.transport])[context.transport.name],
     )
     service = describe_service(context.transport)
-    needs = f"{context.transport.name}: {service}. SBF creates and removes each cluster's service."
+    requirements = f"{context.transport.name}: {service}. SBF creates and removes each cluster's service."
     labels = (LABELS_NOTE,) if context.transport.kind is TransportKind.VPLS else ()
-    notes = (needs, *_note_no_template(templates, edge.platform), FRAME_SIZE_NOTE, *labels, *texts.notes)
+    notes = (requirements, *_note_no_template(templates, edge.platform), FRAME_SIZE_NOTE, *labels, *texts.notes)
     return PreparationSheet(
         side=PreparationSide.BACKBONE,
         device=f"provider edge {edge.name}",
@@ -185,9 +186,9 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 
 
 def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the sheet for the backbone's side of a switch's port.
+    """Return the sheet for the backbone's device that a switch's port is connected to.
 
-    For a known platform the sheet contains lines, otherwise only the requirements in words.
+    Without ``--platform`` the sheet contains no lines, only notes about the requirements.
     """
     platform = context.backbone.platform
     texts = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
@@ -195,9 +196,9 @@ def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
         raise Conflict(f"{texts.title} as the backbone's device: {texts.no_tunnel}")
     templates = texts.tunnel if context.transport.kind is TransportKind.QINQ else texts.passing
     filled = fill_templates(templates, context.known)
-    needs = f"{context.transport.name}: {describe_service(context.transport)}."
+    requirements = f"{context.transport.name}: {describe_service(context.transport)}."
     notes = (
-        needs,
+        requirements,
         *(_note_no_template(templates, platform) if platform else (_note_platforms(),)),
         SPANNING_TREES_NOTE,
         NO_OTHER_DEVICES_NOTE,
@@ -209,22 +210,22 @@ def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
         device=f"the backbone's device at {context.attachment.port}",
         platform=platform or "any",
         lines=filled.lines,
-        notes=tuple(note.format_map(_KnownWords(context.known)) for note in notes),
+        notes=tuple(note.format_map(_NoteValues(context.known)) for note in notes),
         to_fill=filled.to_fill,
     )
 
 
-class _KnownWords(dict[str, object]):
-    """The values for a note. Unknown placeholders are shown in angle brackets."""
+class _NoteValues(dict[str, object]):
+    """The values of a note's placeholders. A placeholder without a value is shown in angle brackets."""
 
     def __missing__(self, key: str) -> str:
         return f"<{key}>"
 
 
 def _note_no_template(templates: Commands, platform: str) -> Commands:
-    return () if templates else (f"There is no text for {platform} here: configure the requirements above.",)
+    return () if templates else (f"SBF has no lines for {platform}: configure the requirements above.",)
 
 
 def _note_platforms() -> str:
-    able = sorted(name for name, texts in PLATFORMS.items() if texts.tunnel)
-    return f"Add --platform to print the lines for the device: {', '.join(able)}."
+    platforms = sorted(name for name, texts in PLATFORMS.items() if texts.tunnel)
+    return f"Add --platform to print the lines for the device: {', '.join(platforms)}."

@@ -1,4 +1,4 @@
-"""The texts of preparation sheets: a platform's templates, and a transport's requirements for any backbone. Pure."""
+"""The texts of preparation sheets: the templates of a platform, and the requirements of a transport. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ UNUSED_PORT_NOTE = (
     "IDs from the port."
 )
 FRAME_SIZE_NOTE = (
-    "A guest's largest packet has 1500 bytes. Its tag adds 4 bytes, 802.1ad 4, VXLAN 50, and MPLS 22 to 30 bytes."
+    "A guest's largest packet has 1500 bytes. The VLAN tag adds 4 bytes, 802.1ad 4, VXLAN 50, and MPLS 22 to 30 bytes."
 )
 NO_OTHER_DEVICES_NOTE = (
     "Connect no other device to this service: every connected device reaches the networks of all clusters."
@@ -60,21 +60,22 @@ PLACEHOLDERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTemplates:
-    """The templates of a platform. A line with ``{peer}`` is repeated for each other edge.
+    """The templates of a platform. A template that SBF does not have is empty.
 
-    A missing text is empty. ``no_tunnel`` may contain the reason why the platform has no tunnel text.
+    A line with ``{peer}`` is repeated for each other edge.
     """
 
     title: str
     uplink: Commands = ()
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
-    If the dialect prepares ports, these lines contain only what the dialect does not configure, such as the MTU, in the
-    same mode.
+    If the platform's dialect configures the trunk, these lines configure only the rest, such as the MTU. They are
+    entered in the dialect's configuration mode.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port of a port-based 802.1ad service: the site's frames go into one service VLAN."""
     no_tunnel: str = ""
+    """The reason why the platform must not be used as the backbone's device of such a service, if there is a reason."""
     passing: Commands = ()
     """The lines for a backbone's port that passes tags unchanged: a trunk with the site's VLANs."""
     services: Commands = ()
@@ -85,19 +86,19 @@ class PlatformTemplates:
 
 
 class FilledTemplates(NamedTuple):
-    """The lines with their values, and the remaining placeholders with their meanings."""
+    """The lines with values inserted. ``to_fill`` maps the remaining placeholders to their meanings."""
 
     lines: Commands
     to_fill: dict[str, str]
 
 
 def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers: Sequence[str] = ()) -> FilledTemplates:
-    """Insert the known values. An unknown value becomes its placeholder in angle brackets."""
-    spread = [one for line in templates for one in _repeat_for_peers(line, peers)]
-    missing = {word for line in spread for word in re.findall(r"\{(\w+)\}", line)} - {*known}
-    values = {**known, **{word: f"<{word}>" for word in missing}}
-    meanings = {f"<{word}>": PLACEHOLDERS[word] for word in sorted(missing)}
-    return FilledTemplates(tuple(line.format(**values) for line in spread), meanings)
+    """Insert the known values. A placeholder without a known value remains, in angle brackets."""
+    lines = [repeated for line in templates for repeated in _repeat_for_peers(line, peers)]
+    missing = {placeholder for line in lines for placeholder in re.findall(r"\{(\w+)\}", line)} - {*known}
+    values = {**known, **{placeholder: f"<{placeholder}>" for placeholder in missing}}
+    meanings = {f"<{placeholder}>": PLACEHOLDERS[placeholder] for placeholder in sorted(missing)}
+    return FilledTemplates(tuple(line.format(**values) for line in lines), meanings)
 
 
 def _repeat_for_peers(line: str, peers: Sequence[str]) -> list[str]:

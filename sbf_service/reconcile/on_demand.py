@@ -92,7 +92,7 @@ class OnDemandReader:
         with hold_device(self.scheduler, name) as fence:
             task = worker.transactions.read_task(name, fence)
             if not isinstance(task, SwitchTask):
-                raise Conflict(f"{name} is no switch: only ports of switches are adopted")
+                raise Conflict(f"{name} is not a switch: only ports of switches can be adopted")
             return tuple(read_port_views(worker.sessions.driver(task.device), task.device.ports, task.scope))
 
     def reconcile(self, name: Name) -> ElementReconciliation:
@@ -175,7 +175,7 @@ async def read_all(
     Raise ServiceBusy when no thread is free now.
     """
     if devices:
-        threads.require_one()
+        threads.require_free()
     reads = (read_or_explain(threads, partial(read, one), named(one), limit_s) for one in devices)
     return list(zip(devices, await asyncio.gather(*reads), strict=True))
 
@@ -187,7 +187,7 @@ async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], named:
     reading.
     """
     try:
-        return await asyncio.wait_for(threads.run(read, patience=limit_s), limit_s)
+        return await asyncio.wait_for(threads.run(read, max_wait_s=limit_s), limit_s)
     except TimeoutError:
         return f"{named} has not answered for {limit_s:g} s"
     except VirtcloudError as error:
@@ -242,7 +242,7 @@ class CableChecker:
         Return the neighbours of each switch, and the reasons why other switches were not read. Raise ServiceBusy when
         no thread is free now.
         """
-        self.threads.require_one()
+        self.threads.require_free()
         switches = plan.site.switches
         found = await read_all(self.threads, switches, self._neighbours, lambda one: f"switch {one.name}", self.limit_s)
         read = {one.name: answer for one, answer in found if not isinstance(answer, str)}

@@ -70,7 +70,7 @@ def authenticate_token(unit: Unit, token: Token) -> Principal:
     """Return the principal of a token. Raise Unauthenticated, with the reason, for an invalid token."""
     row = unit.session.get(TokenRow, token.id)
     if row is None or not compare_digest(row.digest, token.digest):
-        raise Unauthenticated("the token is not known here: check that it is one of this SBF")
+        raise Unauthenticated("this SBF has no such token: check the token and the address of SBF")
     for what, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
         if at is not None and at <= unit.now:
             raise Unauthenticated(

@@ -248,7 +248,7 @@ def translate_errors() -> Iterator[None]:
             raise _make_overtaken() from error
         log.warning("database_unavailable", cause=" ".join(str(cause).split()))
         raise DatabaseUnavailable(
-            "the database does not answer; nothing was changed by this call or it can be repeated: try again"
+            "the database does not answer: try again later; it is safe to repeat the call"
         ) from error
 
 

@@ -30,7 +30,7 @@ STATIC_DOCS: Final = "/static-docs"
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
 FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})
-UNREADABLE_HEADER: Final = "expected a whole token (Authorization: Bearer vc_…), got something else"
+UNREADABLE_HEADER: Final = "expected a complete token (Authorization: Bearer vc_…), got something else"
 PEER_KEY: Final = "virtcloud.peer"
 """Key of the peer in an ASGI scope."""
 CREDENTIALS: Final = struct.Struct("3i")
@@ -39,19 +39,19 @@ UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
-"""Threads of the whole process, because this host has one user directory."""
+"""Threads for look-ups of users' names. All services of the process share them, as they share the user directory."""
 log = get_log(__name__)
 
 
 @dataclass(frozen=True)
 class AuthenticationMiddleware:
-    """Authenticates every call except calls of open paths, and limits the length of its body."""
+    """Authenticates every call, except calls of open paths, and limits the length of the body."""
 
     app: ASGIApp
     service: SbfService
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Process a call with its :class:`Caller`, or answer with a problem document."""
+        """Add the :class:`Caller` to a call's scope and process the call, or answer with a problem document."""
         if scope["type"] != "http" or is_open(scope):
             await self.app(scope, receive, send)
             return
@@ -99,7 +99,7 @@ class AuthenticationMiddleware:
     async def _authenticate_peer(self, scope: Scope) -> Principal:
         peer = await request_peer(scope)
         if peer is None:
-            raise Unauthenticated(f"this SBF wants a token: {LOGIN_HINT}")
+            raise Unauthenticated(f"this SBF requires a token: {LOGIN_HINT}")
         return identify_local_user(peer.uid, peer.name, os.geteuid(), self.service.settings.local_users)
 
 
@@ -157,17 +157,20 @@ class LocalPeer:
 
 @dataclass(frozen=True, slots=True)
 class PeerConnection:
-    """The user ID at the other end of a local connection. The name is looked up only when needed."""
+    """The user ID at the other end of a local connection. The user's name is looked up only when it is needed."""
 
     uid: int
 
     async def look_up(self) -> LocalPeer:
-        """Look the name up in another thread, because a user directory may be on the network. Raise ServiceBusy."""
+        """Look up the user's name in another thread, because the user directory may be on the network.
+
+        Raise ServiceBusy when no thread is free.
+        """
         return LocalPeer(self.uid, await NAME_LOOKUPS.run(partial(user_name, self.uid), NAME_LOOKUP_TIMEOUT_S))
 
 
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported
-    """uvicorn's HTTP protocol, extended: the scope of a call over an AF_UNIX socket contains its peer."""
+    """uvicorn's HTTP protocol. Adds the peer to the scope of each call over an AF_UNIX socket."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
@@ -187,7 +190,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 def user_name(uid: int) -> str | None:
-    """Return a user's name (getpwuid(3)); None for a user ID without a name on this host. May block for a long time."""
+    """Return a user's name (getpwuid(3)); None for a user ID without a name. May block for a long time."""
     try:
         return None if uid == UNMAPPED_UID else pwd.getpwuid(uid).pw_name
     except KeyError:

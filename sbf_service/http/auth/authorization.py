@@ -62,7 +62,10 @@ class Caller:
             raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
     def require_for_any(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if the caller has the right to ``action`` on no resource of a kind. Reads no database."""
+        """Raise Forbidden if there is no resource of this kind on which the caller may perform ``action``.
+
+        Reads no database.
+        """
         if find_scope(self.principal, action) is None:
             self.require(action, ProtectedResource(f"any {kind}"))
 
@@ -107,13 +110,13 @@ BEARER = HTTPBearer(
     description="A token from `virtcloud token create`. Root and the service's user need no token on its socket.",
     auto_error=False,
 )
-"""Describes tokens in the OpenAPI document only. The authentication middleware checks the tokens."""
+"""Only describes tokens in the OpenAPI document. The authentication middleware checks tokens."""
 
 
 async def _current_caller(
     request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
 ) -> Caller:
-    """Return the caller. Asynchronous, because FastAPI would run a synchronous function in another thread."""
+    """Return the caller. The function is asynchronous because FastAPI runs synchronous functions in other threads."""
     caller: Caller = request.scope[CALLER_KEY]
     return caller
 
@@ -124,9 +127,7 @@ async def _current_service(request: Request) -> SbfService:
 
 
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
-"""Type of the parameter by which an operation receives its caller. Every operation has it, except operations of open
-paths.
-"""
+"""Type of the parameter by which an operation receives its caller. Only operations of open paths do without it."""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
 """Type of the parameter by which an operation receives the service."""
 
@@ -136,7 +137,7 @@ def authorize_cluster(
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden; or NotFound, as for an unknown key, if the caller may not even read the cluster.
+    Raise Forbidden. If the caller may not read the cluster either, raise NotFound, as for an unknown key.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -149,8 +150,8 @@ def authorize_cluster(
 def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> Iterator[Unit]:
     """Check the caller's right to ``action`` on a cluster, and yield a unit of work to change the cluster.
 
-    The right is checked twice: before a write lock is acquired, and within the unit of work, while no other call can
-    change the cluster.
+    The right is checked twice: before the write lock is acquired, and again in the unit of work, when no other call
+    can change the cluster.
     """
     authorize_cluster(store, caller, action, key)
     with store.change(who=caller.who) as unit:
@@ -172,7 +173,10 @@ def _authorize_in_unit(
 
 
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
-    """Return ``view``. Raise NotFound if the caller may not read it, because the key now belongs to another owner."""
+    """Return ``view``. Raise NotFound if the caller may not read the cluster.
+
+    The key may belong to another owner since the caller's right was checked.
+    """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
         return view
@@ -187,13 +191,13 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
     caller.require_for_any(Action.READ_CLUSTER, "cluster")
     if find_scope(caller.principal, Action.READ_CLUSTER) is not RightScope.OWN:
         return owner
-    chosen = owner or UserName(caller.principal.name)
-    caller.require(Action.READ_CLUSTER, ProtectedResource(f"clusters of {chosen}", owner=chosen))
-    return chosen
+    listed_owner = owner or UserName(caller.principal.name)
+    caller.require(Action.READ_CLUSTER, ProtectedResource(f"clusters of {listed_owner}", owner=listed_owner))
+    return listed_owner
 
 
 def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
-    """Return the SQL condition for the clusters of the caller's sites or element; empty for other callers."""
+    """Return the SQL condition that selects the clusters of the caller's sites or element; empty for other callers."""
     match find_scope(caller.principal, Action.READ_CLUSTER):
         case RightScope.SITES:
             return [has_placement_at(caller.principal.sites)]
@@ -216,45 +220,45 @@ def authorize_element(store: Store, caller: Caller, action: Action, name: Name) 
     caller.require(action, ProtectedResource(f"element {name}", elements=frozenset({name}), sites=sites))
 
 
-def authorize_audit(store: Store, caller: Caller, wanted: AuditFilter) -> AuditFilter:
-    """Return ``wanted``, narrowed to the audit rows that the caller may read. Raise Forbidden or NotFound.
+def authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> AuditFilter:
+    """Return the requested filter, narrowed to the audit rows that the caller may read. Raise Forbidden or NotFound.
 
-    Users may read rows about their own clusters, site administrators rows about their sites. If a key belonged to
-    several clusters, callers receive the rows of those clusters that they may read.
+    Users may read rows about their own clusters. Site administrators may read rows about their sites. If a key belonged
+    to several clusters, the filter selects only the clusters that the caller may read.
     """
     caller.require_for_any(Action.READ_AUDIT, "cluster or element")
     if caller.is_unrestricted(Action.READ_AUDIT):
-        return wanted
-    if wanted.cluster is not None and find_scope(caller.principal, Action.READ_AUDIT) is RightScope.OWN:
-        return _narrow_to_owner(store, caller, wanted, ClusterKey(wanted.cluster))
-    if wanted.cluster is not None:
-        authorize_cluster(store, caller, Action.READ_AUDIT, ClusterKey(wanted.cluster))
-        return replace(wanted, sites=caller.principal.sites)
-    if wanted.element is not None:
-        authorize_element(store, caller, Action.READ_AUDIT, Name(wanted.element))
-        return wanted
-    caller.require(Action.READ_AUDIT, ProtectedResource("everything (ask for one cluster or one element)"))
-    return wanted
+        return requested
+    if requested.cluster is not None and find_scope(caller.principal, Action.READ_AUDIT) is RightScope.OWN:
+        return _narrow_to_owner(store, caller, requested, ClusterKey(requested.cluster))
+    if requested.cluster is not None:
+        authorize_cluster(store, caller, Action.READ_AUDIT, ClusterKey(requested.cluster))
+        return replace(requested, sites=caller.principal.sites)
+    if requested.element is not None:
+        authorize_element(store, caller, Action.READ_AUDIT, Name(requested.element))
+        return requested
+    caller.require(Action.READ_AUDIT, ProtectedResource("all clusters and elements (name one cluster or one element)"))
+    return requested
 
 
-def _narrow_to_owner(store: Store, caller: Caller, wanted: AuditFilter, key: ClusterKey) -> AuditFilter:
+def _narrow_to_owner(store: Store, caller: Caller, requested: AuditFilter, key: ClusterKey) -> AuditFilter:
     owner = caller.principal.name
     with store.read() as unit:
-        known = has_owned_key(unit, key, owner)
-    if not known:
+        is_owner = has_owned_key(unit, key, owner)
+    if not is_owner:
         authorize_cluster(store, caller, Action.READ_AUDIT, key)
-    return replace(wanted, owner=owner)
+    return replace(requested, owner=owner)
 
 
 def describe_cluster(view: ClusterView) -> ProtectedResource:
     """Return a cluster as the resource of a right."""
-    sites = frozenset(part.site for part in view.placements)
-    elements = frozenset(part.element for part in view.placements)
+    sites = frozenset(placement.site for placement in view.placements)
+    elements = frozenset(placement.element for placement in view.placements)
     return ProtectedResource(f"cluster {view.key}", owner=view.spec.owner, sites=sites, elements=elements)
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:
-    """Return a requested cluster as the resource of a right. Its elements are the hosts that it will be placed on."""
+    """Return a requested cluster as the resource of a right. The elements of the resource are the cluster's hosts."""
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 

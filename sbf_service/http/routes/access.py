@@ -1,4 +1,4 @@
-"""Access: tokens and the caller's identity, quotas, and the audit log."""
+"""Access: the caller's identity, tokens, quotas, and the audit log."""
 
 import secrets
 from http import HTTPStatus
@@ -41,8 +41,7 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     wait: Wait = 0,
 ) -> list[AuditEntry]:
     """Return rows of the audit log, oldest first, or wait for newer rows."""
-    wanted = AuditFilter(element, cluster)
-    allowed = await run_in_threadpool(authorize_audit, service.store, caller, wanted)
+    allowed = await run_in_threadpool(authorize_audit, service.store, caller, AuditFilter(element, cluster))
 
     def read_newest_id() -> int:
         with service.store.read() as unit:
@@ -108,7 +107,7 @@ def get_quota(user: UserName, caller: CurrentCaller, service: CurrentService) ->
 
 @router.put("/quotas/{user}", tags=["access"], responses=problem_responses(422))
 def put_quota(user: UserName, limits: QuotaLimits, caller: CurrentCaller, service: CurrentService) -> QuotaView:
-    """Set a user's quota; limits that the body omits are those of the service's settings."""
+    """Set a user's quota. For a limit that the body omits, the limit in the service's settings applies."""
     caller.require(Action.SET_QUOTA, _describe_user(user))
     with service.store.change(who=caller.who) as unit:
         quotas.put_quota(unit, user, limits)

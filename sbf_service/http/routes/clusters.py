@@ -40,7 +40,7 @@ CLUSTER_ID = "^[0-9a-z-]{1,63}$"
 KeyPath = Annotated[ClusterKey, Path(description="The caller's name for the cluster.")]
 UserPath = Annotated[UserName, Path(description="The user whose clusters may join.")]
 AttemptQuery = Annotated[
-    int | None, Query(ge=0, description="The caller's attempt number; 410 if a later attempt was seen.")
+    int | None, Query(ge=0, description="The caller's attempt number; 410 if SBF has received a later attempt.")
 ]
 OwnerQuery = Annotated[
     UserName | None, Query(description="The cluster's owner; 410 if the key belongs to another owner now.")
@@ -58,7 +58,8 @@ DryRunQuery = Annotated[
 ListOwnerQuery = Annotated[UserName | None, Query(description="Only clusters of this owner.")]
 EndedQuery = Annotated[bool, Query(description="Also return clusters that have ended.")]
 NetworkQuery = Annotated[
-    ClusterKey | None, Query(description="Only clusters of the network with this name or key; none if it has ended.")
+    ClusterKey | None,
+    Query(description="Only clusters of the network with this name or key; no clusters if the network has ended."),
 ]
 LimitQuery = Annotated[
     int,
@@ -76,7 +77,7 @@ router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=Operati
     status_code=HTTPStatus.CREATED,
     response_model=ClusterView | ClusterDryRun,
     responses={
-        200: {"model": ClusterView | ClusterDryRun, "description": "The cluster existed already; or a dry run"},
+        200: {"model": ClusterView | ClusterDryRun, "description": "The existing cluster, or a dry run"},
         **problem_responses(404, 409, 410, 422),
     },
 )
@@ -107,7 +108,7 @@ def _create(service: SbfService, key: ClusterKey, request: ClusterRequest, calle
 
 def _dry_run(service: SbfService, key: ClusterKey, request: ClusterRequest, caller: Caller) -> Response:
     if find_job_starter(caller) is not None:
-        raise Forbidden(f"{caller.principal} may not make a dry run: its role creates clusters of jobs only")
+        raise Forbidden(f"{caller.principal} may not request a dry run: this role may only create clusters of jobs")
     with service.store.read() as unit:
         result = dry_run_cluster(
             replace(unit, who=caller.who),
@@ -161,11 +162,11 @@ def list_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
     before: BeforeQuery = None,
 ) -> list[ClusterView]:
     """List clusters, oldest first."""
-    chosen = authorize_cluster_list(caller, owner)
+    listed_owner = authorize_cluster_list(caller, owner)
     with service.store.read() as unit:
         if network is None:
             page = ClusterPage(limit, before) if ended else None
-            views = clusters.list_clusters(unit, chosen, page, visible_clusters(caller))
+            views = clusters.list_clusters(unit, listed_owner, page, visible_clusters(caller))
         else:
             views = [view for view in clusters.list_network(unit, network) if owner in {None, view.spec.owner}]
     return [view for view in views if is_allowed(caller.principal, Action.READ_CLUSTER, describe_cluster(view))]
@@ -205,7 +206,7 @@ def extend_lease(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by i
     owner: OwnerQuery = None,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterView:
-    """Extend a cluster's lease to at least a number of seconds from now; never shortens it."""
+    """Extend a cluster's lease to at least a number of seconds from now. The lease is never shortened."""
     with change_cluster(service.store, caller, Action.EXTEND_CLUSTER, key) as unit:
         fence = AttemptFence(attempt, owner, id)
         return clusters.extend_lease(unit, key, extension.seconds, service.settings.quota, fence)
@@ -232,6 +233,6 @@ def unshare_network(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterView:
-    """Forbid new clusters of a user to join this cluster's network; clusters that joined stay."""
+    """Forbid new clusters of a user to join this cluster's network. Clusters that have already joined remain."""
     with change_cluster(service.store, caller, Action.SHARE_CLUSTER, key) as unit:
         return clusters.unshare_network(unit, key, user, AttemptFence(id=id))

@@ -1,4 +1,4 @@
-"""Elements: views, differences and ports; and the calls of agents, which fetch wanted states, confirm and report."""
+"""Elements: their views, differences and ports, and the calls by which agents fetch wanted states and report."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,9 +32,9 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView
 from virtcloud.model.wanted import SwitchWanted, WantedDocument
 
-OF_AGENT = problem_responses(404, 409, 422)
-ON_DEMAND = problem_responses(404, 409, 422, 503)
-FROM_DEVICE = problem_responses(404, 409, 422, 503, 502, 504)
+AGENT_PROBLEMS = problem_responses(404, 409, 422)
+RECONCILE_PROBLEMS = problem_responses(404, 409, 422, 503)
+DEVICE_PROBLEMS = problem_responses(404, 409, 422, 503, 502, 504)
 
 ReadQuery = Annotated[bool, Query(description="Read the device now, instead of using its last observed state.")]
 
@@ -57,7 +57,7 @@ def get_element(name: Name, caller: CurrentCaller, service: CurrentService) -> E
         return elements.make_element_view(unit, name)
 
 
-@router.get("/{name}/wanted", responses=OF_AGENT)
+@router.get("/{name}/wanted", responses=AGENT_PROBLEMS)
 async def get_wanted(
     name: Name, caller: CurrentCaller, service: CurrentService, after: After = None, wait: Wait = 0
 ) -> WantedDocument:
@@ -78,14 +78,14 @@ async def get_wanted(
     return await run_in_threadpool(read_document)
 
 
-@router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=OF_AGENT)
+@router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
     """Confirm that a host or gateway carries exactly the wanted state of a revision."""
     with _change_by_agent(service, caller, name) as unit:
         elements.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain)
 
 
-@router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=OF_AGENT)
+@router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def report_trouble(name: Name, report: ElementErrorReport, caller: CurrentCaller, service: CurrentService) -> None:
     """Report why a host or gateway cannot reach the wanted state of a revision."""
     drain = service.settings.timing.drain
@@ -94,11 +94,11 @@ def report_trouble(name: Name, report: ElementErrorReport, caller: CurrentCaller
         fail_refused_clusters(unit, name, report.refused, drain)
 
 
-@router.post("/{name}/drifted", status_code=HTTPStatus.NO_CONTENT, responses=OF_AGENT)
+@router.post("/{name}/drifted", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
     """Report that a host or gateway differs from the revision that it confirmed."""
     with _change_by_agent(service, caller, name) as unit:
-        reason = f"found different from revision {confirmation.revision}"
+        reason = f"the agent found a difference from revision {confirmation.revision}"
         elements.reset_confirmation(unit, name, reason, service.settings.timing.drain)
 
 
@@ -111,7 +111,7 @@ def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterato
         yield unit
 
 
-@router.get("/{name}/difference", responses=FROM_DEVICE)
+@router.get("/{name}/difference", responses=DEVICE_PROBLEMS)
 async def get_difference(
     name: Name, caller: CurrentCaller, service: CurrentService, read: ReadQuery = False
 ) -> ElementDifference:
@@ -129,7 +129,7 @@ async def get_difference(
 
 
 @router.post("/{name}/check", include_in_schema=False)  # name of the operation in version 0.1, for its clients
-@router.post("/{name}/reconcile", responses=ON_DEMAND)
+@router.post("/{name}/reconcile", responses=RECONCILE_PROBLEMS)
 async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentService) -> ElementReconciliation:
     """Read a switch or provider edge now, and change whatever differs from its wanted state."""
     await run_in_threadpool(authorize_element, service.store, caller, Action.RECONCILE_ELEMENT, name)
@@ -137,7 +137,7 @@ async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentS
     return await service.device_threads.run(partial(_reader(service).reconcile, name))
 
 
-@router.get("/{name}/ports", responses=FROM_DEVICE)
+@router.get("/{name}/ports", responses=DEVICE_PROBLEMS)
 async def list_ports(name: Name, caller: CurrentCaller, service: CurrentService) -> tuple[PortView, ...]:
     """Read a switch now and list its managed ports with their uses; changes nothing."""
     await run_in_threadpool(authorize_element, service.store, caller, Action.COMPARE_ELEMENT, name)
@@ -149,7 +149,7 @@ def _reader(service: SbfService) -> OnDemandReader:
     return OnDemandReader(service.store, service.scheduler)
 
 
-@router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)
+@router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=RECONCILE_PROBLEMS)
 def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, service: CurrentService) -> None:
     """Allow SBF to manage ports of a switch that are in other use."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
@@ -157,9 +157,9 @@ def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, servi
         adopt_switch_ports(unit, _require_switch(unit, name), adoption.ports)
 
 
-@router.post("/{name}/ports/release", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)
+@router.post("/{name}/ports/release", status_code=HTTPStatus.NO_CONTENT, responses=RECONCILE_PROBLEMS)
 def release_ports(name: Name, release: PortRelease, caller: CurrentCaller, service: CurrentService) -> None:
-    """Withdraw ports of a switch from SBF; SBF restores their configuration from before the adoption."""
+    """Return ports of a switch to other use. SBF restores the configuration that the ports had before the adoption."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
     with service.store.change(who=caller.who) as unit:
         removed = parse_removed_switch(require_element(unit, name))
@@ -174,5 +174,5 @@ def release_ports(name: Name, release: PortRelease, caller: CurrentCaller, servi
 def _require_switch(unit: Unit, name: Name) -> Switch:
     element = read_topology(unit).element(name)
     if not isinstance(element, Switch):
-        raise Conflict(f"{name} is no switch: only ports of switches are adopted")
+        raise Conflict(f"{name} is not a switch: only ports of switches can be adopted")
     return element

@@ -1,4 +1,4 @@
-"""Batch jobs that hosts are about to start: SBF requests a confirmation of each job from the scheduler."""
+"""Confirmation of batch jobs. Before a host may create a job's cluster, the scheduler confirms the job."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -24,8 +24,8 @@ ServerQuery = Annotated[
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=Operation)
 
 
-@router.get("", responses=problem_responses(422))
-async def list_asked_jobs(
+@router.get("", operation_id="list_asked_jobs", responses=problem_responses(422))
+async def list_unconfirmed_jobs(
     caller: CurrentCaller, service: CurrentService, server: ServerQuery, wait: Wait = 0
 ) -> list[ClusterKey]:
     """List the jobs of a batch server that wait for confirmation, or wait until there is such a job."""
@@ -39,9 +39,11 @@ async def list_asked_jobs(
     return await run_in_threadpool(read_jobs)
 
 
-@router.put("/{key}", status_code=HTTPStatus.NO_CONTENT, responses=problem_responses(422))
-def answer_for_job(key: ClusterKey, word: JobStatement, caller: CurrentCaller, service: CurrentService) -> None:
-    """Confirm a job: its owner, its hosts, and the network that it requested."""
+@router.put(
+    "/{key}", operation_id="answer_for_job", status_code=HTTPStatus.NO_CONTENT, responses=problem_responses(422)
+)
+def confirm_job(key: ClusterKey, statement: JobStatement, caller: CurrentCaller, service: CurrentService) -> None:
+    """State whether a job runs and, if it runs, its owner, its hosts and the network that it requested."""
     caller.require(Action.CONFIRM_JOB, JOBS)
     with service.store.change(who=caller.who) as unit:
-        record_job_proof(unit, key, word)
+        record_job_proof(unit, key, statement)

@@ -1,7 +1,7 @@
 """Monitoring: liveness, readiness, and metrics for Prometheus.
 
-Liveness and readiness need no token. For all callers together, the database is probed at most once in ``PROBE_TTL_S``
-seconds, so that frequent calls cost the service little.
+Liveness and readiness need no token. The database is probed at most once in ``PROBE_TTL_S`` seconds, for all callers
+together, so that frequent calls do not load the database.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from virtcloud.model.errors import ServiceUnreachable
 PROBE_TTL_S = 2.0
 PROBE_TIMEOUT_S = 5.0
 DATABASE_TIMEOUT = (
-    f"the database has not answered for {PROBE_TIMEOUT_S:g} s: see whether it is reachable, and the service's log"
+    f"the database has not answered for {PROBE_TIMEOUT_S:g} s: check whether it can be reached, and see SBF's log"
 )
-DATABASE_VERSION = "the database does not have the tables of this version: restart sbf, which migrates it"
-DATABASE_UNREADABLE = "the database does not answer: see the service's log"
-DATABASE_READ_ONLY = "the database cannot be written: see the service's log, and whether its disk is full"
-NO_RECONCILER = "no reconciler thread is alive: restart sbf, and see its log"
+DATABASE_VERSION = "the database does not have the tables of this version: restart SBF, which migrates the database"
+DATABASE_UNREADABLE = "the database does not answer: see SBF's log"
+DATABASE_READ_ONLY = "the database cannot be written: see SBF's log, and check whether the database's disk is full"
+NO_RECONCILER = "no reconciler thread is alive: restart SBF, and see SBF's log"
 
 Sample = tuple[tuple[str, ...], float]
 
@@ -44,7 +44,7 @@ metrics_router = APIRouter(tags=["service"], route_class=Operation)
 
 
 class Health(Document):
-    """The service is alive, or ready."""
+    """The answer that the service is alive, or ready."""
 
     status: str = "ok"
     """Always `ok`."""
@@ -52,10 +52,7 @@ class Health(Document):
 
 @dataclass
 class ReadinessProbe:
-    """The latest result of ``probe``, which returns the faults of the database.
-
-    Refreshed after ``PROBE_TTL_S`` seconds.
-    """
+    """A cache of the faults that ``probe`` finds in the database. A result is used for ``PROBE_TTL_S`` seconds."""
 
     probe: Callable[[], Sequence[str]]
     clock: Callable[[], float] = time.monotonic
@@ -74,7 +71,7 @@ class ReadinessProbe:
 
 @health_router.get("/healthz")
 async def get_health() -> Health:
-    """Return that the process is alive, without any other check."""
+    """Confirm that the process is alive. Checks nothing else."""
     return Health()
 
 
@@ -114,13 +111,13 @@ def get_metrics(service: CurrentService) -> Response:
 class DatabaseCollector(Collector):
     """Collects the metrics that are counted in the database.
 
-    While the database does not answer, ``database_up`` is the only metric.
+    If the database does not answer, ``database_up`` is the only metric.
     """
 
     service: SbfService
 
     def collect(self) -> Iterator[Metric]:
-        """Count in the database, in one transaction, and yield the metrics."""
+        """Yield the metrics. All counts are read in one transaction."""
         try:
             with self.service.store.read() as unit:
                 counts = count_installation(unit, self.service.reserved)
@@ -132,7 +129,7 @@ class DatabaseCollector(Collector):
 
 
 def metric_families(counts: InstallationCounts) -> Iterator[Metric]:
-    """Yield one metric family per kind of count. Pure."""
+    """Yield one metric family for each kind of count. Pure."""
     states = [((str(state),), count) for state, count in counts.clusters.items()]
     yield _gauge("clusters", "Clusters by state.", ("state",), states)
     for name, help_ in (
@@ -155,7 +152,7 @@ def metric_families(counts: InstallationCounts) -> Iterator[Metric]:
         ("elements_troubled", "troubled", "Elements with an error report."),
         ("elements_unsaved", "unsaved", "Switches and edges whose running configuration may not be saved."),
     ):
-        samples = [(labels, getattr(one, attribute)) for labels, one in counts.elements.items()]
+        samples = [(labels, getattr(count, attribute)) for labels, count in counts.elements.items()]
         yield _gauge(name, help_, ("site", "kind"), samples)
     oldest = "Age in seconds of the oldest change that an element has not confirmed for a cluster; 0 without one."
     yield _gauge("oldest_unconfirmed_change_seconds", oldest, (), [((), counts.oldest_change_s)])
@@ -163,6 +160,6 @@ def metric_families(counts: InstallationCounts) -> Iterator[Metric]:
 
 def _gauge(name: str, help_: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(f"virtcloud_{name}", help_, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
+    for values, sample in samples:
+        family.add_metric(values, sample)
     return family

@@ -50,20 +50,20 @@ def get_site(name: Name, caller: CurrentCaller, service: CurrentService) -> Site
 
 
 def _hide_use(view: SiteView, caller: Caller) -> SiteView:
-    """Return a view without the quarantine and the other use of VLAN IDs, unless the caller may read them."""
+    """Return ``view``, without the quarantine and the other use of VLAN IDs if the caller may not read them."""
     may_read = is_allowed(caller.principal, Action.READ_QUARANTINE, describe_site(view.name))
     return view if may_read else view.model_copy(update={"quarantine": (), "other_use": ()})
 
 
 @router.post("/{name}/quarantine/{vlan}/clean", operation_id="say_clean", responses=problem_responses(404, 409, 422))
 def declare_vlan_clean(
-    name: Name, vlan: VlanId, word: CleanDeclaration, caller: CurrentCaller, service: CurrentService
+    name: Name, vlan: VlanId, declaration: CleanDeclaration, caller: CurrentCaller, service: CurrentService
 ) -> SiteView:
     """Declare, with a reason, that a quarantined VLAN ID is clean at a site; the audit log records the caller."""
     caller.require(Action.DECLARE_CLEAN, describe_site(name))
     with service.store.change(who=caller.who) as unit:
         site = read_topology(unit).site(name)
-        declare_clean(unit, name, vlan, word.reason, service.settings.timing.drain)
+        declare_clean(unit, name, vlan, declaration.reason, service.settings.timing.drain)
         return make_site_view(unit, site, service.reserved)
 
 

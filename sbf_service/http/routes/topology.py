@@ -121,7 +121,7 @@ async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -
 
 
 def check_device_support(topology: Topology, platforms: Platforms, credentials: Collection[str]) -> None:
-    """Raise BadInput for the first device that SBF cannot configure as the topology describes it.
+    """Raise BadInput for the first device that SBF cannot configure as the topology requires.
 
     ``credentials`` are the names of the credentials in the service's settings.
     """
@@ -153,19 +153,19 @@ def _check_credential(device: Device, credentials: Collection[str]) -> None:
 
 def _find_edge_faults(topology: Topology, edge: Edge, kinds: frozenset[TransportKind]) -> Iterator[str]:
     for transport in find_edge_transports(topology, edge.name):
-        named = f"transport {transport.name} of kind {transport.kind}"
+        label = f"transport {transport.name} of kind {transport.kind}"
         if transport.kind not in kinds:
-            yield f"expected a transport that {edge.platform} supports ({', '.join(sorted(kinds))}), got {named}"
+            yield f"expected a transport that {edge.platform} supports ({', '.join(sorted(kinds))}), got {label}"
         if transport.kind in NEEDS_LOOPBACK and edge.loopback is None:
-            yield f"expected the loopback that the other edges of {named} connect to, got none"
+            yield f"expected the loopback that the other edges of {label} connect to, got none"
         if transport.kind is TransportKind.QINQ and edge.core_port is None:
-            yield f"expected the core_port that carries the service VLANs of {named}, got none"
+            yield f"expected the core_port that carries the service VLANs of {label}, got none"
 
 
 def _authorize_part(caller: Caller, name: Name, part: SitePart) -> None:
     caller.require(Action.SET_SITE, describe_site(name))
     if part.site.name != name:
-        raise BadInput(f"site.name: expected {name}, the site of this address, got {part.site.name}")
+        raise BadInput(f"site.name: expected {name}, the site in the URL, got {part.site.name}")
 
 
 def _replace_part(unit: Unit, service: SbfService, caller: Caller, part: SitePart) -> None:
@@ -174,21 +174,22 @@ def _replace_part(unit: Unit, service: SbfService, caller: Caller, part: SitePar
     try:
         wanted = replace_site_part(topology, part)
     except ValidationError as error:
-        raise BadInput("\n".join(explain_validation_error(one) for one in list_validation_errors(error))) from error
+        raise BadInput("\n".join(map(explain_validation_error, list_validation_errors(error)))) from error
     check_device_support(wanted, service.platforms, service.settings.credentials)
     replace_topology(unit, wanted)
 
 
 def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:
-    """Check the credentials of new devices, and of devices whose address or platform changes.
+    """Check the credentials of new devices, and of devices whose address, credential or platform changes.
 
-    Raise Forbidden if a site administrator uses another site's credential for such a device.
+    Raise Forbidden if a site administrator sets a credential for such a device that the site did not use before, or
+    that another site uses.
     """
     foreign = find_foreign_credentials(topology, part)
     if foreign and not is_allowed(caller.principal, Action.SET_TOPOLOGY):
         listed = ", ".join(f"{credential} for {device}" for device, credential in foreign.items())
         raise Forbidden(
-            f"{caller.principal} may not set credential {listed}: a device that is new, or has another address or "
-            f"platform, may have a credential that only devices of site {part.site.name} have; an operator sets "
-            "others"
+            f"{caller.principal} may not set credential {listed}: expected, for a new or changed device, a credential "
+            f"that devices of site {part.site.name} use already and devices of other sites do not use; ask an operator "
+            "to set any other credential"
         )

@@ -1,4 +1,4 @@
-"""The platforms with preparation texts, by their names in topologies and in the option ``--platform``."""
+"""The preparation texts of each platform, by the platform's name in topologies and in the option ``--platform``."""
 
 from sbf_service.preparation.platforms import (
     arista_eos,

@@ -64,8 +64,8 @@ TEMPLATES = PlatformTemplates(
     notes=(
         "Switched ports accept large frames without configuration; routed ports towards the backbone need 'mtu 9214'.",
         (
-            "The outer ethertype is 0x8100 unless the model supports another one ('switchport dot1q ethertype'); "
-            "every device of the backbone on the path must use the same one."
+            "The outer ethertype is 0x8100 unless the model supports another ethertype ('switchport dot1q ethertype'); "
+            "every device of the backbone on the path must use the same ethertype."
         ),
         "'service routing protocols model multi-agent' takes effect after a reload.",
     ),

@@ -80,8 +80,8 @@ TEMPLATES = PlatformTemplates(
     notes=(
         "On older Catalysts 'system mtu' takes effect after a reload: plan the reload.",
         (
-            "The outer ethertype is 0x8100 unless the model supports another one ('dot1q tunneling ethertype'); every "
-            "device of the backbone on the path must use the same one."
+            "The outer ethertype is 0x8100 unless the model supports another ethertype ('dot1q tunneling ethertype'); "
+            "every device of the backbone on the path must use the same ethertype."
         ),
         (
             "'switchport trunk allowed vlan add' has no effect on a trunk that carries all VLANs: "

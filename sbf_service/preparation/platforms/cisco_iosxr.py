@@ -1,4 +1,7 @@
-"""Preparation texts of Cisco IOS-XR as a provider edge. The texts have no source and were not checked on a device."""
+"""Preparation texts of Cisco IOS-XR as a provider edge.
+
+The texts have no published source and were not checked on a device.
+"""
 
 from sbf_service.preparation.templates import PlatformTemplates
 

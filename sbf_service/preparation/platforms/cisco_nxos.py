@@ -73,9 +73,12 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "The outer ethertype is 0x8100 unless the model supports another one ('switchport dot1q ethertype'); "
-            "every device of the backbone on the path must use the same one."
+            "The outer ethertype is 0x8100 unless the model supports another ethertype ('switchport dot1q ethertype'); "
+            "every device of the backbone on the path must use the same ethertype."
         ),
-        "The switch reserves VLANs 3968-4094 (older: 3968-4047 and 4094): use none as a service VLAN or in a pool.",
+        (
+            "The switch reserves VLANs 3968-4094 (older: 3968-4047 and 4094): do not use these as service VLANs or "
+            "in a pool."
+        ),
     ),
 )

@@ -1,6 +1,6 @@
-"""Preparation texts of HP ProCurve and Aruba-OS, which have no text for a backbone.
+"""Preparation texts of HP ProCurve and Aruba-OS. They must not be used as the backbone's device.
 
-Sources: public drivers and the vendor's guides. Changing the QinQ mode reboots the switch and erases its configuration.
+Changing the QinQ mode reboots the switch and erases its configuration. Sources: public drivers and the vendor's guides.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates
@@ -8,5 +8,5 @@ from sbf_service.preparation.templates import PlatformTemplates
 TEMPLATES = PlatformTemplates(
     title="HP ProCurve, Aruba-OS",
     no_tunnel="changing its QinQ mode reboots the switch and erases its configuration: use another device at the "
-    "backbone's edge, or a switch whose QinQ mode is set already, after checking it with 'show qinq'",
+    "backbone's edge, or a switch whose QinQ mode is set already (check with 'show qinq')",
 )

@@ -1,4 +1,4 @@
-"""Preparation texts of Juniper Junos with the enhanced layer-2 software (EX, QFX; MX likewise).
+"""Preparation texts of Juniper Junos with the enhanced layer-2 software (EX, QFX, MX).
 
 Source: Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps). No text
 was checked on a device. The list of tags, VPLS and EVPN are the least certain parts.
@@ -11,7 +11,7 @@ CUSTOMER = (
     "set interfaces {ac} flexible-vlan-tagging",
     "set interfaces {ac} encapsulation flexible-ethernet-services",
 )
-"""The lines for an edge's port towards the site, on which SBF creates a unit for each cluster."""
+"""The lines for an edge's port towards the site. SBF creates a unit on this port for each cluster."""
 
 TEMPLATES = PlatformTemplates(
     title="Juniper Junos",

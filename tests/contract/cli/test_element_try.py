@@ -97,7 +97,7 @@ def test_a_port_in_other_use_is_named_beside_the_lines(tmp_path: Path) -> None:
         switch.occupy(vlans={20: "offices"}, access={switch.port_names[0]: 20})
         done = tried(switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
     assert done.returncode == 1
-    assert "port Gi1/0/1: is an access port in VLAN 20: SBF changes it once adopted" in done.stderr
+    assert "port Gi1/0/1 is an access port in VLAN 20: SBF changes the port only after its adoption" in done.stderr
     assert "switchport trunk allowed vlan add 100" in done.stdout
 
 
@@ -114,7 +114,7 @@ def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--platform", "cisco_iso", "--address", "192.0.2.1"), "expected a known platform (arista_eapi, "),
-        (("--platform", "juniper_junos", "--address", "192.0.2.1"), "expected one with a command line"),
+        (("--platform", "juniper_junos", "--address", "192.0.2.1"), "expected a platform with a command line"),
         (("--platform", "cisco_ios", "--address", "192.0.2.1:99999"), "expected an address"),
         (("--platform", "cisco_ios", "--address", "192.0.2.1", "--vlan", "100"), "expected a port for the example"),
         (("--platform", "cisco_ios", "--address", "192.0.2.1", "--vlan", "5000"), "5000"),

@@ -38,7 +38,7 @@ def test_a_call_without_token_learns_only_how_to_authenticate(world: World) -> N
         401,
         "unauthenticated",
         (
-            "this SBF wants a token: log in with 'virtcloud login', or name a token's file with --token-file or "
+            "this SBF requires a token: log in with 'virtcloud login', or name a token's file with --token-file or "
             "VIRTCLOUD_TOKEN_FILE"
         ),
     )
@@ -102,7 +102,7 @@ def test_a_token_with_another_secret_is_refused(world: World) -> None:
     assert problem(ask(world, "GET", "/v1/whoami", token=other)) == (
         401,
         "unauthenticated",
-        "the token is not known here: check that it is one of this SBF",
+        "this SBF has no such token: check the token and the address of SBF",
     )
 
 
@@ -321,7 +321,7 @@ def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureF
     assert lines == [
         "denied who=bob action=set_pool subject='site brno' address=127.0.0.1",
         (
-            "denied why='the token is not known here: check that it is one of this SBF' path=/v1/elements "
+            "denied why='this SBF has no such token: check the token and the address of SBF' path=/v1/elements "
             "address=127.0.0.1"
         ),
     ]

@@ -140,7 +140,7 @@ def test_a_deeply_nested_body_is_bad_input(world: World) -> None:
         answers.append(await client.put("/v1/clusters/demo", content="[" * 100_000, headers=header))
 
     talk(world, send)
-    expected = "body: expected a document of few levels, got too many levels of nesting to read"
+    expected = "body: expected a document with fewer nested levels, got too many levels"
     assert problem(answers[0]) == (422, "bad-input", expected)
 
 
@@ -425,7 +425,7 @@ def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: 
     assert problem(ask(world, "GET", "/v1/elements")) == (
         500,
         "error",
-        "a fault in the service; see the service's log. The call may be repeated",
+        "internal error in SBF: see SBF's log; it is safe to repeat the call",
     )
 
 

@@ -48,7 +48,7 @@ def test_a_change_to_an_older_version_is_status_412(world: World) -> None:
     status, kind, detail = problem(put(world, "yours", '"1"'))
     assert (status, kind) == (412, "precondition-failed")
     assert detail.startswith(
-        "the topology is version 2, and the change was made to version 1: it was changed in between"
+        "the topology is at version 2, but the change was made to version 1: another call changed the topology"
     )
     assert ask(world, "GET", "/v1/topology").json()["name"] == "mine"
 

@@ -32,7 +32,7 @@ def test_invalid_tokens_from_one_address_are_limited(world: World) -> None:
     assert statuses == [401, 401, 401, 429]
     refused = ask(world, "GET", "/v1/whoami", token=fresh)
     assert problem(refused)[:2] == (429, "too-many-requests")
-    assert problem(refused)[2].startswith("too many tokens from 127.0.0.1 were not valid (limit 3/hour): try again in ")
+    assert problem(refused)[2].startswith("127.0.0.1 sent too many invalid tokens (limit 3/hour): try again in ")
     assert 3500 < int(refused.headers["retry-after"]) <= 3600
 
 
@@ -53,7 +53,7 @@ def test_cluster_requests_are_limited_for_users_only(world: World) -> None:
     assert statuses == [201, 201, 201, 429]
     assert ask(world, "PUT", "/v1/clusters/c9", body("brno-h1"), token=pbs).status_code == 201
     refused = problem(ask(world, "PUT", "/v1/clusters/c3?dry_run=true", body("brno-h1"), token=alice))
-    assert refused[2].startswith("alice asked for clusters too often (limit 3/hour): try again in ")
+    assert refused[2].startswith("alice requested clusters too often (limit 3/hour): try again in ")
 
 
 def test_device_reads_are_limited_for_each_caller(world: World) -> None:

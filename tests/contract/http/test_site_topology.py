@@ -78,7 +78,7 @@ def test_a_part_with_another_site_is_refused(world: World) -> None:
     part, _ = read(world, "praha")
     assert problem(put(world, part))[1:] == (
         "bad-input",
-        "site.name: expected brno, the site of this address, got praha",
+        "site.name: expected brno, the site in the URL, got praha",
     )
 
 
@@ -155,7 +155,7 @@ def test_a_shared_credential_keeps_its_devices(world: World) -> None:
     assert put(world, without_h2(part)).status_code == 200
     part["site"]["switches"][0]["address"] = "192.0.2.66"
     assert problem(put(world, part))[2].startswith(
-        "ivo (site-administrator) may not set credential shared for brno-sw1: a device that is new"
+        "ivo (site-administrator) may not set credential shared for brno-sw1: expected, for a new or changed device, a "
     )
 
 

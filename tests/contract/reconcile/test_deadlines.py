@@ -57,7 +57,7 @@ def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.clock.advance(151)
     heartbeats = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
-    world.service.change_feed.listen(lambda _changed: next(heartbeats, lambda: None)())
+    world.service.change_feed.add_listener(lambda _changed: next(heartbeats, lambda: None)())
     world.sweep()
     assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
     assert world.element("praha-h1").trouble is None

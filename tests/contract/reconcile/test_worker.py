@@ -230,7 +230,7 @@ def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()
-    world.service.change_feed.listen(lambda changed: done.set() if "cluster:praha" in changed else None)
+    world.service.change_feed.add_listener(lambda changed: done.set() if "cluster:praha" in changed else None)
     world.service.start()
     world.put("brno", spec("brno-h1"))
     world.put("praha", spec("praha-h1"))
@@ -260,7 +260,7 @@ def test_a_switch_that_returns_is_reconciled(world: World) -> None:
             well.set()
 
     world.service.start()
-    world.service.change_feed.listen(listen)
+    world.service.change_feed.add_listener(listen)
     world.put("demo", ONE)
     assert tried.wait(10)
     world.switches["brno-sw1"].cut_off = False

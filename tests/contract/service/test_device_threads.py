@@ -16,7 +16,7 @@ from virtcloud.model.topology import Topology
 
 SWITCHES = 40
 """The number of threads for all other calls (anyio's default)."""
-SIXTEEN = "too many readings of devices at once: 16 run; try again in 5 s"
+SIXTEEN = "too many readings of devices: 16 are running; try again in 5 s"
 
 
 @pytest.fixture

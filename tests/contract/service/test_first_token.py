@@ -83,7 +83,7 @@ def test_roots_call_changes_no_owner_of_existing_files(folder: Path) -> None:
 def test_a_missing_state_folder_is_named_with_the_remedy(folder: Path) -> None:
     ended = create(folder / "state/sbf.db")
     assert ended.returncode == 2
-    assert f"database {folder}/state/sbf.db: expected a folder to create it in" in ended.stderr
+    assert f"database {folder}/state/sbf.db: cannot be created: " in ended.stderr
     assert "systemctl start virtcloud-sbf" in ended.stderr
     assert not (folder / "state").exists()
 

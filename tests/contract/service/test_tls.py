@@ -142,11 +142,11 @@ def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> 
     before, log = installation.shown(), installation.folder / "log"
     (installation.folder / "sbf.crt").write_text("rubbish")
     installation.process.send_signal(signal.SIGHUP)
-    until(lambda: "certificate_not_taken" in log.read_text())
+    until(lambda: "certificate_not_reloaded" in log.read_text())
     assert installation.shown() == before
     Authority("another").sign(installation.folder, "sbf")
     installation.process.send_signal(signal.SIGHUP)
-    until(lambda: "certificate_taken" in log.read_text())
+    until(lambda: "certificate_reloaded" in log.read_text())
     assert installation.shown() != before
 
 
@@ -180,8 +180,8 @@ def test_client_certificates_are_required_if_configured(tmp_path: Path) -> None:
     [
         ({"listen": "192.0.2.1:8800"}, "listen = '192.0.2.1:8800': tokens would cross a network unencrypted; set tls_"),
         ({"listen": "[::]:8800"}, "listen = '[::]:8800': tokens would cross a network unencrypted"),
-        ({"tls_key": "/none"}, "expected tls_certificate and tls_key, or neither of them, got one"),
-        ({"tls_client_ca": "/none"}, "expected tls_certificate and tls_key besides tls_client_ca, got neither"),
+        ({"tls_key": "/none"}, "expected both tls_certificate and tls_key, or neither; got only one"),
+        ({"tls_client_ca": "/none"}, "tls_client_ca: expected tls_certificate and tls_key too, got neither"),
         (
             {"tls_key": "/none", "tls_certificate": "/none"},
             "tls_certificate = '/none', tls_key = '/none': expected a certificate and its key (PEM, ",

@@ -137,9 +137,7 @@ def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: Po
     assert answer.headers["content-type"] == "application/problem+json"
     problem = Problem.model_validate_json(answer.content)
     assert (problem.status, problem.type) == (503, "urn:virtcloud:problem:database-unavailable")
-    assert problem.detail == (
-        "the database does not answer; nothing was changed by this call or it can be repeated: try again"
-    )
+    assert problem.detail == ("the database does not answer: try again later; it is safe to repeat the call")
     postgres_server.start()
     assert ask(world, "GET", "/v1/clusters/demo").json()["state"] == "configuring"
 

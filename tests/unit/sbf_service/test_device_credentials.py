@@ -42,8 +42,8 @@ def test_a_trailing_space_belongs_to_the_secret(tmp_path: Path) -> None:
             "the service's environment variable NO_SUCH: expected a secret, got an empty text",
         ),
         (SecretSource(command=("/none", SECRET)), "command /none cannot be run: No such file or directory"),
-        (command(f"print('{SECRET}'); raise SystemExit('{SECRET}')"), "exited with 1; run it as"),
-        (command(f"import sys; sys.stdout.buffer.write(b'{SECRET}' + bytes([255]))"), r"printed no text \(utf-8\)"),
+        (command(f"print('{SECRET}'); raise SystemExit('{SECRET}')"), "exit code 1; run the command as"),
+        (command(f"import sys; sys.stdout.buffer.write(b'{SECRET}' + bytes([255]))"), "expected output in utf-8"),
         (command("pass"), "expected a secret, got an empty text"),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_secret_in_the_settings_is_refused_without_repeating_it(tmp_path: Path
     with pytest.raises(BadDocument) as raised:
         read_settings(path)
     assert str(raised.value) == (
-        f"{path}: credentials.site.password: expected a source, "
+        f"{path}: credentials.site.password: expected the source of a secret, "
         "{file = …}, {env = …} or {command = […]}, got something else"
     )
 

@@ -68,7 +68,7 @@ def test_the_uplink_is_an_empty_trunk_with_a_larger_mtu() -> None:
         "write memory",
     )
     lines = "'switchport' and 'switchport trunk encapsulation dot1q'"
-    unknown = f"Not every model knows {lines}: continue where a line is refused."
+    unknown = f"Some models refuse {lines}: continue with the next line."
     assert unknown in ours.notes
 
 
@@ -151,7 +151,7 @@ def test_every_switch_platform_has_uplink_lines_or_a_note(platform: str) -> None
     document["sites"][0]["switches"][0]["platform"] = platform
     made = Topology.model_validate(document)
     ours = make_sheets(made, made.sites[0], POOL, BackboneDevice()).sheets[0]
-    assert ours.lines or any(f"There is no text for {platform} here" in note for note in ours.notes)
+    assert ours.lines or any(f"SBF has no lines for {platform}" in note for note in ours.notes)
     assert bool(ours.lines) == (platform != "cisco_iosxr")
 
 
@@ -187,7 +187,9 @@ def test_unknown_platforms_transports_and_unattached_sites_are_refused() -> None
 
 
 def test_a_backbone_platform_is_refused_at_edge_only_sites() -> None:
-    with pytest.raises(BadInput, match=r"platform: expected none, since brno is attached at provider edges only \("):
+    with pytest.raises(
+        BadInput, match=r"platform: expected none, because site brno is attached at provider edges only \("
+    ):
         sheets(EVPN, platform="arista_eos")
 
 
