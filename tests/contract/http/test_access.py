@@ -20,19 +20,19 @@ UNKNOWN = (404, "not-found", "cluster demo is not known")
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
-def kept(world: World) -> str:
+def database_contents(world: World) -> str:
     """Return the contents of the database's files."""
     folder = Path(world.database.removeprefix("sqlite:///")).parent
-    return "".join(one.read_bytes().decode("latin-1") for one in folder.glob("sbf.db*"))
+    return "".join(file.read_bytes().decode("latin-1") for file in folder.glob("sbf.db*"))
 
 
-def test_a_call_without_token_learns_only_how_to_authenticate(world: World) -> None:
+def test_a_call_without_token_gets_only_login_advice(world: World) -> None:
     answer = ask(world, "GET", CLUSTER, token="")
     assert problem(answer) == (
         401,
@@ -73,8 +73,8 @@ def test_remote_metrics_need_a_token_of_any_role(world: World) -> None:
         async def call() -> int:
             transport = httpx.ASGITransport(create_app(world.service), client=("192.0.2.7", 4000))
             headers = {"authorization": f"Bearer {token}"} if token else {}
-            async with httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers) as made:
-                return (await made.get("/metrics")).status_code
+            async with httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers) as http:
+                return (await http.get("/metrics")).status_code
 
         return asyncio.run(call())
 
@@ -91,9 +91,9 @@ def test_a_token_identifies_its_principal(world: World) -> None:
     }
 
 
-@pytest.mark.parametrize("shown", ["vc_aaaaaaaa_" + "A" * 43, "hunter2", "vc_"])
-def test_an_unknown_token_is_refused(world: World, shown: str) -> None:
-    assert problem(ask(world, "GET", CLUSTER, token=shown))[:2] == (401, "unauthenticated")
+@pytest.mark.parametrize("token", ["vc_aaaaaaaa_" + "A" * 43, "hunter2", "vc_"])
+def test_an_unknown_token_is_refused(world: World, token: str) -> None:
+    assert problem(ask(world, "GET", CLUSTER, token=token))[:2] == (401, "unauthenticated")
 
 
 def test_a_token_with_another_secret_is_refused(world: World) -> None:
@@ -116,7 +116,7 @@ def test_a_token_expires(world: World) -> None:
     )
 
 
-def test_a_revoked_token_is_refused_at_once(world: World) -> None:
+def test_a_revoked_token_is_refused_immediately(world: World) -> None:
     token = world.token(Role.OPERATOR, "eva")
     id_ = token.split("_")[1]
     assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
@@ -128,36 +128,38 @@ def test_a_revoked_token_is_refused_at_once(world: World) -> None:
 
 
 def test_a_token_is_shown_once_and_stored_as_hash(world: World) -> None:
-    made = ask(world, "POST", "/v1/tokens", {"name": "alice", "role": "user"})
-    assert made.status_code == 201
-    secret = made.json()["token"].split("_", 2)[2]
+    created = ask(world, "POST", "/v1/tokens", {"name": "alice", "role": "user"})
+    assert created.status_code == 201
+    secret = created.json()["token"].split("_", 2)[2]
     listed = ask(world, "GET", "/v1/tokens").text
-    assert made.json()["id"] in listed
-    assert secret not in listed + ask(world, "GET", "/v1/audit").text + kept(world)
+    assert created.json()["id"] in listed
+    assert secret not in listed + ask(world, "GET", "/v1/audit").text + database_contents(world)
 
 
 def test_the_use_of_a_token_is_recorded_hourly(world: World) -> None:
     token = world.token(Role.USER, "alice")
     world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # nothing is cached
-    seen = []
+    last_uses = []
     for minutes in (0, 59, 1):
         world.clock.advance(60 * minutes)
         ask(world, "GET", "/v1/whoami", token=token)
-        seen.append(ask(world, "GET", "/v1/tokens").json()[0]["last_used_at"])
-    assert seen == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
+        last_uses.append(ask(world, "GET", "/v1/tokens").json()[0]["last_used_at"])
+    assert last_uses == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
 
 
 def test_creating_and_revoking_tokens_is_audited(world: World) -> None:
     eva = world.token(Role.OPERATOR, "eva")
-    made = ask(world, "POST", "/v1/tokens", {"name": "ivo", "role": "site-administrator", "sites": ["brno"]}, token=eva)
-    ask(world, "DELETE", f"/v1/tokens/{made.json()['id']}", token=eva)
+    created = ask(
+        world, "POST", "/v1/tokens", {"name": "ivo", "role": "site-administrator", "sites": ["brno"]}, token=eva
+    )
+    ask(world, "DELETE", f"/v1/tokens/{created.json()['id']}", token=eva)
     rows = [(row.who, row.what, row.why) for row in world.audit()[-2:]]
-    entry = f"{made.json()['id']}: ivo, site-administrator of brno"
+    entry = f"{created.json()['id']}: ivo, site-administrator of brno"
     assert rows == [("eva", "token_created", entry), ("eva", "token_revoked", entry)]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "sent"),
+    ("method", "path", "document"),
     [
         ("GET", CLUSTER, None),
         ("GET", f"{CLUSTER}?after=1&wait=30", None),
@@ -167,12 +169,12 @@ def test_creating_and_revoking_tokens_is_audited(world: World) -> None:
     ],
 )
 def test_another_users_cluster_is_not_found(
-    world: World, method: str, path: str, sent: dict[str, object] | None
+    world: World, method: str, path: str, document: dict[str, object] | None
 ) -> None:
     bob = world.token(Role.USER, "bob")
-    before = problem(ask(world, method, path, sent, token=bob))
+    before = problem(ask(world, method, path, document, token=bob))
     world.put("demo", spec("brno-h1"))
-    assert problem(ask(world, method, path, sent, token=bob)) == before == UNKNOWN
+    assert problem(ask(world, method, path, document, token=bob)) == before == UNKNOWN
 
 
 def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
@@ -186,15 +188,15 @@ def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "words"),
+    ("method", "path", "message"),
     [
         ("GET", "/v1/audit?cluster=demo", "may not read the audit log of any cluster or element: that takes its owner"),
         ("POST", "/v1/elements/brno-sw/reconcile", "may not reconcile any element: that takes a site administrator"),
     ],
 )
-def test_a_denial_of_an_action_names_its_target(world: World, method: str, path: str, words: str) -> None:
+def test_a_denial_of_an_action_names_its_target(world: World, method: str, path: str, message: str) -> None:
     refusal = problem(ask(world, method, path, token=world.token(Role.SCHEDULER, "pbs")))
-    assert (refusal[0], refusal[2].startswith(f"pbs (scheduler) {words}")) == (403, True)
+    assert (refusal[0], refusal[2].startswith(f"pbs (scheduler) {message}")) == (403, True)
 
 
 def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
@@ -221,7 +223,7 @@ def test_pages_contain_only_visible_clusters(world: World) -> None:
         world.token(Role.SCHEDULER, "pbs"),
     ]
     path = "/v1/clusters?ended=true&limit=1"
-    assert [[one["key"] for one in ask(world, "GET", path, token=one).json()] for one in tokens] == [
+    assert [[cluster["key"] for cluster in ask(world, "GET", path, token=token).json()] for token in tokens] == [
         ["b"],
         ["b"],
         ["b"],
@@ -238,7 +240,7 @@ def test_lists_contain_only_visible_entries(world: World) -> None:
         world.token(Role.SCHEDULER, "pbs"),
         world.token(Role.AGENT, "brno-h2"),
     ]
-    lists = [[one["key"] for one in ask(world, "GET", "/v1/clusters", token=token).json()] for token in tokens]
+    lists = [[cluster["key"] for cluster in ask(world, "GET", "/v1/clusters", token=token).json()] for token in tokens]
     assert lists == [["a"], ["a", "b"], ["a", "b", "c"], ["b"]]
     assert problem(ask(world, "GET", "/v1/clusters?owner=bob", token=tokens[0]))[:2] == (403, "forbidden")
 
@@ -248,8 +250,8 @@ def test_an_agent_reports_for_its_own_element_only(world: World) -> None:
     assert ask(world, "GET", "/v1/elements/brno-h1/wanted", token=token).status_code == 200
     assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1}, token=token).status_code == 204
     for call in ("confirmed", "trouble", "drifted"):
-        sent = {"revision": 1, **({"message": "x"} if call == "trouble" else {})}
-        assert problem(ask(world, "POST", f"/v1/elements/brno-h2/{call}", sent, token=token)) == (
+        document = {"revision": 1, **({"message": "x"} if call == "trouble" else {})}
+        assert problem(ask(world, "POST", f"/v1/elements/brno-h2/{call}", document, token=token)) == (
             403,
             "forbidden",
             "brno-h1 (agent) may not report for element brno-h2: that takes the agent of brno-h2 or an operator",
@@ -273,8 +275,8 @@ def test_a_site_administrator_ends_clusters_that_touch_its_site_only(world: Worl
     assert ask(world, "DELETE", "/v1/clusters/near", token=token).status_code == 202
     assert ask(world, "DELETE", "/v1/clusters/far", token=token).status_code == 404
     assert (world.view("near").reason, world.view("far").state) == ("ended by ivo", "configuring")
-    world.put("kept", spec("brno-h2"))
-    answer = problem(ask(world, "POST", "/v1/clusters/kept/lease", {"seconds": 60}, token=token))
+    world.put("third", spec("brno-h2"))
+    answer = problem(ask(world, "POST", "/v1/clusters/third/lease", {"seconds": 60}, token=token))
     assert answer[:2] == (403, "forbidden")
 
 
@@ -282,8 +284,8 @@ def test_an_agent_sees_and_ends_the_clusters_of_its_element_only(world: World) -
     world.put("far", spec("praha-h1"))
     world.put("near", spec("brno-h1", "praha-h1"))
     token = world.token(Role.AGENT, "brno-h1")
-    seen = {key: ask(world, "GET", f"/v1/clusters/{key}", token=token).status_code for key in ("near", "far")}
-    assert seen == {"near": 200, "far": 404}
+    statuses = {key: ask(world, "GET", f"/v1/clusters/{key}", token=token).status_code for key in ("near", "far")}
+    assert statuses == {"near": 200, "far": 404}
     assert ask(world, "DELETE", "/v1/clusters/near", token=token).status_code == 202
     assert ask(world, "DELETE", "/v1/clusters/far", token=token).status_code == 404
     assert (world.view("near").reason, world.view("far").state) == ("ended by agent@brno-h1", "configuring")
@@ -298,8 +300,8 @@ def test_a_user_does_not_see_who_quarantines_a_vlan_id(world: World) -> None:
     world.delete("demo")
     world.clock.advance(61)
     world.settle()
-    found = ask(world, "GET", "/v1/sites/brno", token=world.token(Role.USER, "bob"))
-    assert (found.json()["quarantined"], found.json()["quarantine"], "demo" in found.text) == ("100", [], False)
+    answer = ask(world, "GET", "/v1/sites/brno", token=world.token(Role.USER, "bob"))
+    assert (answer.json()["quarantined"], answer.json()["quarantine"], "demo" in answer.text) == ("100", [], False)
     assert ask(world, "GET", "/v1/sites", token=world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")).text.count(
         '"demo"'
     )
@@ -334,8 +336,8 @@ def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureF
 OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN}
-"""The answers about clusters without a part on the agent's element, which must contain nothing."""
-SENT: dict[str, object] = {
+"""The answers to calls about a cluster that has no placement on the agent's element."""
+BODIES: dict[str, object] = {
     "put_cluster": body("brno-h1"),
     "extend_lease": {"seconds": 60},
     "put_pool": {"vlans": "100"},
@@ -355,30 +357,30 @@ SENT: dict[str, object] = {
     "answer_for_job": {"runs": False},
 }
 QUERIES = {"list_asked_jobs": "?server=torque"}
-PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
+PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
 
 
 def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
     """The caller is an agent of another host.
 
-    A new operation needs a right in the table of rights and an entry above.
+    A new operation needs a right in ``sbf_service/domain/rights.py`` and an entry in the tables above.
     """
     token = world.token(Role.AGENT, "plzen-h2")
     world.put("demo", spec("brno-h1"))
-    found, answers = {}, {}
+    statuses, answers = {}, {}
     for path, calls in create_app(world.service).openapi()["paths"].items():
         for method, call in calls.items():
             name = call["operationId"]
             answer = ask(
-                world, method.upper(), path.format(**PLACES) + QUERIES.get(name, ""), SENT.get(name), token=token
+                world, method.upper(), path.format(**PATH_VALUES) + QUERIES.get(name, ""), BODIES.get(name), token=token
             )
-            found[name] = (answer.status_code, "security" in call)
+            statuses[name] = (answer.status_code, "security" in call)
             if name in ABOUT_CLUSTERS:
                 answers[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
-    assert {name for name, (_, secured) in found.items() if not secured} == OPEN_CALLS
+    assert {name for name, (_, secured) in statuses.items() if not secured} == OPEN_CALLS
     assert answers == ABOUT_CLUSTERS
     allowed = OPEN_CALLS | FOR_EVERYBODY | set(ABOUT_CLUSTERS)
-    assert {name: status for name, (status, _) in found.items() if name not in allowed and status != 403} == {}
+    assert {name: status for name, (status, _) in statuses.items() if name not in allowed and status != 403} == {}
 
 
 def test_a_job_starter_creates_clusters_on_its_element_only(world: World) -> None:

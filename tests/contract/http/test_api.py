@@ -13,15 +13,15 @@ from sqlalchemy.exc import OperationalError
 
 from sbf_service.http.app import create_app
 
-Talk = Callable[[httpx.AsyncClient], Awaitable[None]]
+Calls = Callable[[httpx.AsyncClient], Awaitable[None]]
 
 
-def talk(world: World, conversation: Talk) -> None:
+def run_with_client(world: World, calls: Calls) -> None:
     """Run a coroutine with a client of the application. No worker runs."""
 
     async def run() -> None:
-        async with client(world.service) as made:
-            await conversation(made)
+        async with client(world.service) as http:
+            await calls(http)
 
     asyncio.run(run())
 
@@ -32,7 +32,12 @@ def test_a_cluster_is_created_once(world: World) -> None:
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json() == again.json()
     assert first.json()["vlans"] == {"brno": 100, "praha": 100}
-    assert [one["element"] for one in first.json()["placements"]] == ["brno-h1", "brno-sw1", "praha-h1", "praha-sw1"]
+    assert [placement["element"] for placement in first.json()["placements"]] == [
+        "brno-h1",
+        "brno-sw1",
+        "praha-h1",
+        "praha-sw1",
+    ]
 
 
 def test_another_spec_with_the_same_key_is_a_conflict(world: World) -> None:
@@ -54,7 +59,7 @@ def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
     )
 
 
-def test_a_dead_attempt_is_gone(world: World) -> None:
+def test_an_ended_attempt_is_gone(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=1))) == (
         410,
@@ -115,7 +120,7 @@ def test_a_body_that_is_not_json_is_bad_input(world: World) -> None:
         header = {"content-type": "application/json"}
         answers.append(await client.put("/v1/clusters/demo", content='{"spec": ', headers=header))
 
-    talk(world, send)
+    run_with_client(world, send)
     status, kind, detail = problem(answers[0])
     assert (status, kind) == (422, "bad-input")
     assert detail.startswith("body: not JSON: ")
@@ -128,7 +133,7 @@ def test_a_binary_body_is_bad_input(world: World) -> None:
         header = {"content-type": "application/json"}
         answers.append(await client.put("/v1/clusters/demo", content=b"\xff\xfe{", headers=header))
 
-    talk(world, send)
+    run_with_client(world, send)
     assert problem(answers[0]) == (422, "bad-input", "body: not JSON: expected UTF-8, got something else")
 
 
@@ -139,7 +144,7 @@ def test_a_deeply_nested_body_is_bad_input(world: World) -> None:
         header = {"content-type": "application/json"}
         answers.append(await client.put("/v1/clusters/demo", content="[" * 100_000, headers=header))
 
-    talk(world, send)
+    run_with_client(world, send)
     expected = "body: expected a document with fewer nested levels, got too many levels"
     assert problem(answers[0]) == (422, "bad-input", expected)
 
@@ -163,7 +168,7 @@ def test_lists_filter_by_owner_and_ended(world: World) -> None:
     world.settle()
 
     def keys(query: str) -> list[str]:
-        return [one["key"] for one in ask(world, "GET", f"/v1/clusters{query}").json()]
+        return [cluster["key"] for cluster in ask(world, "GET", f"/v1/clusters{query}").json()]
 
     assert keys("") == ["a", "b"]
     assert keys("?owner=alice") == ["a"]
@@ -178,8 +183,8 @@ def test_ended_clusters_are_listed_in_pages(world: World) -> None:
     world.settle()
 
     def page(query: str) -> tuple[list[str], str]:
-        found = ask(world, "GET", f"/v1/clusters?ended=true{query}").json()
-        return [one["key"] for one in found], found[0]["id"] if found else ""
+        clusters = ask(world, "GET", f"/v1/clusters?ended=true{query}").json()
+        return [cluster["key"] for cluster in clusters], clusters[0]["id"] if clusters else ""
 
     newest, last = page("&limit=3")
     older, first = page(f"&limit=3&before={last}")
@@ -215,7 +220,7 @@ def test_a_long_poll_answers_when_a_newer_version_exists(world: World) -> None:
         assert time.monotonic() - began < 0.9
         assert answer.json()["version"] > before
 
-    talk(world, wait_and_act)
+    run_with_client(world, wait_and_act)
 
 
 def test_a_long_poll_finds_what_another_replica_changed(world: World) -> None:
@@ -229,7 +234,7 @@ def test_a_long_poll_finds_what_another_replica_changed(world: World) -> None:
         answer = await asyncio.wait_for(poll, 5)
         assert answer.json()["version"] > before
 
-    talk(world, wait_and_act)
+    run_with_client(world, wait_and_act)
     other.store.close()
 
 
@@ -239,7 +244,7 @@ def test_a_long_poll_ends_with_the_current_version(world: World) -> None:
     assert answer.json()["version"] == view.version
 
 
-def test_two_hundred_long_polls_take_no_thread(world: World) -> None:
+def test_two_hundred_long_polls_occupy_no_thread(world: World) -> None:
     """All long polls wait simultaneously.
 
     Another call is answered meanwhile, and every long poll receives the change.
@@ -252,9 +257,9 @@ def test_two_hundred_long_polls_take_no_thread(world: World) -> None:
         assert answer.json() == {"status": "ok"}
         await asyncio.to_thread(world.converge, "brno-sw1")
         answers = await asyncio.wait_for(asyncio.gather(*polls), 10)
-        assert all(one.json()["version"] > before for one in answers)
+        assert all(polled.json()["version"] > before for polled in answers)
 
-    talk(world, wait_and_act)
+    run_with_client(world, wait_and_act)
 
 
 def test_a_wait_of_over_a_minute_is_refused(world: World) -> None:
@@ -266,12 +271,14 @@ def test_an_agent_fetches_and_confirms(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     wanted = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
-    assert [(one["key"], one["vlan"], one["port"]) for one in wanted["wanted"]["segments"]] == [("demo", 100, "eth0")]
+    assert [(segment["key"], segment["vlan"], segment["port"]) for segment in wanted["wanted"]["segments"]] == [
+        ("demo", 100, "eth0")
+    ]
     assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2}).status_code == 204
     assert ask(world, "GET", "/v1/elements/brno-h1/wanted?after=2&wait=0.1").json()["confirmed_revision"] == 2
 
 
-def test_an_agent_gets_a_new_revision_at_once(world: World) -> None:
+def test_an_agent_gets_a_new_revision_immediately(world: World) -> None:
     async def wait_and_act(client: httpx.AsyncClient) -> None:
         poll = asyncio.create_task(client.get("/v1/elements/brno-h1/wanted?after=1&wait=30"))
         await asyncio.sleep(0.2)
@@ -280,7 +287,7 @@ def test_an_agent_gets_a_new_revision_at_once(world: World) -> None:
         assert (await poll).json()["revision"] == 2
         assert time.monotonic() - began < 0.9
 
-    talk(world, wait_and_act)
+    run_with_client(world, wait_and_act)
 
 
 def test_an_agent_cannot_confirm_the_future(world: World) -> None:
@@ -329,14 +336,14 @@ def test_a_switch_has_no_agent(world: World, call: str) -> None:
 def test_elements_show_revisions_and_observed_state(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
-    found = ask(world, "GET", "/v1/elements/brno-sw1").json()
-    assert (found["kind"], found["site"], found["wanted_revision"], found["confirmed_revision"]) == (
+    element = ask(world, "GET", "/v1/elements/brno-sw1").json()
+    assert (element["kind"], element["site"], element["wanted_revision"], element["confirmed_revision"]) == (
         "switch",
         "brno",
         3,
         3,
     )
-    assert found["carried"] == {"p1": "100", "p2": "", "uplink": ""}
+    assert element["carried"] == {"p1": "100", "p2": "", "uplink": ""}
     assert len(ask(world, "GET", "/v1/elements").json()) == 9
 
 
@@ -391,7 +398,7 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
         "quarantine": [],
         "other_use": [],
     }
-    assert [one["name"] for one in ask(world, "GET", "/v1/sites").json()] == ["brno", "praha", "plzen"]
+    assert [site["name"] for site in ask(world, "GET", "/v1/sites").json()] == ["brno", "praha", "plzen"]
 
 
 def test_a_pool_beyond_vlan_4094_is_refused(world: World) -> None:

@@ -25,23 +25,23 @@ SECRET = "hunter2"  # noqa: S105 - the test searches for it
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
 def rows(world: World, query: str = "") -> list[dict[str, object]]:
     answer = ask(world, "GET", f"/v1/audit{query}")
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, object]] = answer.json()
-    return found
+    entries: list[dict[str, object]] = answer.json()
+    return entries
 
 
 def test_the_rows_of_a_cluster_are_found_by_its_key(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.put("other", spec("praha-h1"))
-    assert [(one["what"], one["who"], one["cluster"]) for one in rows(world, "?cluster=demo")] == [
+    assert [(row["what"], row["who"], row["cluster"]) for row in rows(world, "?cluster=demo")] == [
         ("cluster_created", "alice", "demo")
     ]
 
@@ -50,17 +50,17 @@ def test_rows_of_an_element_have_the_applied_difference(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1"))
     world.settle()
-    found = [one for one in rows(world, "?element=brno-sw1") if one["what"] == "switch_change"]
-    assert [(one["who"], one["why"], one["difference"]["add"]) for one in found] == [  # type: ignore[index]
+    changes = [row for row in rows(world, "?element=brno-sw1") if row["what"] == "switch_change"]
+    assert [(row["who"], row["why"], row["difference"]["add"]) for row in changes] == [  # type: ignore[index]
         ("sbf@one", "revision 3 for demo", {"p1": "100"})
     ]
 
 
 def test_rows_are_oldest_first_and_newest_by_default(world: World) -> None:
-    every = [one["id"] for one in rows(world)]
-    assert every == sorted(every)
-    assert [one["id"] for one in rows(world, "?limit=2")] == every[-2:]
-    assert [one["id"] for one in rows(world, f"?after={every[0]}&limit=2")] == every[1:3]
+    ids = [row["id"] for row in rows(world)]
+    assert ids == sorted(ids)
+    assert [row["id"] for row in rows(world, "?limit=2")] == ids[-2:]
+    assert [row["id"] for row in rows(world, f"?after={ids[0]}&limit=2")] == ids[1:3]
 
 
 @pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?after=-1", "?element=Brno", "?after=99999999999999999"])
@@ -68,35 +68,35 @@ def test_a_malformed_query_is_bad_input(world: World, query: str) -> None:
     assert ask(world, "GET", f"/v1/audit{query}").status_code == 422
 
 
-def test_a_long_poll_gets_a_new_row_at_once(world: World) -> None:
+def test_a_long_poll_gets_a_new_row_immediately(world: World) -> None:
     after = rows(world)[-1]["id"]
 
     async def wait() -> tuple[float, list[str]]:
-        async with client(world.service) as made:
-            poll = asyncio.create_task(made.get(f"/v1/audit?after={after}&wait=20"))
+        async with client(world.service) as http:
+            poll = asyncio.create_task(http.get(f"/v1/audit?after={after}&wait=20"))
             await asyncio.sleep(0.1)
-            begun = time.monotonic()
+            start = time.monotonic()
             await asyncio.to_thread(world.put, "demo", spec("brno-h1"))
-            return time.monotonic() - begun, [one["what"] for one in (await poll).json()]
+            return time.monotonic() - start, [row["what"] for row in (await poll).json()]
 
-    seconds, found = asyncio.run(wait())
-    assert found == ["cluster_created"]
+    seconds, events = asyncio.run(wait())
+    assert events == ["cluster_created"]
     assert seconds < 10
 
 
 def test_every_change_has_a_row_with_its_caller(world: World) -> None:
-    """The caller of a user's change is the user's name. The caller of an agent's change is the name of its element."""
+    """The row of a user's change names the user. The row of an agent's change names the agent's element."""
     alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
-    begun = rows(world)[-1]["id"]
+    last_id = rows(world)[-1]["id"]
     topology = world.topology().model_dump(mode="json")
     topology["sites"][0]["hosts"].pop()
-    topology["links"] = [one for one in topology["links"] if not one["a"].startswith("brno-h2")]
+    topology["links"] = [row for row in topology["links"] if not row["a"].startswith("brno-h2")]
     ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
     ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "100-139,200"})
     ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")}, token=alice)
     ask(world, "DELETE", "/v1/clusters/demo", token=alice)
     ask(world, "POST", "/v1/elements/praha-h1/trouble", {"revision": 1, "message": "eth0 is down"}, token=agent)
-    recorded = [(one["what"], one["who"], one["why"], one["element"]) for one in rows(world, f"?after={begun}")]
+    recorded = [(row["what"], row["who"], row["why"], row["element"]) for row in rows(world, f"?after={last_id}")]
     assert recorded == [
         ("topology_put", "root", "version 2", None),
         ("pool_put", "root", "brno: 100-139 became 100-139,200", None),
@@ -147,8 +147,8 @@ def test_rows_of_a_host_name_added_and_removed_clusters(world: World) -> None:
     world.settle()
     world.delete("demo")
     world.settle()
-    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
-    assert [(one["what"], one["who"], changed(one)) for one in found] == [
+    changes = [row for row in rows(world, "?element=brno-h1") if row["difference"] is not None]
+    assert [(row["what"], row["who"], added_and_removed(row)) for row in changes] == [
         ("element_confirmed", "brno-h1", ([("demo", 100, "eth0", ["g1"])], [])),
         ("element_confirmed", "brno-h1", ([], ["demo"])),
     ]
@@ -159,10 +159,10 @@ def test_a_row_records_a_host_corrected_after_drift(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     with world.store.change() as unit:
-        reset_confirmation(unit, "brno-h1", "found different", timedelta(seconds=60))
+        reset_confirmation(unit, "brno-h1", "the agent found a difference", timedelta(seconds=60))
     world.settle()
-    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
-    assert [changed(one) for one in found] == [([("demo", 100, "eth0", ["g1"])], [])] * 2
+    changes = [row for row in rows(world, "?element=brno-h1") if row["difference"] is not None]
+    assert [added_and_removed(row) for row in changes] == [([("demo", 100, "eth0", ["g1"])], [])] * 2
 
 
 def test_drift_does_not_repeat_earlier_removals_in_the_log(world: World) -> None:
@@ -174,21 +174,21 @@ def test_drift_does_not_repeat_earlier_removals_in_the_log(world: World) -> None
     world.put("stays", spec("brno-h1"))
     world.settle()
     with world.store.change() as unit:
-        reset_confirmation(unit, "brno-h1", "found different", timedelta(seconds=60))
+        reset_confirmation(unit, "brno-h1", "the agent found a difference", timedelta(seconds=60))
     world.settle()
-    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
-    assert changed(found[-1]) == ([("stays", 102, "eth0", ["g1"])], [])
+    changes = [row for row in rows(world, "?element=brno-h1") if row["difference"] is not None]
+    assert added_and_removed(changes[-1]) == ([("stays", 102, "eth0", ["g1"])], [])
 
 
 def test_a_removal_confirmed_after_drift_is_in_the_log(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     with world.store.change() as unit:
-        reset_confirmation(unit, "brno-h1", "found different", timedelta(seconds=60))
+        reset_confirmation(unit, "brno-h1", "the agent found a difference", timedelta(seconds=60))
     world.delete("demo")
     world.settle()
-    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
-    assert changed(found[-1]) == ([], ["demo"])
+    changes = [row for row in rows(world, "?element=brno-h1") if row["difference"] is not None]
+    assert added_and_removed(changes[-1]) == ([], ["demo"])
 
 
 def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
@@ -200,8 +200,11 @@ def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
     assert "ix_placements_element_removed_revision" in str(plan)
 
 
-def changed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
+def added_and_removed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
     """Return the clusters that a host added (key, VLAN ID, port, guests) and the clusters that it removed."""
     difference = HostDifference.model_validate(row["difference"])
-    added = [(one.key, one.vlan, one.port, [guest.name for guest in one.guests]) for one in difference.add]
+    added = [
+        (segment.key, segment.vlan, segment.port, [guest.name for guest in segment.guests])
+        for segment in difference.add
+    ]
     return added, list(difference.remove)

@@ -18,9 +18,9 @@ Change = Callable[[dict[str, Any]], None]
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    yield installation
+    installation.close()
 
 
 def put(world: World, change: Change, *transports: dict[str, object]) -> tuple[int, str, str]:

@@ -23,20 +23,20 @@ from virtcloud.model.wanted import SwitchDifference
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
 def test_a_dry_run_has_vlan_ids_and_changes(world: World) -> None:
     world.settle()
     answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1"))
     assert answer.status_code == 200
-    found = answer.json()
-    assert (found["created"], found["vlans"]) == (True, {"brno": 100, "praha": 100})
-    assert [one["element"] for one in found["elements"]] == ["brno-h1", "brno-sw1", "praha-h1", "praha-sw1"]
-    host, switch = found["elements"][:2]
+    dry_run = answer.json()
+    assert (dry_run["created"], dry_run["vlans"]) == (True, {"brno": 100, "praha": 100})
+    assert [one["element"] for one in dry_run["elements"]] == ["brno-h1", "brno-sw1", "praha-h1", "praha-sw1"]
+    host, switch = dry_run["elements"][:2]
     assert switch["switch"]["add"] == {"p1": "100", "uplink": "100"}
     assert switch["switch"]["create"] == "100"
     assert switch["read_at"] == "2026-01-01T00:00:00Z"
@@ -57,19 +57,25 @@ def test_a_dry_run_predicts_the_later_change(world: World) -> None:
     world.put("other", spec("brno-h2"))
     world.settle()
     answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1"))
-    predicted = {one["element"]: one["switch"] for one in answer.json()["elements"] if one["switch"]}
+    predicted = {
+        difference["element"]: difference["switch"] for difference in answer.json()["elements"] if difference["switch"]
+    }
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
-    done = {name: world.switches[name].applied[-1].model_dump(mode="json") for name in predicted}
-    assert predicted == done
+    applied = {name: world.switches[name].applied[-1].model_dump(mode="json") for name in predicted}
+    assert predicted == applied
 
 
 def test_a_dry_run_of_an_existing_cluster_has_missing_changes(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.converge("brno-sw1")
-    found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
-    changes = {one["element"]: bool(one["switch"]["add"]) for one in found["elements"] if one["switch"]}
-    assert (found["created"], found["vlans"]) == (False, {"brno": 100, "praha": 100})
+    dry_run = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
+    changes = {
+        difference["element"]: bool(difference["switch"]["add"])
+        for difference in dry_run["elements"]
+        if difference["switch"]
+    }
+    assert (dry_run["created"], dry_run["vlans"]) == (False, {"brno": 100, "praha": 100})
     assert changes == {"brno-sw1": False, "praha-sw1": True}
 
 
@@ -101,15 +107,15 @@ def test_a_hosts_difference_has_unconfirmed_changes(world: World) -> None:
     world.delete("demo")
     world.put("next", spec("brno-h1"))
     host = ask(world, "GET", "/v1/elements/brno-h1/difference").json()["host"]
-    assert ([one["key"] for one in host["add"]], host["remove"]) == (["next"], ["demo"])
+    assert ([segment["key"] for segment in host["add"]], host["remove"]) == (["next"], ["demo"])
 
 
 def test_reading_a_difference_does_not_change_the_switch(world: World) -> None:
     world.settle()
     switch = world.switches["brno-sw1"]
     switch.ports, switch.calls = {"p1": {139}}, []
-    found = ask(world, "GET", "/v1/elements/brno-sw1/difference?read=true").json()
-    assert found["switch"]["remove"] == {"p1": "139"}
+    difference = ask(world, "GET", "/v1/elements/brno-sw1/difference?read=true").json()
+    assert difference["switch"]["remove"] == {"p1": "139"}
     assert (switch.calls, switch.carried()) == (["read"], {"p1": "139"})
 
 
@@ -129,14 +135,14 @@ def test_a_host_is_not_read_by_sbf(world: World) -> None:
 
 
 def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
-    looking = OnDemandReader(world.service.store, world.service.scheduler)
+    reader = OnDemandReader(world.service.store, world.service.scheduler)
     with (
         world.service.scheduler.exclude_workers(Name("brno-sw1")),
         pytest.raises(Conflict, match=r"brno-sw1 has been worked on for 0\.01 s"),
         world.service.scheduler.exclude_workers(Name("brno-sw1"), patience=0.01),
     ):
         pass
-    assert looking.difference(Name("brno-sw1")).switch == SwitchDifference()
+    assert reader.difference(Name("brno-sw1")).switch == SwitchDifference()
 
 
 def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of what root on one host can and cannot do with the tokens of the host's agent and job starter."""
+"""Tests of the limits of the tokens of a host's agent and job starter. The attacker is root on the host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +15,13 @@ from virtcloud.model.values import Name
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """Alice has a cluster on brno-h1, whose root is the attacker. Bob has a cluster on brno-h2."""
-    made = make_world(tmp_path)
-    made.furnish()
-    made.put("hers", spec("brno-h1"))
-    made.put("his", spec("brno-h2", owner="bob"))
-    made.settle()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    installation.put("hers", spec("brno-h1"))
+    installation.put("his", spec("brno-h2", owner="bob"))
+    installation.settle()
+    yield installation
+    installation.close()
 
 
 def agent(world: World) -> str:
@@ -37,7 +37,7 @@ def test_a_hosts_port_carries_only_vlans_of_clusters_there(world: World) -> None
 
 def test_an_agent_reads_only_clusters_on_its_host(world: World) -> None:
     document = ask(world, "GET", "/v1/elements/brno-h1/wanted?origins=true", token=agent(world))
-    assert [one["key"] for one in document.json()["wanted"]["segments"]] == ["hers"]
+    assert [segment["key"] for segment in document.json()["wanted"]["segments"]] == ["hers"]
     assert "bob" not in document.text
 
 
@@ -53,8 +53,8 @@ def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
     ids = {key: world.put(key, spec(host)).view.id for key, host in (("near", "brno-h1"), ("far", "brno-h2"))}
     document = {"revision": 1, "message": "x", "clusters": dict.fromkeys(ids.values(), "pay here")}
     ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=agent(world))
-    shown = {key: ask(world, "GET", f"/v1/clusters/{key}").text.count("pay here") for key in ids}
-    assert shown == {"near": 1, "far": 0}
+    counts = {key: ask(world, "GET", f"/v1/clusters/{key}").text.count("pay here") for key in ids}
+    assert counts == {"near": 1, "far": 0}
 
 
 def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
@@ -78,14 +78,14 @@ def test_an_agent_confirms_no_revision_that_was_never_wanted(world: World) -> No
     assert problem(answer)[:2] == (409, "conflict")
 
 
-def test_a_token_named_as_a_switch_speaks_for_no_switch(world: World) -> None:
+def test_an_agent_token_with_a_switchs_name_has_no_effect(world: World) -> None:
     """An operator may create such a token by mistake. Switches have no agents."""
     token = world.token(Role.AGENT, "brno-sw1")
     assert problem(ask(world, "GET", "/v1/elements/brno-sw1/wanted", token=token))[:2] == (409, "conflict")
     revision = ask(world, "GET", "/v1/elements/brno-sw1").json()["wanted_revision"]
     before = ask(world, "GET", "/v1/elements/brno-sw1").json()
-    for call, sent in (("confirmed", {}), ("drifted", {}), ("trouble", {"message": "x"})):
-        answer = ask(world, "POST", f"/v1/elements/brno-sw1/{call}", {"revision": revision} | sent, token=token)
+    for call, document in (("confirmed", {}), ("drifted", {}), ("trouble", {"message": "x"})):
+        answer = ask(world, "POST", f"/v1/elements/brno-sw1/{call}", {"revision": revision} | document, token=token)
         assert problem(answer)[:2] == (409, "conflict"), call
     assert ask(world, "GET", "/v1/elements/brno-sw1").json() == before
 
@@ -96,11 +96,11 @@ def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
     wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}
     ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)
     ask(world, "PUT", "/v1/jobs/7.torque", {"runs": True, "owner": "alice", "hosts": ["brno-h1"]})
-    made = ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)
-    assert (made.status_code, made.json()["spec"]["shares_with"]) == (201, ["mallory"])
+    created = ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)
+    assert (created.status_code, created.json()["spec"]["shares_with"]) == (201, ["mallory"])
 
 
-def test_a_rule_of_a_host_that_changes_ends_no_cluster(world: World) -> None:
+def test_a_changed_host_rule_ends_no_cluster(world: World) -> None:
     """A known limit: admission rules of hosts are checked only when a cluster is created."""
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["hosts"][0] |= {"admits": {"users": []}}

@@ -12,34 +12,38 @@ KEY = "7.torque"
 CLUSTER = f"/v1/clusters/{KEY}"
 
 
-def starts(world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object) -> httpx.Response:
+def request_cluster(
+    world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object
+) -> httpx.Response:
     """Request the cluster of a job with the token of a host's job starter."""
     token = world.token(Role.JOB_STARTER, host)
     wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
     return ask(world, "PUT", CLUSTER, wanted, token=token)
 
 
-def asked(world: World, server: str = "torque") -> list[str]:
-    found: list[str] = ask(world, "GET", f"/v1/jobs?server={server}", token=world.token(Role.SCHEDULER, "pbs")).json()
-    return found
+def list_open_requests(world: World, server: str = "torque") -> list[str]:
+    keys: list[str] = ask(world, "GET", f"/v1/jobs?server={server}", token=world.token(Role.SCHEDULER, "pbs")).json()
+    return keys
 
 
-def answer(world: World, *hosts: str, owner: str = "alice", **word: object) -> None:
+def confirm(world: World, *hosts: str, owner: str = "alice", **statement: object) -> None:
     """Confirm or deny the job with the token of the batch server."""
-    document = {"runs": True, "owner": owner, "hosts": hosts} | word
+    document = {"runs": True, "owner": owner, "hosts": hosts} | statement
     answered = ask(world, "PUT", f"/v1/jobs/{KEY}", document, token=world.token(Role.SCHEDULER, "pbs"))
     assert answered.status_code == 204
 
 
-def proven(world: World, *hosts: str, word: dict[str, object] | None = None, **changes: object) -> httpx.Response:
+def request_and_confirm(
+    world: World, *hosts: str, statement: dict[str, object] | None = None, **changes: object
+) -> httpx.Response:
     """Request the cluster as the host, confirm the job as the batch server, and request the cluster again."""
-    assert starts(world, *hosts, **changes).status_code == 503
-    answer(world, *hosts, **(word or {}))
-    return starts(world, *hosts, **changes)
+    assert request_cluster(world, *hosts, **changes).status_code == 503
+    confirm(world, *hosts, **(statement or {}))
+    return request_cluster(world, *hosts, **changes)
 
 
 def test_an_unconfirmed_job_creates_no_cluster(world: World) -> None:
-    status, kind, detail = problem(starts(world, "brno-h1"))
+    status, kind, detail = problem(request_cluster(world, "brno-h1"))
     assert (status, kind) == (503, "job-unproven")
     assert detail == (
         "cluster 7.torque: the batch system's server has not confirmed that job 7.torque of alice runs on brno-h1: it "
@@ -51,35 +55,39 @@ def test_an_unconfirmed_job_creates_no_cluster(world: World) -> None:
 def test_an_unconfirmed_job_joins_no_network(world: World) -> None:
     world.put("private", spec("praha-h1"))
     world.settle()
-    assert starts(world, "brno-h1", guests=[], hosts=["brno-h1"], joins="private").status_code == 503
+    assert request_cluster(world, "brno-h1", guests=[], hosts=["brno-h1"], joins="private").status_code == 503
     assert world.wanted_of_host("brno-h1").segments == ()
 
 
 def test_a_confirmed_job_gets_its_cluster(world: World) -> None:
-    made = proven(world, "brno-h1", "praha-h1")
-    assert (made.status_code, made.json()["created_by"]) == (201, "job-starter@brno-h1")
+    created = request_and_confirm(world, "brno-h1", "praha-h1")
+    assert (created.status_code, created.json()["created_by"]) == (201, "job-starter@brno-h1")
 
 
 def test_a_server_gets_its_own_open_requests_until_answered(world: World) -> None:
-    starts(world, "brno-h1")
-    assert (asked(world), asked(world, "other"), asked(world, "TORQUE")) == ([KEY], [], [KEY])
-    answer(world, "brno-h1")
-    assert asked(world) == []
+    request_cluster(world, "brno-h1")
+    assert (list_open_requests(world), list_open_requests(world, "other"), list_open_requests(world, "TORQUE")) == (
+        [KEY],
+        [],
+        [KEY],
+    )
+    confirm(world, "brno-h1")
+    assert list_open_requests(world) == []
 
 
 @pytest.mark.parametrize(
-    ("word", "refused"),
+    ("statement", "refused"),
     [
         ({"owner": "bob"}, " for alice: it is a job of bob"),
         ({"hosts": ["praha-h1"]}, ": the batch system runs it on praha-h1, not on brno-h1"),
     ],
 )
 def test_a_confirmation_of_another_owner_or_host_is_refused(
-    world: World, word: dict[str, object], refused: str
+    world: World, statement: dict[str, object], refused: str
 ) -> None:
-    starts(world, "brno-h1")
-    answer(world, "brno-h1", **word)  # type: ignore[arg-type]
-    assert problem(starts(world, "brno-h1")) == (
+    request_cluster(world, "brno-h1")
+    confirm(world, "brno-h1", **statement)  # type: ignore[arg-type]
+    assert problem(request_cluster(world, "brno-h1")) == (
         403,
         "forbidden",
         f"brno-h1 (job-starter) may not create the cluster of job 7.torque{refused}",
@@ -87,9 +95,9 @@ def test_a_confirmation_of_another_owner_or_host_is_refused(
 
 
 def test_a_guest_outside_the_jobs_hosts_is_refused(world: World) -> None:
-    starts(world, "brno-h1", "praha-h1")
-    answer(world, "brno-h1")
-    assert problem(starts(world, "brno-h1", "praha-h1"))[2] == (
+    request_cluster(world, "brno-h1", "praha-h1")
+    confirm(world, "brno-h1")
+    assert problem(request_cluster(world, "brno-h1", "praha-h1"))[2] == (
         "brno-h1 (job-starter) may not create the cluster of job 7.torque on praha-h1: the batch system runs it "
         "on brno-h1"
     )
@@ -101,80 +109,82 @@ JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
 def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
     """The network belongs to Alice and her job runs on this host, but the job did not request the network."""
     world.put("private", spec("praha-h1"))
-    starts(world, **JOINS)
-    answer(world, "brno-h1")
-    assert problem(starts(world, **JOINS))[2].endswith("in network private: the job requested no network to join")
+    request_cluster(world, **JOINS)
+    confirm(world, "brno-h1")
+    assert problem(request_cluster(world, **JOINS))[2].endswith(
+        "in network private: the job requested no network to join"
+    )
 
 
 def test_a_network_requested_by_name_is_joined(world: World) -> None:
     world.put("private", spec("praha-h1", name="lab"))
-    starts(world, **JOINS)
-    answer(world, "brno-h1", network="lab")
-    assert starts(world, **JOINS).json()["network"] == "private"
+    request_cluster(world, **JOINS)
+    confirm(world, "brno-h1", network="lab")
+    assert request_cluster(world, **JOINS).json()["network"] == "private"
 
 
 def test_a_network_the_owner_may_not_join_is_refused(world: World) -> None:
     world.put("private", spec("praha-h1", owner="bob"))
-    starts(world, **JOINS)
-    answer(world, "brno-h1", network="private")
-    assert problem(starts(world, **JOINS))[:2] == (403, "forbidden")
+    request_cluster(world, **JOINS)
+    confirm(world, "brno-h1", network="private")
+    assert problem(request_cluster(world, **JOINS))[:2] == (403, "forbidden")
 
 
 def test_a_confirmation_covers_one_request_only(world: World) -> None:
     """A requeued job runs on other hosts. The first confirmation has no effect on these hosts."""
-    starts(world, "brno-h1", "praha-h1")
-    answer(world, "brno-h1", "praha-h1")
-    assert starts(world, "brno-h1", "brno-h2").status_code == 503
-    assert asked(world) == [KEY]
-    answer(world, "brno-h1", "brno-h2")
-    assert starts(world, "brno-h1", "brno-h2").status_code == 201
+    request_cluster(world, "brno-h1", "praha-h1")
+    confirm(world, "brno-h1", "praha-h1")
+    assert request_cluster(world, "brno-h1", "brno-h2").status_code == 503
+    assert list_open_requests(world) == [KEY]
+    confirm(world, "brno-h1", "brno-h2")
+    assert request_cluster(world, "brno-h1", "brno-h2").status_code == 201
 
 
 def test_a_confirmation_is_used_once(world: World) -> None:
-    proven(world, "brno-h1")
+    request_and_confirm(world, "brno-h1")
     world.settle()
     world.delete(KEY)
     world.settle()
-    assert problem(starts(world, "brno-h1", attempt=2))[:2] == (503, "job-unproven")
+    assert problem(request_cluster(world, "brno-h1", attempt=2))[:2] == (503, "job-unproven")
 
 
 def test_a_confirmation_expires_after_five_minutes(world: World) -> None:
-    starts(world, "brno-h1")
-    answer(world, "brno-h1")
+    request_cluster(world, "brno-h1")
+    confirm(world, "brno-h1")
     world.clock.advance(301)
-    assert starts(world, "brno-h1").status_code == 503
+    assert request_cluster(world, "brno-h1").status_code == 503
 
 
 def test_a_job_that_is_not_running_is_requested_again(world: World) -> None:
-    starts(world, "brno-h1")
-    answer(world, runs=False, words="is queued")
-    assert "it said: job 7.torque is queued; ask again" in problem(starts(world, "brno-h1"))[2]
-    assert asked(world) == [KEY]
+    request_cluster(world, "brno-h1")
+    confirm(world, runs=False, words="is queued")
+    assert "it said: job 7.torque is queued; ask again" in problem(request_cluster(world, "brno-h1"))[2]
+    assert list_open_requests(world) == [KEY]
 
 
 def test_control_characters_in_a_confirmation_are_replaced(world: World) -> None:
-    starts(world, "brno-h1")
-    answer(world, runs=False, words="is\x1b[2J queued")
-    assert "job 7.torque is\ufffd[2J queued" in problem(starts(world, "brno-h1"))[2]
+    request_cluster(world, "brno-h1")
+    confirm(world, runs=False, words="is\x1b[2J queued")
+    assert "job 7.torque is\ufffd[2J queued" in problem(request_cluster(world, "brno-h1"))[2]
 
 
 def test_an_unconfirmed_higher_attempt_ends_nothing(world: World) -> None:
-    proven(world, "brno-h1")
+    request_and_confirm(world, "brno-h1")
     world.settle()
-    assert starts(world, "praha-h1", host="praha-h1", attempt=99).status_code == 503
+    assert request_cluster(world, "praha-h1", host="praha-h1", attempt=99).status_code == 503
     assert world.view(KEY).state == "active"
 
 
 def test_requests_of_several_hosts_are_separate(world: World) -> None:
-    starts(world, "brno-h1")
-    starts(world, "praha-h1", host="praha-h1")
-    answer(world, "brno-h1")
-    assert starts(world, "brno-h1").status_code == 201
+    request_cluster(world, "brno-h1")
+    request_cluster(world, "praha-h1", host="praha-h1")
+    confirm(world, "brno-h1")
+    assert request_cluster(world, "brno-h1").status_code == 201
 
 
 def test_a_repeated_call_needs_no_confirmation(world: World) -> None:
-    proven(world, "brno-h1")
-    assert starts(world, "brno-h1").status_code == 200
+    request_and_confirm(world, "brno-h1")
+    assert request_cluster(world, "brno-h1").status_code == 200
 
 
 def test_a_host_has_at_most_200_open_requests(world: World) -> None:
@@ -185,7 +195,7 @@ def test_a_host_has_at_most_200_open_requests(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/more.torque", wanted, token=token))[2] == (
         "brno-h1 asks about more than 200 jobs at once: ask again later"
     )
-    assert len(asked(world)) == MAX_OPEN_QUESTIONS
+    assert len(list_open_requests(world)) == MAX_OPEN_QUESTIONS
 
 
 def test_only_schedulers_and_operators_confirm_jobs(world: World) -> None:

@@ -14,17 +14,17 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import RequestLimits
 
 LIMITS = RequestLimits(body=2048, hosts=3, guests=2, sites=2, shares=1, addresses=1)
-NAMED = "the limit is 'limits.{}' in the settings of this SBF"
+LIMIT_NAME = "the limit is 'limits.{}' in the settings of this SBF"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    settings = made.service.settings.model_copy(update={"limits": LIMITS})
-    made.service = SbfService(**(vars(made.service) | {"settings": settings}))
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    settings = installation.service.settings.model_copy(update={"limits": LIMITS})
+    installation.service = SbfService(**(vars(installation.service) | {"settings": settings}))
+    yield installation
+    installation.close()
 
 
 def guest(name: str, **keys: object) -> dict[str, object]:
@@ -32,7 +32,7 @@ def guest(name: str, **keys: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("key", "limit", "spec", "most"),
+    ("key", "limit", "spec", "expected"),
     [
         ("hosts", "hosts", {"hosts": ["brno-h1", "brno-h2", "praha-h1", "praha-h2"]}, "3, got 4"),
         ("guests", "guests", {"guests": [guest("g1"), guest("g2"), guest("g3")]}, "2, got 3"),
@@ -42,13 +42,13 @@ def guest(name: str, **keys: object) -> dict[str, object]:
     ],
 )
 def test_a_spec_beyond_a_limit_is_refused_with_the_limit(
-    world: World, key: str, limit: str, spec: dict[str, Any], most: str
+    world: World, key: str, limit: str, spec: dict[str, Any], expected: str
 ) -> None:
     answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice"} | spec})
     assert problem(answer) == (
         422,
         "beyond-limit",
-        f"spec.{key}: expected at most {most}; {NAMED.format(limit)}",
+        f"spec.{key}: expected at most {expected}; {LIMIT_NAME.format(limit)}",
     )
     assert ask(world, "GET", "/v1/clusters").json() == []
 
@@ -58,7 +58,7 @@ def test_a_host_named_twice_counts_twice(world: World) -> None:
     assert problem(answer)[:2] == (422, "beyond-limit")
 
 
-TOO_LONG = (413, "beyond-limit", f"body: expected at most 2048 bytes, got more; {NAMED.format('body')}")
+TOO_LONG = (413, "beyond-limit", f"body: expected at most 2048 bytes, got more; {LIMIT_NAME.format('body')}")
 
 
 def test_a_declared_length_beyond_the_limit_is_refused(world: World) -> None:
@@ -66,15 +66,15 @@ def test_a_declared_length_beyond_the_limit_is_refused(world: World) -> None:
 
 
 def test_a_body_without_declared_length_is_counted(world: World) -> None:
-    sent: list[int] = []
+    chunks: list[int] = []
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(1000):
-            sent.append(100)
+            chunks.append(100)
             yield b" " * 100
 
     async def call() -> httpx.Response:
-        async with client(world.service) as made:
-            return await made.put("/v1/clusters/demo", content=pieces(), headers={"content-type": "application/json"})
+        async with client(world.service) as http:
+            return await http.put("/v1/clusters/demo", content=pieces(), headers={"content-type": "application/json"})
 
     assert problem(asyncio.run(call())) == TOO_LONG

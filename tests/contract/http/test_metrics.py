@@ -20,17 +20,21 @@ from sbf_service.reconcile.transactions import read_device_statuses
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
 def scrape(world: World) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     answer = ask(world, "GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     families = text_string_to_metric_families(answer.text)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def value(world: World, name: str, **labels: str) -> float:
@@ -38,7 +42,7 @@ def value(world: World, name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def unreachable_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(_clock: object, _session: object) -> None:
         raise OperationalError("SELECT 1", {}, Exception("gone"))
 
@@ -50,8 +54,10 @@ def test_clusters_are_counted_by_state(world: World) -> None:
     world.put("b", spec("brno-h2"))
     world.settle()
     world.delete("b")
-    found = scrape(world)
-    states = {dict(labels)["state"]: number for (name, labels), number in found.items() if name == "virtcloud_clusters"}
+    metrics = scrape(world)
+    states = {
+        dict(labels)["state"]: number for (name, labels), number in metrics.items() if name == "virtcloud_clusters"
+    }
     assert {state: number for state, number in states.items() if number} == {"active": 1, "draining": 1}
     assert len(states) == 8
 
@@ -66,8 +72,8 @@ def test_service_ids_are_counted_by_transport(world: World) -> None:
     for _ in range(2):
         world.clock.advance(61)
         world.settle()
-    found = [value(world, f"services_{what}", transport="evpn") for what in ("claimed", "quarantined", "free")]
-    assert found == [1, 1, 98]
+    counts = [value(world, f"services_{state}", transport="evpn") for state in ("claimed", "quarantined", "free")]
+    assert counts == [1, 1, 98]
     assert value(world, "elements_unreachable", site="brno", kind="edge") == 1
 
 
@@ -79,8 +85,8 @@ def test_vlan_ids_are_counted_by_site(world: World) -> None:
     world.clock.advance(61)
     world.settle()
     world.put("b", spec("brno-h2"))
-    found = [value(world, f"vlans_{what}", site="brno") for what in ("claimed", "quarantined", "free")]
-    assert found == [1, 1, 38]
+    counts = [value(world, f"vlans_{state}", site="brno") for state in ("claimed", "quarantined", "free")]
+    assert counts == [1, 1, 38]
     assert value(world, "vlans_free", site="praha") == len(world.site("praha").free) == 39
 
 
@@ -123,9 +129,9 @@ def test_a_degraded_cluster_counts_from_its_degradation(world: World) -> None:
 
 
 def test_reconciliations_are_counted_and_timed_by_platform(world: World) -> None:
-    converger = world.service.scheduler
-    converger.watch("cisco_ios", "confirmed", 0.3)
-    converger.watch("cisco_ios", "failed", 5.5)
+    scheduler = world.service.scheduler
+    scheduler.watch("cisco_ios", "confirmed", 0.3)
+    scheduler.watch("cisco_ios", "failed", 5.5)
     assert value(world, "converges_total", platform="cisco_ios", outcome="failed") == 1
     assert value(world, "converge_seconds_bucket", platform="cisco_ios", le="0.5") == 1
     assert value(world, "converge_seconds_count", platform="cisco_ios") == 2
@@ -133,8 +139,8 @@ def test_reconciliations_are_counted_and_timed_by_platform(world: World) -> None
 
 def test_a_workers_attempt_has_platform_and_outcome(world: World) -> None:
     with world.service.store.read() as unit:
-        found = next(one for one in read_device_statuses(unit, "nobody") if one.name == "brno-sw1")
-    world.service.scheduler._work(found)
+        status = next(device for device in read_device_statuses(unit, "nobody") if device.name == "brno-sw1")
+    world.service.scheduler._work(status)
     assert value(world, "converges_total", platform="fake", outcome="confirmed") == 1
 
 
@@ -153,17 +159,17 @@ def test_long_polls_are_not_timed() -> None:
     assert route_template({}) == "none"
 
 
-def test_an_unreachable_database_is_a_metric(world: World, away: None) -> None:
-    found = scrape(world)
-    assert found["virtcloud_database_up", frozenset()] == 0
-    assert [name for name, _ in found if name == "virtcloud_clusters"] == []
+def test_an_unreachable_database_is_a_metric(world: World, unreachable_database: None) -> None:
+    metrics = scrape(world)
+    assert metrics["virtcloud_database_up", frozenset()] == 0
+    assert [name for name, _ in metrics if name == "virtcloud_clusters"] == []
 
 
-def test_liveness_does_not_depend_on_the_database(world: World, away: None) -> None:
+def test_liveness_does_not_depend_on_the_database(world: World, unreachable_database: None) -> None:
     assert ask(world, "GET", "/healthz").json() == {"status": "ok"}
 
 
-def test_a_service_without_its_database_is_not_ready(world: World, away: None) -> None:
+def test_a_service_without_its_database_is_not_ready(world: World, unreachable_database: None) -> None:
     status, kind, detail = problem(ask(world, "GET", "/readyz"))
     assert (status, kind) == (503, "not-ready")
     assert detail.startswith("the database does not answer")
@@ -180,18 +186,18 @@ def test_a_database_of_another_version_is_not_ready(world: World) -> None:
 
 
 def test_a_running_service_is_ready(world: World) -> None:
-    converger = world.service.scheduler
+    scheduler = world.service.scheduler
     world.clock.stands = False
-    converger.start()
+    scheduler.start()
     try:
-        deadline = converger.clock() + 10
-        while not converger.alive and converger.clock() < deadline:
-            converger._wake.set()
+        deadline = scheduler.clock() + 10
+        while not scheduler.alive and scheduler.clock() < deadline:
+            scheduler._wake.set()
         answer: httpx.Response = ask(world, "GET", "/readyz")
     finally:
-        converger.stop()
+        scheduler.stop()
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-    assert not converger.alive
+    assert not scheduler.alive
 
 
 def test_documented_alerts_use_existing_metrics(world: World) -> None:

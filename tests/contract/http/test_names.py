@@ -7,22 +7,22 @@ from sbf_fakes.world import World, spec
 from virtcloud.model.access import Role
 
 
-def asked(*hosts: str, attempt: int | None = None, **changes: object) -> dict[str, object]:
+def request_for(*hosts: str, attempt: int | None = None, **changes: object) -> dict[str, object]:
     return {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
 
 
 def keys(world: World, query: str, token: str | None = None) -> list[str]:
-    return [one["key"] for one in ask(world, "GET", f"/v1/clusters?{query}", token=token).json()]
+    return [cluster["key"] for cluster in ask(world, "GET", f"/v1/clusters?{query}", token=token).json()]
 
 
-def test_a_name_is_one_clusters_until_it_has_ended(world: World) -> None:
+def test_a_name_belongs_to_one_cluster_until_it_has_ended(world: World) -> None:
     world.put("12.pbs", spec("brno-h1", name="ring"))
     world.settle()
-    taken = "the name ring is taken by cluster 12.pbs, which is {}: choose another name"
-    second = asked("brno-h2", name="ring")
-    assert problem(ask(world, "PUT", "/v1/clusters/13.pbs", second)) == (409, "name-taken", taken.format("active"))
+    refusal = "the name ring is taken by cluster 12.pbs, which is {}: choose another name"
+    second = request_for("brno-h2", name="ring")
+    assert problem(ask(world, "PUT", "/v1/clusters/13.pbs", second)) == (409, "name-taken", refusal.format("active"))
     world.delete("12.pbs")
-    assert problem(ask(world, "PUT", "/v1/clusters/13.pbs", second)) == (409, "name-taken", taken.format("draining"))
+    assert problem(ask(world, "PUT", "/v1/clusters/13.pbs", second)) == (409, "name-taken", refusal.format("draining"))
     world.settle()
     assert ask(world, "PUT", "/v1/clusters/13.pbs", second).status_code == 201
     assert ask(world, "PUT", "/v1/clusters/13.pbs", second).status_code == 200
@@ -30,11 +30,11 @@ def test_a_name_is_one_clusters_until_it_has_ended(world: World) -> None:
 
 def test_a_name_or_key_denotes_only_one_cluster(world: World) -> None:
     world.put("ring", spec("brno-h1", name="loop"))
-    assert problem(ask(world, "PUT", "/v1/clusters/other", asked("brno-h2", name="ring")))[1:] == (
+    assert problem(ask(world, "PUT", "/v1/clusters/other", request_for("brno-h2", name="ring")))[1:] == (
         "name-taken",
         "the name ring is taken by cluster ring, which is configuring: choose another name",
     )
-    assert problem(ask(world, "PUT", "/v1/clusters/loop?dry_run=true", asked("brno-h2")))[1:] == (
+    assert problem(ask(world, "PUT", "/v1/clusters/loop?dry_run=true", request_for("brno-h2")))[1:] == (
         "name-taken",
         "the key loop is the name of cluster ring: choose another key",
     )
@@ -59,25 +59,25 @@ def test_a_requested_vlan_id_is_claimed_at_all_sites(world: World) -> None:
 
 def test_a_vlan_id_outside_a_pool_is_refused(world: World) -> None:
     world.put_pool("praha", "100-199,300")
-    assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("brno-h1", "praha-h1", vlan=1203))) == (
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", request_for("brno-h1", "praha-h1", vlan=1203))) == (
         409,
         "vlan-not-in-pool",
         "VLAN 1203 is not in the pool of site brno (100-139)",
     )
-    assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("praha-h1", vlan=1203)))[2] == (
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", request_for("praha-h1", vlan=1203)))[2] == (
         "VLAN 1203 is not in the pool of site praha (100-199,300)"
     )
     world.put_pool("plzen", "")
-    assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("plzen-h1", vlan=100)))[2] == (
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", request_for("plzen-h1", vlan=100)))[2] == (
         "VLAN 100 is not in the pool of site plzen (none)"
     )
 
 
-def test_only_entitled_callers_read_who_has_a_vlan_id(world: World) -> None:
+def test_only_entitled_callers_read_the_owner_of_a_vlan_id(world: World) -> None:
     world.put("hers", spec("brno-h1", owner="eva", vlan=117))
 
     def refused(role: Role, name: str, query: str = "") -> tuple[int, str, str]:
-        request = asked("brno-h2", owner=name if role is Role.USER else "bob", vlan=117)
+        request = request_for("brno-h2", owner=name if role is Role.USER else "bob", vlan=117)
         path = f"/v1/clusters/{name}{query}"
         return problem(ask(world, "PUT", path, request, token=world.token(role, name)))
 
@@ -93,12 +93,12 @@ def test_a_quarantined_vlan_id_is_refused(world: World) -> None:
     world.delete("demo")
     world.clock.advance(3600)
     world.sweep()
-    assert problem(ask(world, "PUT", "/v1/clusters/next", asked("brno-h2", vlan=117)))[2] == (
+    assert problem(ask(world, "PUT", "/v1/clusters/next", request_for("brno-h2", vlan=117)))[2] == (
         "VLAN 117 is not free at site brno: it is in quarantine after cluster demo of alice"
     )
 
 
-def test_a_late_call_of_a_dead_attempt_changes_nothing(world: World) -> None:
+def test_a_late_call_of_an_ended_attempt_changes_nothing(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     late = ask(world, "DELETE", "/v1/clusters/job?attempt=1")
     assert problem(late) == (410, "gone", "cluster job: attempt 1 has ended: the latest is attempt 2")
@@ -115,7 +115,7 @@ def test_a_later_attempt_ends_the_running_one(world: World) -> None:
 @pytest.mark.parametrize("owner", ["Alice", "_svc", "alice.b@site.example", "7up", "a" * 64])
 def test_an_owners_name_is_a_unix_user_name(world: World, owner: str) -> None:
     token = world.token(Role.USER, owner)
-    answer = ask(world, "PUT", "/v1/clusters/demo", asked("brno-h1", owner=owner), token=token)
+    answer = ask(world, "PUT", "/v1/clusters/demo", request_for("brno-h1", owner=owner), token=token)
     assert (answer.status_code, answer.json()["spec"]["owner"]) == (201, owner)
     assert keys(world, "", token) == keys(world, f"owner={owner}") == ["demo"]
     assert ask(world, "PUT", f"/v1/quotas/{owner}", {"clusters": 1}).json()["clusters"] == 1
@@ -130,6 +130,6 @@ def test_a_malformed_owner_is_refused(world: World, owner: str) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/demo", request))[:2] == (422, "bad-input")
 
 
-def test_an_agents_token_is_still_named_as_its_element(world: World) -> None:
-    made = ask(world, "POST", "/v1/tokens", {"name": "Brno_H1", "role": "agent"})
-    assert problem(made)[:2] == (422, "bad-input")
+def test_an_agents_token_is_named_as_its_element(world: World) -> None:
+    created = ask(world, "POST", "/v1/tokens", {"name": "Brno_H1", "role": "agent"})
+    assert problem(created)[:2] == (422, "bad-input")

@@ -56,13 +56,13 @@ def test_pages_of_the_api_load_nothing_from_other_hosts(world: World, page: str)
         transport = httpx.ASGITransport(create_app(world.service))
         async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
             text = (await client.get(page)).text
-            named = re.findall(r'(?:src|href)="([^"]+)"', text)
-            return text, [await client.get(one) for one in named]
+            links = re.findall(r'(?:src|href)="([^"]+)"', text)
+            return text, [await client.get(link) for link in links]
 
     text, fetched = asyncio.run(fetch())
     assert re.findall(r"https?://", text) == []
     assert fetched
-    assert {one.status_code for one in fetched} == {200}
+    assert {answer.status_code for answer in fetched} == {200}
 
 
 def test_every_property_is_described(document: Document) -> None:

@@ -11,10 +11,10 @@ from sbf_fakes.world import World, make_world, three_sites
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
 def renamed(name: str) -> dict[str, object]:

@@ -12,20 +12,20 @@ PATH = "/v1/sites/brno/preparation"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
 def test_the_sheets_are_made_from_the_topology_in_force(world: World) -> None:
     answer = ask(world, "GET", f"{PATH}?platform=openvswitch&port=p7")
     assert answer.status_code == 200
-    ours, theirs = answer.json()["sheets"]
-    assert (ours["side"], ours["device"], theirs["side"]) == ("site", "brno-sw1:uplink", "backbone")
+    uplink, backbone = answer.json()["sheets"]
+    assert (uplink["side"], uplink["device"], backbone["side"]) == ("site", "brno-sw1:uplink", "backbone")
     tunnel = "ovs-vsctl set port p7 vlan_mode=dot1q-tunnel tag=2000 other_config:qinq-ethtype=802.1ad"
-    assert tunnel in theirs["lines"]
-    assert list(theirs["to_fill"]) == ["<core_port>"]
+    assert tunnel in backbone["lines"]
+    assert list(backbone["to_fill"]) == ["<core_port>"]
 
 
 def test_an_impossible_preparation_is_a_problem_with_its_reason(world: World) -> None:

@@ -25,18 +25,18 @@ def test_concurrent_calls_cannot_exceed_a_quota(world: World) -> None:
             put_cluster(world.store, f"c{number}", request, world.service.reserved, "alice", quota=TWO)
         except QuotaExceeded as error:
             return str(error)
-        return "made"
+        return "created"
 
     with ThreadPoolExecutor(8) as pool:
         results = sorted(pool.map(create, range(16)))
-    assert results == ["alice already has 2 clusters (limit 2)"] * 14 + ["made"] * 2
+    assert results == ["alice already has 2 clusters (limit 2)"] * 14 + ["created"] * 2
     assert len(ask(world, "GET", "/v1/clusters").json()) == 2
 
 
 def test_a_users_own_quota_overrides_the_default(world: World) -> None:
     def put(limits: dict[str, object]) -> dict[str, object]:
-        found: dict[str, object] = ask(world, "PUT", "/v1/quotas/alice", limits).json()["limits"]
-        return {name: value for name, value in found.items() if value is not None}
+        limits_in_force: dict[str, object] = ask(world, "PUT", "/v1/quotas/alice", limits).json()["limits"]
+        return {name: value for name, value in limits_in_force.items() if value is not None}
 
     assert put({"clusters": 1, "lease_s": 86400.5}) == {"clusters": 1, "lease_s": 86400.5}
     assert ask(world, "PUT", "/v1/clusters/a", body("brno-h1")).status_code == 201
@@ -107,7 +107,7 @@ def test_a_user_reads_its_own_quota_and_sets_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "words"),
+    ("limit", "message"),
     [
         ({"networks": 1}, "alice already has 1 network, 1 network more would be 2 (limit 1)"),
         ({"guests": 2}, "alice already has 1 guest, 2 guests more would be 3 (limit 2)"),
@@ -118,13 +118,13 @@ def test_a_user_reads_its_own_quota_and_sets_none(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_guests_cpus_and_memory_have_quotas(world: World, limit: dict[str, int], words: str) -> None:
+def test_guests_cpus_and_memory_have_quotas(world: World, limit: dict[str, int], message: str) -> None:
     world.put("a", spec("praha-h1"))
     ask(world, "PUT", "/v1/quotas/alice", limit)
     answer = ask(world, "PUT", "/v1/clusters/b", body("brno-h1", "brno-h2"))
-    assert problem(answer) == (409, "quota-exceeded", words)
-    shown = ask(world, "GET", "/v1/quotas/alice").json()
-    assert {name: shown[name] for name in ("clusters", "networks", "guests", "cpus", "memory_mb")} == {
+    assert problem(answer) == (409, "quota-exceeded", message)
+    quota = ask(world, "GET", "/v1/quotas/alice").json()
+    assert {name: quota[name] for name in ("clusters", "networks", "guests", "cpus", "memory_mb")} == {
         "clusters": 1,
         "networks": 1,
         "guests": 1,

@@ -17,32 +17,32 @@ WRONG = "vc_aaaaaaaa_" + "A" * 43
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation with a limit of three calls of each kind per hour."""
-    made = make_world(tmp_path)
-    made.furnish()
-    few = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})
-    object.__setattr__(made.service, "rate_limiter", RateLimiter(few))
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    rates = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})
+    object.__setattr__(installation.service, "rate_limiter", RateLimiter(rates))
+    yield installation
+    installation.close()
 
 
 def test_invalid_tokens_from_one_address_are_limited(world: World) -> None:
-    good, fresh = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
-    assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
+    known, new = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
+    assert ask(world, "GET", "/v1/whoami", token=known).status_code == 200
     statuses = [ask(world, "GET", "/v1/whoami", token=WRONG).status_code for _ in range(4)]
     assert statuses == [401, 401, 401, 429]
-    refused = ask(world, "GET", "/v1/whoami", token=fresh)
+    refused = ask(world, "GET", "/v1/whoami", token=new)
     assert problem(refused)[:2] == (429, "too-many-requests")
     assert problem(refused)[2].startswith("127.0.0.1 sent too many invalid tokens (limit 3/hour): try again in ")
     assert 3500 < int(refused.headers["retry-after"]) <= 3600
 
 
 def test_known_tokens_and_local_users_pass_a_limited_address(world: World) -> None:
-    good = world.token(Role.USER, "alice")
-    ask(world, "GET", "/v1/whoami", token=good)
+    known = world.token(Role.USER, "alice")
+    ask(world, "GET", "/v1/whoami", token=known)
     for _ in range(4):
         ask(world, "GET", "/v1/whoami", token=WRONG)
     world.service.token_cache.clock = lambda: 1e9  # the cache has expired
-    assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
+    assert ask(world, "GET", "/v1/whoami", token=known).status_code == 200
     assert ask(world, "GET", "/v1/whoami").status_code == 200
     assert ask(world, "GET", "/healthz", token=WRONG).status_code == 200
 
@@ -66,10 +66,10 @@ def test_device_reads_are_limited_for_each_caller(world: World) -> None:
 
 
 def test_refused_calls_are_counted_without_flooding_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    for shown in (WRONG, "rubbish", "") * 3:
-        ask(world, "GET", "/v1/whoami", token=shown)
+    for token in (WRONG, "rubbish", "") * 3:
+        ask(world, "GET", "/v1/whoami", token=token)
     assert 'virtcloud_denied_total{problem="too-many-requests"} 3.0' in ask(world, "GET", "/metrics").text
-    assert len([one for one in caplog.records if one.message.startswith("denied ")]) == 3
+    assert len([record for record in caplog.records if record.message.startswith("denied ")]) == 3
 
 
 @pytest.mark.parametrize("rate", ["0/minute", "5", "5/fortnight", "5/minute;1/second"])

@@ -25,22 +25,22 @@ ON_A_SMALL_DISK = (
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
 
 
 def test_a_hundred_concurrent_probes_query_the_database_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(app, "probe_database", lambda _service: [str(asked.append(1))])
+    probes: list[int] = []
+    monkeypatch.setattr(app, "probe_database", lambda _service: [str(probes.append(1))])
 
     async def run() -> None:
-        async with client(world.service, token="") as made:
-            await asyncio.gather(*(made.get("/readyz") for _ in range(100)))
+        async with client(world.service, token="") as http:
+            await asyncio.gather(*(http.get("/readyz") for _ in range(100)))
 
     asyncio.run(run())
-    assert asked == [1]
+    assert probes == [1]
 
 
 def test_a_probe_is_reused_for_two_seconds() -> None:
@@ -48,11 +48,11 @@ def test_a_probe_is_reused_for_two_seconds() -> None:
     readiness = ReadinessProbe(lambda: [next(calls)], lambda: now[0])
 
     async def run() -> list[str]:
-        found = []
+        results = []
         for seconds in (0, 1.9, 0.1):
             now[0] += seconds
-            found += await readiness.find_faults()
-        return found
+            results += await readiness.find_faults()
+        return results
 
     assert asyncio.run(run()) == ["a", "a", "b"]
 
@@ -63,9 +63,9 @@ def test_a_hanging_database_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> N
     readiness = ReadinessProbe(lambda: [str(release.wait(10))])
 
     async def run() -> list[str]:
-        found = list(await readiness.find_faults())
+        faults = list(await readiness.find_faults())
         release.set()
-        return found
+        return faults
 
     assert asyncio.run(run()) == [DATABASE_TIMEOUT]
     assert PROBE_TIMEOUT_S == 5
@@ -101,7 +101,7 @@ def fill(path: Path) -> None:
 
 
 def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    ends = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < ends, "the condition was not met in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.1)

@@ -37,18 +37,18 @@ LONGEST_WAIT_S = 0.01
 def world() -> Iterator[World]:
     """The paper's installation with one cluster."""
     with TemporaryDirectory() as folder:
-        made = make_world(Path(folder))
-        made.furnish()
-        made.put("demo", spec("brno-h1"))
-        made.settle()
-        yield made
-        made.close()
+        installation = make_world(Path(folder))
+        installation.furnish()
+        installation.put("demo", spec("brno-h1"))
+        installation.settle()
+        yield installation
+        installation.close()
 
 
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
     """Return the OpenAPI document with the application, which is called as an operator."""
-    return schemathesis.openapi.from_asgi("/openapi.json", idle(from_peer(create_app(world.service), ROOT)))
+    return schemathesis.openapi.from_asgi("/openapi.json", without_workers(from_peer(create_app(world.service), ROOT)))
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
@@ -62,23 +62,23 @@ def as_operator(case: schemathesis.Case) -> schemathesis.Case:
     return case
 
 
-def there(path: str, name: str) -> str:
+def existing_name(path: str, name: str) -> str:
     """Return the name of an existing object."""
     if name == "name":
         return "brno" if path.startswith("/v1/sites/") else "brno-h1"
     return {"key": "demo", "vlan": "100", "user": "alice", "id": "aaaaaaaa"}[name]
 
 
-def idle(app: ASGIApp) -> ASGIApp:
+def without_workers(app: ASGIApp) -> ASGIApp:
     """Answer the start and stop events of the application. Otherwise, schemathesis would start the workers."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             await app(scope, receive, send)
             return
-        for asked in ("startup", "shutdown"):
+        for event in ("startup", "shutdown"):
             await receive()
-            await send({"type": f"lifespan.{asked}.complete"})
+            await send({"type": f"lifespan.{event}.complete"})
 
     return call
 
@@ -99,13 +99,13 @@ def test_every_answer_conforms_to_the_openapi_document(schema: BaseSchema, call:
 
     @seeded(0)
     @settings(max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(case=operation.as_strategy(generation_mode=mode), real=st.booleans())
-    def answered(case: schemathesis.Case, real: bool) -> None:
+    @given(case=operation.as_strategy(generation_mode=mode), existing=st.booleans())
+    def check_answer(case: schemathesis.Case, existing: bool) -> None:
         case = as_operator(case)
-        if real and mode is GenerationMode.POSITIVE:
-            case.path_parameters = {name: there(path, name) for name in case.path_parameters}
+        if existing and mode is GenerationMode.POSITIVE:
+            case.path_parameters = {name: existing_name(path, name) for name in case.path_parameters}
         answer = case.call()
         assert answer.status_code != FAULT, case.as_curl_command()
         case.validate_response(answer, checks=CHECKS)
 
-    answered()
+    check_answer()

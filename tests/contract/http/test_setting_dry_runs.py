@@ -16,36 +16,39 @@ TOPOLOGY = "/v1/topology/dry-run"
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation on SQLite. All devices were read once."""
-    made = make_world(tmp_path)
-    made.furnish()
-    made.settle()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    installation.settle()
+    yield installation
+    installation.close()
 
 
-def elements(world: World) -> list[tuple[int, int]]:
-    return [(one.wanted_revision, one.confirmed_revision) for one in map(world.element, ("brno-sw1", "praha-sw1"))]
+def revisions(world: World) -> list[tuple[int, int]]:
+    return [
+        (element.wanted_revision, element.confirmed_revision)
+        for element in map(world.element, ("brno-sw1", "praha-sw1"))
+    ]
 
 
 def test_a_pools_dry_run_reads_that_sites_switches(world: World) -> None:
-    found = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
-    assert [one["element"] for one in found["elements"]] == ["brno-sw1"]
-    assert found["elements"][0]["read_at"] == "2026-01-01T00:00:00Z"
+    dry_run = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
+    assert [difference["element"] for difference in dry_run["elements"]] == ["brno-sw1"]
+    assert dry_run["elements"][0]["read_at"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_pools_dry_run_shows_removed_vlans(world: World) -> None:
     world.switches["brno-sw1"].ports["p1"] = {145}
-    found = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
-    assert found["elements"][0]["switch"]["remove"] == {"p1": "145"}
-    assert [(one["ports"], one["vlans"], one["asks"]) for one in found["other_use"]] == [(["p1"], "145", True)]
+    dry_run = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
+    assert dry_run["elements"][0]["switch"]["remove"] == {"p1": "145"}
+    assert [(use["ports"], use["vlans"], use["asks"]) for use in dry_run["other_use"]] == [(["p1"], "145", True)]
 
 
 def test_a_dry_run_changes_neither_device_nor_database(world: World) -> None:
     world.switches["brno-sw1"].ports["p1"] = {145}
-    before = (str(world.site("brno").pool), elements(world), len(world.audit()))
+    before = (str(world.site("brno").pool), revisions(world), len(world.audit()))
     applied = len(world.switches["brno-sw1"].applied)
     ask(world, "POST", POOL, {"vlans": "100-149"})
-    assert (str(world.site("brno").pool), elements(world), len(world.audit())) == before
+    assert (str(world.site("brno").pool), revisions(world), len(world.audit())) == before
     assert len(world.switches["brno-sw1"].applied) == applied
 
 
@@ -57,33 +60,35 @@ def test_a_dry_run_refuses_what_the_change_refuses(world: World) -> None:
 
 def test_a_silent_switch_is_reported_with_its_reason(world: World) -> None:
     world.switches["brno-sw1"].cut_off = True
-    found = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
-    assert found["elements"] == []
-    assert found["unread"] == {"brno-sw1": "switch brno-sw1 (fake) does not answer: cut off; it is tried again"}
+    dry_run = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
+    assert dry_run["elements"] == []
+    assert dry_run["unread"] == {"brno-sw1": "switch brno-sw1 (fake) does not answer: cut off; it is tried again"}
 
 
 def test_a_topologys_dry_run_reads_only_changed_switches(world: World) -> None:
     document = three_sites().model_dump(mode="json")
     document["sites"][1]["switches"][0]["ports"].append("p9")
-    found = ask(world, "POST", TOPOLOGY, document).json()
-    assert [one["element"] for one in found["elements"]] == ["praha-sw1"]
+    dry_run = ask(world, "POST", TOPOLOGY, document).json()
+    assert [difference["element"] for difference in dry_run["elements"]] == ["praha-sw1"]
     assert world.topology() == three_sites()
 
 
-def test_a_topologys_dry_run_reads_switches_that_are_new(world: World) -> None:
+def test_a_topologys_dry_run_reads_new_switches(world: World) -> None:
     document = three_sites().model_dump(mode="json")
     document["sites"][0]["switches"].append({"name": "brno-sw9", "platform": "fake", "ports": ["p1"]})
     world.switches["brno-sw9"].ports["p1"] = {120}
-    found = ask(world, "POST", TOPOLOGY, document).json()
-    assert [(one["element"], one["switch"]["remove"]) for one in found["elements"]] == [("brno-sw9", {"p1": "120"})]
+    dry_run = ask(world, "POST", TOPOLOGY, document).json()
+    assert [(difference["element"], difference["switch"]["remove"]) for difference in dry_run["elements"]] == [
+        ("brno-sw9", {"p1": "120"})
+    ]
     assert "close" in world.switches["brno-sw9"].calls
 
 
 def test_the_first_topology_has_a_dry_run(tmp_path: Path) -> None:
-    made = make_world(tmp_path)
-    found = ask(made, "POST", TOPOLOGY, three_edges().model_dump(mode="json")).json()
-    assert len(found["elements"]) == 6
-    made.close()
+    world = make_world(tmp_path)
+    dry_run = ask(world, "POST", TOPOLOGY, three_edges().model_dump(mode="json")).json()
+    assert len(dry_run["elements"]) == 6
+    world.close()
 
 
 def test_dry_runs_of_topologies_change_nothing_in_the_service(world: World) -> None:

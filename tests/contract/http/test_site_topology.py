@@ -19,12 +19,12 @@ BRNO = "/v1/sites/brno/topology"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
+    installation = make_world(tmp_path)
+    installation.furnish()
     for name in ("brno", "shared"):
-        made.service.settings.credentials[Name(name)] = Credential(username="sbf")
-    yield made
-    made.close()
+        installation.service.settings.credentials[Name(name)] = Credential(username="sbf")
+    yield installation
+    installation.close()
 
 
 def ivo(world: World) -> str:
@@ -47,7 +47,7 @@ def without_h2(part: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_sites_part_has_its_elements_and_inner_links(world: World) -> None:
     part, _ = read(world)
-    assert (part["site"]["name"], [one["a"] for one in part["links"]]) == ("brno", ["brno-h1:eth0", "brno-h2:eth0"])
+    assert (part["site"]["name"], [link["a"] for link in part["links"]]) == ("brno", ["brno-h1:eth0", "brno-h2:eth0"])
 
 
 def test_a_site_administrator_changes_its_own_site_only(world: World) -> None:
@@ -116,9 +116,9 @@ def test_concurrent_administrators_of_a_site_lose_no_change(world: World) -> Non
 
 def test_a_change_of_another_site_is_no_conflict(world: World) -> None:
     part, version = read(world)
-    other, seen = ask(world, "GET", "/v1/sites/praha/topology"), {}
-    seen = {"if-match": other.headers["etag"]}
-    assert ask(world, "PUT", "/v1/sites/praha/topology", without_h2(other.json()), headers=seen).status_code == 200
+    other = ask(world, "GET", "/v1/sites/praha/topology")
+    headers = {"if-match": other.headers["etag"]}
+    assert ask(world, "PUT", "/v1/sites/praha/topology", without_h2(other.json()), headers=headers).status_code == 200
     assert put(world, without_h2(part), version).status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""Tests of every operation with a stolen token of each role, on the role's own resources and on those of others.
+"""Tests of every operation with a stolen token of each role, on the token holder's resources and on other resources.
 
 The operations come from the OpenAPI document. A test fails for a new operation until the table of each role contains
 it.
@@ -74,19 +74,19 @@ OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
 """Operations that answer with visible entries only. test_access.py checks which entries are visible."""
-LOOK_AT_SITES = frozenset({"list_sites", "get_site", "get_pool"})
-LOOK_AT_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
+READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
+READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
 OWN: dict[Role, frozenset[str]] = {
     Role.USER: FOR_EVERYBODY
     | LISTS
-    | LOOK_AT_SITES
+    | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
     | {"get_audit", "get_quota"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
-    | LOOK_AT_SITES
-    | LOOK_AT_TOPOLOGY
+    | READ_SITES
+    | READ_TOPOLOGY
     | {"get_cluster", "delete_cluster", "get_audit"}
     | {"put_pool", "preview_pool", "say_clean", "verify_site", "put_site_topology", "preview_site_topology"}
     | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
@@ -97,8 +97,8 @@ OWN: dict[Role, frozenset[str]] = {
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
-    | LOOK_AT_SITES
-    | LOOK_AT_TOPOLOGY
+    | READ_SITES
+    | READ_TOPOLOGY
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease"}
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster"},
@@ -109,8 +109,8 @@ SBF requires a confirmation for a job starter's ``put_cluster``.
 """
 
 OTHERS: dict[Role, frozenset[str]] = {
-    Role.USER: FOR_EVERYBODY | LISTS | LOOK_AT_SITES,
-    Role.SITE_ADMINISTRATOR: FOR_EVERYBODY | LISTS | LOOK_AT_SITES | LOOK_AT_TOPOLOGY,
+    Role.USER: FOR_EVERYBODY | LISTS | READ_SITES,
+    Role.SITE_ADMINISTRATOR: FOR_EVERYBODY | LISTS | READ_SITES | READ_TOPOLOGY,
     Role.OPERATOR: EVERY_CALL,
     Role.AGENT: FOR_EVERYBODY | LISTS,
     Role.SCHEDULER: OWN[Role.SCHEDULER],
@@ -133,13 +133,13 @@ OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "ad
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """Alice has a cluster on brno-h1, and bob has a cluster on praha-h1."""
-    made = make_world(tmp_path)
-    made.furnish()
-    made.put("hers", spec("brno-h1"))
-    made.put("his", spec("praha-h1", owner="bob"))
-    made.settle()
-    yield made
-    made.close()
+    installation = make_world(tmp_path)
+    installation.furnish()
+    installation.put("hers", spec("brno-h1"))
+    installation.put("his", spec("praha-h1", owner="bob"))
+    installation.settle()
+    yield installation
+    installation.close()
 
 
 def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
@@ -169,20 +169,20 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
     }
     queries = {"list_asked_jobs": "?server=torque", "get_audit": f"?cluster={key}"}
     of_element = path.startswith("/v1/elements")
-    places = {"key": key, "name": element if of_element else site, "vlan": "100", "id": "aaaaaaaa"}
+    path_values = {"key": key, "name": element if of_element else site, "vlan": "100", "id": "aaaaaaaa"}
     user = "mallory" if "shares" in path else owner
-    return path.format(**places, user=user) + queries.get(call, ""), bodies.get(call)
+    return path.format(**path_values, user=user) + queries.get(call, ""), bodies.get(call)
 
 
 @cache
 def calls() -> tuple[tuple[str, str, str], ...]:
-    """Return the name, method and path of every operation. Operations that delete what others need are last."""
-    found = [
+    """Return the name, method and path of every operation. Deletions are last."""
+    operations = [
         (call["operationId"], method.upper(), path)
         for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items()
         for method, call in methods.items()
     ]
-    return tuple(sorted(found, key=lambda one: one[0] in LAST))
+    return tuple(sorted(operations, key=lambda operation: operation[0] in LAST))
 
 
 def is_denied(answer: httpx.Response) -> bool:
@@ -196,30 +196,30 @@ def is_denied(answer: httpx.Response) -> bool:
 KEYS = ("hers", "his", "new-hers", "new-his")
 
 
-def done(world: World, token: str, *, own: bool) -> set[str]:
+def permitted_calls(world: World, token: str, *, own: bool) -> set[str]:
     """Call every operation. Return the operations that were not denied."""
 
-    async def whole() -> set[str]:
-        found = set()
-        async with client(world.service, token) as made:
+    async def run() -> set[str]:
+        allowed = set()
+        async with client(world.service, token) as http:
             for call, method, path in calls():
-                to, sent = target(call, path, own=own)
-                answer = await made.request(method, to, json=sent, headers={"if-match": "*"})
-                found |= set() if is_denied(answer) else {call}
-        return found
+                url, document = target(call, path, own=own)
+                answer = await http.request(method, url, json=document, headers={"if-match": "*"})
+                allowed |= set() if is_denied(answer) else {call}
+        return allowed
 
-    return asyncio.run(whole())
+    return asyncio.run(run())
 
 
-def held(world: World) -> list[object]:
+def read_resources(world: World) -> list[object]:
     """Return all resources as an operator reads them."""
     paths = ("clusters", "sites", "elements", "topology", "tokens", "quotas", "audit?limit=1000")
 
-    async def whole() -> list[object]:
-        async with client(world.service) as made:
-            return [(await made.get(f"/v1/{path}")).json() for path in paths]
+    async def run() -> list[object]:
+        async with client(world.service) as http:
+            return [(await http.get(f"/v1/{path}")).json() for path in paths]
 
-    return asyncio.run(whole())
+    return asyncio.run(run())
 
 
 def test_the_tables_contain_every_operation() -> None:
@@ -228,25 +228,25 @@ def test_the_tables_contain_every_operation() -> None:
 
 @pytest.mark.parametrize("role", Role)
 def test_a_stolen_token_has_only_its_roles_rights(world: World, role: Role) -> None:
-    assert done(world, world.token(role, *HOLDERS[role]), own=True) == OWN[role]
+    assert permitted_calls(world, world.token(role, *HOLDERS[role]), own=True) == OWN[role]
 
 
 @pytest.mark.parametrize("role", Role)
 def test_a_stolen_token_cannot_act_on_others_resources(world: World, role: Role) -> None:
-    assert done(world, world.token(role, *HOLDERS[role]), own=False) == OTHERS[role]
+    assert permitted_calls(world, world.token(role, *HOLDERS[role]), own=False) == OTHERS[role]
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
 def test_denied_calls_on_others_resources_change_nothing(world: World, role: Role) -> None:
     token = world.token(role, *HOLDERS[role])
-    ask(world, "GET", "/v1/whoami", token=token)  # afterwards, SBF records the next use again
-    before = held(world)
-    done(world, token, own=False)
-    assert held(world) == before
+    ask(world, "GET", "/v1/whoami", token=token)  # SBF records the use of the token now, and not again for an hour
+    before = read_resources(world)
+    permitted_calls(world, token, own=False)
+    assert read_resources(world) == before
 
 
 def test_without_a_token_only_open_operations_are_answered(world: World) -> None:
-    assert done(world, "", own=True) == OPEN
+    assert permitted_calls(world, "", own=True) == OPEN
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_users_dry_run_shows_nothing_of_others(world: World) -> None:
     answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("brno-h2"), token=token).json()
     (vlan,) = answer["vlans"].values()
     host, switch = answer["elements"]
-    assert ([one["key"] for one in host["host"]["add"]], host["host"]["remove"]) == (["new"], [])
+    assert ([segment["key"] for segment in host["host"]["add"]], host["host"]["remove"]) == (["new"], [])
     assert (switch["switch"]["create"], switch["switch"]["add"]) == (str(vlan), {"p2": str(vlan)})
     assert switch["switch"]["remove"] == {}
 
@@ -277,14 +277,14 @@ def test_a_dry_run_of_a_join_shows_only_that_network(world: World) -> None:
     answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", wanted, token=token).json()
     vlan = str(world.view("shared").vlans[Name("brno")])
     host, switch = answer["elements"]
-    assert [one["vlan"] for one in host["host"]["add"]] == [int(vlan)]
+    assert [segment["vlan"] for segment in host["host"]["add"]] == [int(vlan)]
     assert (switch["switch"]["create"], switch["switch"]["add"]) == (vlan, {"p1": vlan, "p2": vlan})
 
 
 def test_an_operators_dry_run_shows_everything(world: World) -> None:
     world.put("secret", spec("brno-h2", owner="bob"))
     answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("brno-h2")).json()
-    assert [one["key"] for one in answer["elements"][0]["host"]["add"]] == ["new", "secret"]
+    assert [segment["key"] for segment in answer["elements"][0]["host"]["add"]] == ["new", "secret"]
 
 
 def test_a_site_administrator_reads_no_audit_rows_of_other_sites(world: World) -> None:

@@ -12,7 +12,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.vlans import VlanSet
 
 
-def changed(world: World, change: Any) -> Topology:  # noqa: ANN401 - a function that edits a document in place
+def changed_topology(world: World, change: Any) -> Topology:  # noqa: ANN401 - a function that edits a document in place
     document = world.topology().model_dump(mode="json")
     change(document)
     return Topology.model_validate(document)
@@ -22,32 +22,32 @@ def second_switch(document: dict[str, Any]) -> None:
     """Connect brno-h1 to a second switch, which is connected to port p1 of the first switch."""
     brno = document["sites"][0]
     brno["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["h", "up"]})
-    document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
+    document["links"] = [link for link in document["links"] if link["a"] != "brno-h1:eth0"]
     document["links"] += [{"a": "brno-h1:eth0", "b": "brno-sw2:h"}, {"a": "brno-sw2:up", "b": "brno-sw1:p1"}]
 
 
 def without_brno_h1(document: dict[str, Any]) -> None:
     document["sites"][0]["hosts"].pop(0)
-    document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
+    document["links"] = [link for link in document["links"] if link["a"] != "brno-h1:eth0"]
 
 
 def without_port_p2(document: dict[str, Any]) -> None:
     document["sites"][0]["switches"][0]["ports"].remove("p2")
     document["sites"][0]["hosts"].pop(1)
-    document["links"] = [one for one in document["links"] if one["a"] != "brno-h2:eth0"]
+    document["links"] = [link for link in document["links"] if link["a"] != "brno-h2:eth0"]
 
 
 def without_brno(document: dict[str, Any]) -> None:
     document["sites"].pop(0)
-    document["links"] = [one for one in document["links"] if not one["a"].startswith("brno")]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith("brno")]
 
 
 def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
     """The path contains the new switch and ports of the first switch. The cluster becomes active again."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
-    world.put_topology(changed(world, second_switch))
-    assert {one.element for one in world.view("demo").placements} >= {"brno-sw2", "brno-sw1"}
+    world.put_topology(changed_topology(world, second_switch))
+    assert {placement.element for placement in world.view("demo").placements} >= {"brno-sw2", "brno-sw1"}
     world.settle()
     assert world.view("demo").state is ClusterState.ACTIVE
     assert world.switches["brno-sw2"].carried() == {"h": "100", "up": "100"}
@@ -60,7 +60,7 @@ def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
 
 def test_a_former_path_confirms_before_its_vlan_ids_are_free(world: World) -> None:
     straight = world.topology()
-    world.put_topology(changed(world, second_switch))
+    world.put_topology(changed_topology(world, second_switch))
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.switches["brno-sw2"].cut_off = True
@@ -90,7 +90,7 @@ def test_an_element_that_may_carry_a_cluster_stays(world: World, when: str) -> N
         world.settle()
     state = {"live": "active", "draining": "draining", "quarantined": "released"}[when]
     with pytest.raises(Conflict) as caught:
-        world.put_topology(changed(world, without_brno_h1))
+        world.put_topology(changed_topology(world, without_brno_h1))
     assert str(caught.value) == (
         f"cluster demo ({state}) needs brno-h1, which would vanish or change its kind or site: end the cluster first"
     )
@@ -105,7 +105,7 @@ def test_a_port_in_use_cannot_be_removed(world: World) -> None:
         document["links"][1]["b"] = "brno-sw1:q2"
 
     with pytest.raises(Conflict, match="cluster demo needs port brno-sw1:p2, which would vanish"):
-        world.put_topology(changed(world, without_port))
+        world.put_topology(changed_topology(world, without_port))
 
 
 def test_a_port_observed_with_vlans_cannot_be_removed(world: World) -> None:
@@ -114,7 +114,7 @@ def test_a_port_observed_with_vlans_cannot_be_removed(world: World) -> None:
     world.delete("demo")
     world.confirm_hosts()
     with pytest.raises(Conflict, match="VLAN 100, last seen there, needs port brno-sw1:p2, which would vanish"):
-        world.put_topology(changed(world, without_port_p2))
+        world.put_topology(changed_topology(world, without_port_p2))
 
 
 def test_an_unused_element_can_be_removed_and_added_again(world: World) -> None:
@@ -124,7 +124,7 @@ def test_an_unused_element_can_be_removed_and_added_again(world: World) -> None:
     world.settle()
     before = world.topology()
     revision = world.element("brno-sw1").wanted_revision
-    world.put_topology(changed(world, without_brno))
+    world.put_topology(changed_topology(world, without_brno))
     with pytest.raises(NotFound, match="element brno-sw1 is not known; known are: plzen-h1"):
         world.element("brno-sw1")
     world.put_topology(before)
@@ -137,7 +137,7 @@ def test_a_refused_topology_changes_nothing(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     before, rows = world.topology(), len(world.audit())
     with pytest.raises(Conflict):
-        world.put_topology(changed(world, without_brno))
+        world.put_topology(changed_topology(world, without_brno))
     assert world.topology() == before
     assert len(world.audit()) == rows
 
@@ -147,7 +147,7 @@ def test_a_new_site_starts_with_an_empty_pool(world: World) -> None:
         document["sites"].append(site("ostrava"))
         document["links"] += [{"a": f"ostrava-h{n}:eth0", "b": f"ostrava-sw1:p{n}"} for n in (1, 2)]
 
-    world.put_topology(changed(world, with_ostrava))
+    world.put_topology(changed_topology(world, with_ostrava))
     assert str(world.site("ostrava").free) == ""
 
 

@@ -1,6 +1,6 @@
 """Tests of ``site verify``: SBF reads a site's switches between reconciliations.
 
-A failure does not hide other answers.
+If one switch fails, the answers of the other switches are reported.
 """
 
 import asyncio
@@ -41,17 +41,17 @@ TOPOLOGY = Topology.model_validate(
 )
 
 
-class HearingDriver(FakeDriver):
+class NeighbourDriver(FakeDriver):
     """A session with a fake switch that has LLDP neighbours."""
 
-    heard: dict[str, tuple[Neighbour, ...]]
+    neighbours_of: dict[str, tuple[Neighbour, ...]]
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
         self.switch.answer("neighbours")
-        return self.heard[self.switch.name]
+        return self.neighbours_of[self.switch.name]
 
 
-HEARD = {
+NEIGHBOURS = {
     "brno-sw1": (Neighbour("p1", "aa", "eth0", "brno-h1"), Neighbour("up", "bb", "up", "brno-sw2")),
     "brno-sw2": (Neighbour("p2", "cc", "eth0", "brno-h2"), Neighbour("up", "dd", "up", "brno-sw1")),
 }
@@ -59,77 +59,79 @@ HEARD = {
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = make_world(tmp_path)
+    installation = make_world(tmp_path)
 
-    def driver(login: DeviceLogin) -> HearingDriver:
-        found = HearingDriver(made.switches[login.device.name])
-        found.heard = HEARD
-        return found
+    def driver(login: DeviceLogin) -> NeighbourDriver:
+        session = NeighbourDriver(installation.switches[login.device.name])
+        session.neighbours_of = NEIGHBOURS
+        return session
 
     def platform_of(_switch: Switch) -> SwitchPlatform:
         return SwitchPlatform(SwitchCapabilities(), driver)
 
     monkeypatch.setattr(
-        made.service.scheduler.worker.sessions, "platforms", Platforms(platform_of, made.edges.platform_of)
+        installation.service.scheduler.worker.sessions,
+        "platforms",
+        Platforms(platform_of, installation.edges.platform_of),
     )
-    made.furnish(topology=TOPOLOGY)
-    yield made
-    made.close()
+    installation.furnish(topology=TOPOLOGY)
+    yield installation
+    installation.close()
 
 
 def switch(world: World, name: str) -> FakeSwitch:
     return world.switches[name]
 
 
-def verified(world: World, limit_s: float) -> SiteCables:
+def check_cables(world: World, limit_s: float) -> SiteCables:
     service = world.service
-    verifying = CableChecker(
+    checker = CableChecker(
         service.store, service.scheduler, service.platforms.of_switch, service.device_threads, limit_s
     )
-    plan = verifying.plan(Name("brno"))
-    return plan.compare(*asyncio.run(verifying.ask(plan)))
+    plan = checker.plan(Name("brno"))
+    return plan.compare(*asyncio.run(checker.ask(plan)))
 
 
 def test_every_cable_is_listed_and_the_moved_one_is_named(world: World) -> None:
     answer = ask(world, "POST", "/v1/sites/brno/verify")
     assert answer.status_code == 200
-    found = answer.json()
-    assert [(one["a"], one["state"]) for one in found["cables"]] == [
+    report = answer.json()
+    assert [(cable["a"], cable["state"]) for cable in report["cables"]] == [
         ("brno-h1:eth0", "right"),
         ("brno-h2:eth0", "elsewhere"),
         ("brno-sw1:up", "right"),
     ]
-    assert found["cables"][1]["found"] == ["brno-h2:eth0 is seen at brno-sw2:p2"]
-    assert found["unread"] == {}
-    assert [one.calls for one in world.switches.found.values()] == [["neighbours"], ["neighbours"]]
+    assert report["cables"][1]["found"] == ["brno-h2:eth0 is seen at brno-sw2:p2"]
+    assert report["unread"] == {}
+    assert [switch.calls for switch in world.switches.found.values()] == [["neighbours"], ["neighbours"]]
 
 
 def test_a_silent_switch_is_named_and_hides_no_other(world: World) -> None:
     switch(world, "brno-sw1").cut_off = True
-    found = ask(world, "POST", "/v1/sites/brno/verify").json()
-    assert list(found["unread"]) == ["brno-sw1"]
-    assert "does not answer" in found["unread"]["brno-sw1"]
-    assert [one["state"] for one in found["cables"]] == ["unknown", "elsewhere", "right"]
+    report = ask(world, "POST", "/v1/sites/brno/verify").json()
+    assert list(report["unread"]) == ["brno-sw1"]
+    assert "does not answer" in report["unread"]["brno-sw1"]
+    assert [cable["state"] for cable in report["cables"]] == ["unknown", "elsewhere", "right"]
 
 
 def test_a_hanging_switch_is_awaited_until_the_limit(world: World) -> None:
     switch(world, "brno-sw2").hangs = Event()
-    found = verified(world, limit_s=0.3)
-    assert found.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
-    assert str(found.cables[0].state) == "right"
+    report = check_cables(world, limit_s=0.3)
+    assert report.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
+    assert str(report.cables[0].state) == "right"
     switch(world, "brno-sw2").hangs.set()
 
 
 def test_a_switch_without_neighbour_driver_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.service.scheduler.worker.sessions, "platforms", world.service.platforms)
-    found = ask(world, "POST", "/v1/sites/brno/verify").json()
-    assert found["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
+    report = ask(world, "POST", "/v1/sites/brno/verify").json()
+    assert report["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
 
 
 def test_a_driver_fault_is_reported_and_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(HEARD, "brno-sw2")
-    found = ask(world, "POST", "/v1/sites/brno/verify").json()
-    assert found["unread"] == {"brno-sw2": "switch brno-sw2: a fault in the service, which is in its log: KeyError"}
+    monkeypatch.delitem(NEIGHBOURS, "brno-sw2")
+    report = ask(world, "POST", "/v1/sites/brno/verify").json()
+    assert report["unread"] == {"brno-sw2": "switch brno-sw2: a fault in the service, which is in its log: KeyError"}
 
 
 def test_an_unknown_site_is_a_problem(world: World) -> None:
@@ -138,7 +140,7 @@ def test_an_unknown_site_is_a_problem(world: World) -> None:
 
 def test_a_switch_in_use_by_a_worker_is_not_read(world: World) -> None:
     with world.service.scheduler.exclude_workers(Name("brno-sw1")):
-        found = verified(world, limit_s=0.2)
-    assert list(found.unread) == ["brno-sw1"]
+        report = check_cables(world, limit_s=0.2)
+    assert list(report.unread) == ["brno-sw1"]
     with world.service.scheduler.exclude_workers(Name("brno-sw1")):
         pass

@@ -1,4 +1,4 @@
-"""Tests that callers of version 0.1 receive only keys and problem types that 0.1 knows. Other answers are unchanged."""
+"""Tests that callers of version 0.1 receive only keys and problem types of that version; other callers receive all."""
 
 from typing import Any
 
@@ -45,19 +45,19 @@ def test_an_old_client_cannot_delete_hidden_rules(world: World) -> None:
     topology = get(world, "/v1/topology")
     topology["sites"][0]["admits"] = {"batch": False}
     ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
-    seen = get(world, "/v1/topology", **OLD)
-    assert ask(world, "PUT", "/v1/topology", seen, headers=OLD).status_code == 428
+    old_view = get(world, "/v1/topology", **OLD)
+    assert ask(world, "PUT", "/v1/topology", old_view, headers=OLD).status_code == 428
     assert get(world, "/v1/topology")["sites"][0]["admits"]["batch"] is False
 
 
 def test_a_rewritten_answer_has_its_own_length(world: World) -> None:
-    sent = ask(world, "GET", "/v1/elements", headers=OLD)
-    assert int(sent.headers["content-length"]) == len(sent.content)
+    answer = ask(world, "GET", "/v1/elements", headers=OLD)
+    assert int(answer.headers["content-length"]) == len(answer.content)
 
 
 def test_an_answer_without_a_body_passes(world: World) -> None:
-    sent = ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1}, headers=OLD)
-    assert (sent.status_code, sent.content) == (204, b"")
+    answer = ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1}, headers=OLD)
+    assert (answer.status_code, answer.content) == (204, b"")
 
 
 def test_an_answer_that_is_not_json_passes(world: World) -> None:
@@ -65,15 +65,15 @@ def test_an_answer_that_is_not_json_passes(world: World) -> None:
 
 
 def test_a_problem_before_routing_has_a_known_type(world: World) -> None:
-    sent = ask(world, "PUT", "/v1/clusters/a", {"spec": "x" * 5_000_000}, headers=OLD)
-    assert (sent.status_code, sent.json()["type"]) == (413, "urn:virtcloud:problem:bad-input")
+    answer = ask(world, "PUT", "/v1/clusters/a", {"spec": "x" * 5_000_000}, headers=OLD)
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:virtcloud:problem:bad-input")
 
 
 def test_an_unknown_key_of_a_request_is_refused(world: World) -> None:
     request = request_for("brno-h1") | {"color": "red"}
     for headers in (None, OLD):
-        sent = ask(world, "PUT", "/v1/clusters/a", request, headers=headers)
-        assert (sent.status_code, sent.json()["detail"]) == (422, "color: expected no such key; is it misspelt?")
+        answer = ask(world, "PUT", "/v1/clusters/a", request, headers=headers)
+        assert (answer.status_code, answer.json()["detail"]) == (422, "color: expected no such key; is it misspelt?")
 
 
 def test_an_old_agent_refuses_a_requirement() -> None:
@@ -118,5 +118,5 @@ def test_an_old_user_gets_the_base_of_a_problem(world: World) -> None:
     topology["sites"][0]["admits"] = {"users": []}
     ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
     token = world.token(Role.USER, "alice")
-    sent = ask(world, "PUT", "/v1/clusters/a", request_for("brno-h1"), token=token, headers=OLD)
-    assert (sent.status_code, sent.json()["type"]) == (403, "urn:virtcloud:problem:forbidden")
+    answer = ask(world, "PUT", "/v1/clusters/a", request_for("brno-h1"), token=token, headers=OLD)
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:virtcloud:problem:forbidden")
