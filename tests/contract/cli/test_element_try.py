@@ -16,12 +16,14 @@ from emulators.switch_device import EmulatedSwitch
 from sbf_service.drivers.switch.dialects import DIALECTS
 
 
-def element_try(*words: object) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "virtcloud.cli", "element", "try", *map(str, words)]
+def element_try(*arguments: object) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "virtcloud.cli", "element", "try", *map(str, arguments)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - our own program
 
 
-def tried(switch: EmulatedSwitch, folder: Path, *more: object, platform: str = "") -> subprocess.CompletedProcess[str]:
+def try_switch(
+    switch: EmulatedSwitch, folder: Path, *more: object, platform: str = ""
+) -> subprocess.CompletedProcess[str]:
     (folder / "password").write_text(f"{switch.password}\n", encoding="utf-8")
     (folder / "enable").write_text(f"{switch.secret}\n", encoding="utf-8")
     login = ("--username", switch.username, "--password-file", folder / "password", "--enable-file", folder / "enable")
@@ -37,20 +39,20 @@ def test_a_trial_sends_only_show_commands(platform: str, tmp_path: Path) -> None
     with emulate(platform) as switch:
         port = switch.port_names[0].replace(" ", "")
         watch, before, startup = switch.watch(), switch.running_config(), switch.config_of(switch.startup)
-        done = tried(switch, tmp_path, "--port", port, "--vlan", 100)
+        ended = try_switch(switch, tmp_path, "--port", port, "--vlan", 100)
         assert "100" not in " ".join(switch.commands)
         assert watch.changes == []
         assert (switch.running_config(), switch.config_of(switch.startup), switch.saves) == (before, startup, 0)
-    assert done.returncode == 0, done.stderr
-    assert f"lines that SBF would send for VLAN 100 on {port} (none was sent):" in done.stdout
-    assert "100" in done.stdout.partition("(none was sent):")[2]
+    assert ended.returncode == 0, ended.stderr
+    assert f"lines that SBF would send for VLAN 100 on {port} (none was sent):" in ended.stdout
+    assert "100" in ended.stdout.partition("(none was sent):")[2]
 
 
 def test_vlans_and_ports_are_printed_as_understood(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         a, b, c = switch.port_names[:3]
         switch.occupy(vlans={20: "offices"}, access={a: 20}, trunks={b: [20], c: "all"}, native={b: 7}, shut=[a])
-        printed = rows(tried(switch, tmp_path).stdout)
+        printed = rows(try_switch(switch, tmp_path).stdout)
     assert "20 offices" in printed
     assert "VLAN IDs that the switch reserves: 1006" in printed
     assert "GigabitEthernet1/0/1 access 20 yes" in printed
@@ -62,9 +64,9 @@ def test_a_record_of_unknown_lines_is_private(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
         switch.fail("say", "^show vlan brief", text="VLAN of all things\n", times=9)
-        done = tried(switch, tmp_path, "--record", record)
-    assert done.returncode == 1
-    assert "are not understood: no table of VLANs in 'VLAN of all things'" in done.stderr
+        ended = try_switch(switch, tmp_path, "--record", record)
+    assert ended.returncode == 1
+    assert "are not understood: no table of VLANs in 'VLAN of all things'" in ended.stderr
     recorded = yaml.safe_load(record.read_text(encoding="utf-8"))["asked"]
     assert recorded[0] == {"command": "show vlan brief", "answer": ["VLAN of all things"]}
     assert oct(record.stat().st_mode & 0o777) == "0o600"
@@ -74,7 +76,9 @@ def test_a_record_is_replayed_without_the_switch(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("hp_comware") as switch:
         port = switch.port_names[0]
-        first = tried(switch, tmp_path, "--port", port, "--vlan", 100, "--record", record, "--source", "an emulator")
+        first = try_switch(
+            switch, tmp_path, "--port", port, "--vlan", 100, "--record", record, "--source", "an emulator"
+        )
     again = element_try("--replay", record)
     assert again.returncode == 0
     assert first.stdout.startswith(again.stdout)
@@ -84,34 +88,34 @@ def test_a_record_is_replayed_without_the_switch(tmp_path: Path) -> None:
 def test_a_replay_with_another_result_fails(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
-        tried(switch, tmp_path, "--record", record)
+        try_switch(switch, tmp_path, "--record", record)
     text = record.read_text(encoding="utf-8")
     record.write_text(re.sub("mode: dynamic", "mode: access", text, count=1), encoding="utf-8")
-    done = element_try("--replay", record)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("virtcloud: port GigabitEthernet1/0/1: parsed ParsedPort(mode='dyn")
+    ended = element_try("--replay", record)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("virtcloud: port GigabitEthernet1/0/1: parsed ParsedPort(mode='dyn")
 
 
 def test_a_port_in_other_use_is_named_beside_the_lines(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         switch.occupy(vlans={20: "offices"}, access={switch.port_names[0]: 20})
-        done = tried(switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
-    assert done.returncode == 1
-    assert "port Gi1/0/1 is an access port in VLAN 20: SBF changes the port only after its adoption" in done.stderr
-    assert "switchport trunk allowed vlan add 100" in done.stdout
+        ended = try_switch(switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
+    assert ended.returncode == 1
+    assert "port Gi1/0/1 is an access port in VLAN 20: SBF changes the port only after its adoption" in ended.stderr
+    assert "switchport trunk allowed vlan add 100" in ended.stdout
 
 
 def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         wrong = tmp_path / "wrong"
         wrong.write_text("guess\n", encoding="utf-8")
-        done = tried(switch, tmp_path, "--password-file", wrong)
-    assert done.returncode == 1
-    assert "does not let 'admin' in: check the credential" in done.stderr
+        ended = try_switch(switch, tmp_path, "--password-file", wrong)
+    assert ended.returncode == 1
+    assert "does not let 'admin' in: check the credential" in ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("--platform", "cisco_iso", "--address", "192.0.2.1"), "expected a known platform (arista_eapi, "),
         (("--platform", "juniper_junos", "--address", "192.0.2.1"), "expected a platform with a command line"),
@@ -122,6 +126,6 @@ def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
         (("--replay", "/nowhere/record.yaml"), "/nowhere/record.yaml: expected a recorded conversation"),
     ],
 )
-def test_bad_input_of_a_trial_is_exit_code_2(words: tuple[str, ...], said: str) -> None:
-    done = element_try("--username", "viewer", "--key-file", "/nowhere/key", *words)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+def test_bad_input_of_a_trial_is_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
+    ended = element_try("--username", "viewer", "--key-file", "/nowhere/key", *arguments)
+    assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr

@@ -11,7 +11,9 @@ from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.topology import Topology
 
 
-def ruled(world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None) -> None:
+def set_admission_rules(
+    world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None
+) -> None:
     """Set the admission rules of brno or of brno-h1."""
     document = three_sites().model_dump(mode="json")
     document["sites"][0] |= site or {}
@@ -19,7 +21,9 @@ def ruled(world: World, site: dict[str, object] | None = None, host: dict[str, o
     world.put_topology(Topology.model_validate(document))
 
 
-def asks(world: World, role: Role, name: str, *hosts: str, key: str = "demo", image: str = "debian") -> tuple[int, str]:
+def request_cluster(
+    world: World, role: Role, name: str, *hosts: str, key: str = "demo", image: str = "debian"
+) -> tuple[int, str]:
     wanted = body(*hosts)
     for guest in wanted["spec"]["guests"]:
         guest["image"] = image
@@ -34,23 +38,23 @@ REFUSED = "host brno-h1 is for batch jobs, not for alice: see 'admits' of the ho
 @pytest.mark.parametrize(
     ("site", "host"), [(BATCH_ONLY, {}), ({}, BATCH_ONLY), ({"admits": {"users": ["alice"]}}, BATCH_ONLY)]
 )
-def test_a_host_for_batch_jobs_takes_no_users_cluster(
+def test_a_host_for_batch_jobs_refuses_users_clusters(
     world: World, site: dict[str, object], host: dict[str, object]
 ) -> None:
-    ruled(world, site, host)
-    assert asks(world, Role.USER, "alice", "brno-h1") == (403, REFUSED)
-    assert asks(world, Role.SCHEDULER, "pbs", "brno-h1") == (201, "")
+    set_admission_rules(world, site, host)
+    assert request_cluster(world, Role.USER, "alice", "brno-h1") == (403, REFUSED)
+    assert request_cluster(world, Role.SCHEDULER, "pbs", "brno-h1") == (201, "")
 
 
 def test_a_host_without_a_guest_is_refused_too(world: World) -> None:
-    ruled(world, BATCH_ONLY)
+    set_admission_rules(world, BATCH_ONLY)
     wanted = {"spec": spec(hosts=["brno-h1"]).model_dump(mode="json")}
     answer = ask(world, "PUT", "/v1/clusters/demo", wanted, token=world.token(Role.USER, "alice"))
     assert problem(answer)[2] == REFUSED
 
 
 def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
-    ruled(world, BATCH_ONLY)
+    set_admission_rules(world, BATCH_ONLY)
     token = world.token(Role.USER, "alice")
     assert problem(ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=token))[2] == REFUSED
     batch = world.token(Role.SCHEDULER, "pbs")
@@ -59,34 +63,34 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
 
 def test_the_refusal_is_problem_not_admitted(world: World) -> None:
     """A batch system's hook must distinguish this refusal from the refusal to join a network that is not shared."""
-    ruled(world, host={"admits": {"batch": False}})
+    set_admission_rules(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
 
 
 def test_a_host_for_named_users_admits_no_others(world: World) -> None:
-    ruled(world, host={"admits": {"users": ["alice"]}})
-    assert asks(world, Role.USER, "alice", "brno-h1") == (201, "")
+    set_admission_rules(world, host={"admits": {"users": ["alice"]}})
+    assert request_cluster(world, Role.USER, "alice", "brno-h1") == (201, "")
     other = {"spec": spec("brno-h1", owner="bob").model_dump(mode="json")}
     answer = ask(world, "PUT", "/v1/clusters/b", other, token=world.token(Role.USER, "bob"))
     assert problem(answer)[2].startswith("host brno-h1 is for batch jobs and users alice, not for bob")
 
 
-def test_a_host_that_takes_no_batch_jobs_refuses_them(world: World) -> None:
-    ruled(world, host={"admits": {"batch": False}})
-    assert asks(world, Role.SCHEDULER, "pbs", "brno-h1")[1].startswith(
+def test_a_host_without_batch_jobs_refuses_them(world: World) -> None:
+    set_admission_rules(world, host={"admits": {"batch": False}})
+    assert request_cluster(world, Role.SCHEDULER, "pbs", "brno-h1")[1].startswith(
         "host brno-h1 is for all users, not for a batch job of alice"
     )
 
 
 def test_users_may_only_name_the_sites_images(world: World) -> None:
-    ruled(world, {"images": ["busybox"]})
-    assert asks(world, Role.USER, "alice", "brno-h1", image="secret") == (
+    set_admission_rules(world, {"images": ["busybox"]})
+    assert request_cluster(world, Role.USER, "alice", "brno-h1", image="secret") == (
         403,
         "guest g1: alice may not name image secret on host brno-h1; images for users there: busybox",
     )
-    assert asks(world, Role.USER, "alice", "brno-h1", image="busybox") == (201, "")
-    assert asks(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")
+    assert request_cluster(world, Role.USER, "alice", "brno-h1", image="busybox") == (201, "")
+    assert request_cluster(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")
 
 
 def test_the_wanted_document_names_the_owners(world: World) -> None:
@@ -94,7 +98,7 @@ def test_the_wanted_document_names_the_owners(world: World) -> None:
     job = world.put("mine", spec("brno-h1")).view.id
     ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token)
     document = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()
-    origins = {one["key"]: one["origins"] for one in document["wanted"]["segments"]}
+    origins = {segment["key"]: segment["origins"] for segment in document["wanted"]["segments"]}
     assert origins["mine"] == {job: {"owner": "alice", "batch": False}}
     assert list(origins["7.pbs"].values()) == [{"owner": "alice", "batch": True}]
 
@@ -105,11 +109,11 @@ MESSAGE = "cluster second needs access port brno-sw1:p2, which carries one clust
 @pytest.fixture
 def access(world: World) -> World:
     """The three sites, with brno-h2 connected by an access link."""
-    world.put_topology(described(brno_h2=True))
+    world.put_topology(topology_with(brno_h2=True))
     return world
 
 
-def described(*, brno_h2: bool) -> Topology:
+def topology_with(*, brno_h2: bool) -> Topology:
     document = three_sites().model_dump(mode="json")
     document["links"][1]["access"] = brno_h2
     return Topology.model_validate(document)
@@ -142,14 +146,14 @@ def test_a_trunk_that_two_clusters_share_cannot_become_an_access_link(world: Wor
     world.put("first", spec("brno-h2"))
     world.put("second", spec("brno-h1", "brno-h2"))
     with pytest.raises(Conflict, match=MESSAGE):
-        world.put_topology(described(brno_h2=True))
-    assert world.topology() == described(brno_h2=False)
+        world.put_topology(topology_with(brno_h2=True))
+    assert world.topology() == topology_with(brno_h2=False)
 
 
 def test_a_trunk_with_one_cluster_becomes_an_access_link_under_it(world: World) -> None:
     world.put("first", spec("brno-h2"))
     world.settle()
-    world.put_topology(described(brno_h2=True))
+    world.put_topology(topology_with(brno_h2=True))
     assert world.wanted_of_host("brno-h2").segments[0].untagged
     world.settle()
     assert world.view("first").state is ClusterState.ACTIVE
@@ -160,9 +164,9 @@ def test_an_access_link_in_use_cannot_become_a_trunk(access: World) -> None:
     access.settle()
     access.delete("first")
     with pytest.raises(Conflict, match="cluster first has access port brno-sw1:p2, which would be none any more"):
-        access.put_topology(described(brno_h2=False))
+        access.put_topology(topology_with(brno_h2=False))
     access.settle()
-    access.put_topology(described(brno_h2=False))
+    access.put_topology(topology_with(brno_h2=False))
 
 
 def test_an_access_link_needs_a_switch_that_supports_it(world: World) -> None:
@@ -170,7 +174,7 @@ def test_an_access_link_needs_a_switch_that_supports_it(world: World) -> None:
     with pytest.raises(
         BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: expected a platform with access links, got fake"
     ):
-        check_device_support(described(brno_h2=True), world.service.platforms, ())
+        check_device_support(topology_with(brno_h2=True), world.service.platforms, ())
 
 
 def test_a_member_shares_its_own_networks_access_port_only(access: World) -> None:

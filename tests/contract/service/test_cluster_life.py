@@ -37,9 +37,9 @@ def test_deletion_removes_everything_and_releases_the_vlan_ids(world: World) -> 
 
 
 def test_an_active_cluster_is_not_ended_by_a_refusal(world: World) -> None:
-    made = world.put("a", spec("brno-h1")).view
+    cluster = world.put("a", spec("brno-h1")).view
     world.settle()
     assert world.view("a").state is ClusterState.ACTIVE
     with world.store.change(who="brno-h1") as unit:
-        fail_refused_clusters(unit, "brno-h1", {made.id: "image x not found"}, world.service.settings.timing.drain)
+        fail_refused_clusters(unit, "brno-h1", {cluster.id: "image x not found"}, world.service.settings.timing.drain)
     assert world.view("a").state is ClusterState.ACTIVE

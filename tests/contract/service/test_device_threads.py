@@ -23,8 +23,8 @@ SIXTEEN = "too many readings of devices: 16 are running; try again in 5 s"
 def world(tmp_path: Path) -> Iterator[World]:
     """Forty sites. A read of any switch hangs until the end of the test."""
     names = [f"s{number}" for number in range(SWITCHES)]
-    made, release = make_world(tmp_path), Event()
-    made.furnish(
+    installation, release = make_world(tmp_path), Event()
+    installation.furnish(
         topology=Topology.model_validate(
             {
                 "name": "forty",
@@ -34,73 +34,75 @@ def world(tmp_path: Path) -> Iterator[World]:
         )
     )
     for name in names:
-        made.switches[f"{name}-sw1"].hangs = release
-    yield made
+        installation.switches[f"{name}-sw1"].hangs = release
+    yield installation
     release.set()
-    made.close()
+    installation.close()
 
 
-async def hanging(
-    made: httpx.AsyncClient, world: World, call: str = "difference?read=true"
+async def start_hanging_reads(
+    http: httpx.AsyncClient, world: World, call: str = "difference?read=true"
 ) -> list[asyncio.Task[httpx.Response]]:
     """Request a read of each of the forty switches. Wait until the permitted number of reads is in progress."""
     paths = [f"/v1/elements/s{number}-sw1/{call}" for number in range(SWITCHES)]
-    found = [asyncio.create_task(made.get(path)) for path in paths]
+    readings = [asyncio.create_task(http.get(path)) for path in paths]
     while sum(bool(world.switches[f"s{number}-sw1"].calls) for number in range(SWITCHES)) < 16:  # noqa: ASYNC110 - the state changes in other threads
         await asyncio.sleep(0.01)
-    return found
+    return readings
 
 
 @pytest.mark.parametrize("call", ["difference?read=true", "ports"])
 def test_polls_and_confirmations_continue_while_forty_readings_hang(world: World, call: str) -> None:
-    async def whole() -> list[int]:
-        async with client(world.service) as made:
-            readings = await hanging(made, world, call)
+    async def run() -> list[int]:
+        async with client(world.service) as http:
+            readings = await start_hanging_reads(http, world, call)
             calls = [
-                made.put("/v1/clusters/demo", json=body("s0-h1")),
-                made.get("/v1/elements/s1-h1/wanted?after=1&wait=0.1"),
-                made.post("/v1/elements/s1-h1/confirmed", json={"revision": 1}),
-                made.get("/v1/elements/s0-sw1/difference"),
+                http.put("/v1/clusters/demo", json=body("s0-h1")),
+                http.get("/v1/elements/s1-h1/wanted?after=1&wait=0.1"),
+                http.post("/v1/elements/s1-h1/confirmed", json={"revision": 1}),
+                http.get("/v1/elements/s0-sw1/difference"),
             ]
             answers = await asyncio.wait_for(asyncio.gather(*calls), 5)
-            for one in readings:
-                one.cancel()
-            return [one.status_code for one in answers]
+            for reading in readings:
+                reading.cancel()
+            return [answer.status_code for answer in answers]
 
-    assert asyncio.run(whole()) == [201, 200, 204, 200]
+    assert asyncio.run(run()) == [201, 200, 204, 200]
 
 
 def test_a_reading_without_a_free_thread_is_answered_503(world: World) -> None:
-    async def whole() -> list[httpx.Response]:
-        async with client(world.service) as made:
-            readings = await hanging(made, world)
-            done, _ = await asyncio.wait(readings, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    async def run() -> list[httpx.Response]:
+        async with client(world.service) as http:
+            readings = await start_hanging_reads(http, world)
+            ended, _ = await asyncio.wait(readings, timeout=5, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0.5)
-            done = {one for one in readings if one.done()}
-            found = [one.result() for one in done]
-            found += [await made.post(f"/v1/{path}") for path in ("elements/s39-sw1/reconcile", "sites/s39/verify")]
-            found.append(await made.get("/v1/elements/s39-sw1/ports"))
-            for one in readings:
-                one.cancel()
-            return found
+            ended = {reading for reading in readings if reading.done()}
+            refusals = [reading.result() for reading in ended]
+            refusals += [await http.post(f"/v1/{path}") for path in ("elements/s39-sw1/reconcile", "sites/s39/verify")]
+            refusals.append(await http.get("/v1/elements/s39-sw1/ports"))
+            for reading in readings:
+                reading.cancel()
+            return refusals
 
-    answers = asyncio.run(whole())
-    assert {(problem(one), one.headers["retry-after"]) for one in answers} == {((503, "service-busy", SIXTEEN), "5")}
+    answers = asyncio.run(run())
+    assert {(problem(answer), answer.headers["retry-after"]) for answer in answers} == {
+        ((503, "service-busy", SIXTEEN), "5")
+    }
     assert len(answers) == SWITCHES - 16 + 3
 
 
 def test_a_cancelled_call_occupies_its_thread_until_it_ends() -> None:
     threads, release = BoundedThreads(1, "calls"), Event()
 
-    async def whole() -> str:
+    async def run() -> str:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(threads.run(release.wait), 0.05)
         with pytest.raises(ServiceBusy):
             await threads.run(str)
         release.set()
-        return await threads.run(lambda: "done", patience=5)
+        return await threads.run(lambda: "done", max_wait_s=5)
 
-    assert asyncio.run(whole()) == "done"
+    assert asyncio.run(run()) == "done"
 
 
 def test_exceptions_in_a_thread_are_raised_in_the_caller() -> None:

@@ -21,9 +21,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to anothe
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that every user can enter. The temporary folders of pytest are private."""
-    with tempfile.TemporaryDirectory(prefix="virtcloud-token-") as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="virtcloud-token-") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
 
 
 def create(database: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -34,10 +34,10 @@ def create(database: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def state_folder(folder: Path) -> Path:
-    made = folder / "state"
-    made.mkdir()
-    os.chown(made, SERVICE_UID, SERVICE_UID)
-    return made
+    state = folder / "state"
+    state.mkdir()
+    os.chown(state, SERVICE_UID, SERVICE_UID)
+    return state
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
@@ -65,7 +65,7 @@ def test_an_unwritable_token_file_creates_no_token(folder: Path) -> None:
 def test_a_database_created_by_root_belongs_to_the_service(folder: Path) -> None:
     state = state_folder(folder)
     assert create(state / "sbf.db").returncode == 0
-    assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
+    assert {file.name: file.stat().st_uid for file in state.iterdir()} == {"sbf.db": SERVICE_UID}
 
 
 @as_root
@@ -75,8 +75,8 @@ def test_roots_call_changes_no_owner_of_existing_files(folder: Path) -> None:
     with closing(sqlite3.connect(state / "sbf.db")) as service:
         assert service.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
         assert create(state / "sbf.db").returncode == 0
-        found = {one.name: one.stat().st_uid for one in state.iterdir()}
-    assert found == dict.fromkeys(("sbf.db", "sbf.db-shm", "sbf.db-wal"), SERVICE_UID)
+        owners = {file.name: file.stat().st_uid for file in state.iterdir()}
+    assert owners == dict.fromkeys(("sbf.db", "sbf.db-shm", "sbf.db-wal"), SERVICE_UID)
 
 
 @as_root
@@ -101,7 +101,7 @@ def test_a_kill_leaves_no_database_owned_by_root(folder: Path, monkeypatch: pyte
             ensure_database_file(f"sqlite:///{state}/sbf.db")
     assert not (state / "sbf.db").exists()
     assert create(state / "sbf.db").returncode == 0
-    assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
+    assert {file.name: file.stat().st_uid for file in state.iterdir()} == {"sbf.db": SERVICE_UID}
 
 
 @as_root
@@ -110,4 +110,4 @@ def test_the_next_call_removes_leftovers_of_a_killed_one(folder: Path) -> None:
     create(state / "sbf.db")
     (state / ".sbf.db.new").hardlink_to(state / "sbf.db")
     assert create(state / "sbf.db").returncode == 0
-    assert [one.name for one in state.iterdir()] == ["sbf.db"]
+    assert [file.name for file in state.iterdir()] == ["sbf.db"]

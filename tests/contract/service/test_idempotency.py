@@ -1,6 +1,6 @@
 """Tests of keys that get another owner, and of late calls of the former owner, which must change nothing.
 
-A key gets another owner when a batch system is reinstalled and assigns former job ids again.
+A key gets another owner when a batch system is reinstalled and assigns former job IDs again.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ def end(world: World) -> None:
 
 def test_attempts_of_a_new_owner_start_from_zero(world: World) -> None:
     former = world.view(JOB)
-    made = world.put(JOB, OF_ALICE, attempt=1)
-    assert (made.created, made.view.attempt, made.view.spec.owner) == (True, 1, "alice")
-    assert made.view.version > former.version, "a long poll for the key returns the new cluster"
-    assert world.view(JOB) == made.view
+    result = world.put(JOB, OF_ALICE, attempt=1)
+    assert (result.created, result.view.attempt, result.view.spec.owner) == (True, 1, "alice")
+    assert result.view.version > former.version, "a long poll for the key returns the new cluster"
+    assert world.view(JOB) == result.view
     assert world.put(JOB, OF_ALICE, attempt=1).created is False
 
 
@@ -81,8 +81,8 @@ def test_a_lower_attempt_of_the_same_owner_is_gone(world: World) -> None:
 def test_each_owner_keeps_its_own_cluster(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=3)
     with world.store.read() as unit:
-        kept = [(one.spec.owner, one.attempt, one.state) for one in list_clusters(unit, None, ClusterPage(9))]
-    assert kept == [("bob", 3, ClusterState.RELEASED), ("alice", 3, ClusterState.CONFIGURING)]
+        clusters = [(view.spec.owner, view.attempt, view.state) for view in list_clusters(unit, None, ClusterPage(9))]
+    assert clusters == [("bob", 3, ClusterState.RELEASED), ("alice", 3, ClusterState.CONFIGURING)]
 
 
 def test_users_read_only_their_own_clusters_audit_rows(world: World) -> None:
@@ -114,8 +114,8 @@ def test_a_long_poll_does_not_show_the_next_owners_cluster(world: World) -> None
     token, before = world.token(Role.USER, "bob"), world.view(JOB).version
 
     async def wait() -> httpx.Response:
-        async with client(world.service, token) as made:
-            poll = asyncio.create_task(made.get(f"/v1/clusters/{JOB}?after={before}&wait=20"))
+        async with client(world.service, token) as http:
+            poll = asyncio.create_task(http.get(f"/v1/clusters/{JOB}?after={before}&wait=20"))
             await asyncio.sleep(0.1)
             await asyncio.to_thread(world.put, JOB, OF_ALICE, 1)
             return await poll
@@ -132,8 +132,8 @@ def test_a_dry_run_reports_that_the_cluster_would_be_created(world: World) -> No
 CLUSTER = "/v1/clusters/demo"
 
 
-def again(world: World, owner: str = "alice") -> tuple[str, str]:
-    """End a cluster and create another cluster with the same key. Return the ids of both clusters."""
+def end_and_create_again(world: World, owner: str = "alice") -> tuple[str, str]:
+    """End a cluster and create another cluster with the same key. Return the IDs of both clusters."""
     former = world.put("demo", spec("brno-h1")).view.id
     world.settle()
     world.delete("demo")
@@ -142,7 +142,7 @@ def again(world: World, owner: str = "alice") -> tuple[str, str]:
 
 
 def test_deleting_the_former_cluster_does_not_end_the_next(world: World) -> None:
-    former, newest = again(world)
+    former, newest = end_and_create_again(world)
     status, kind, detail = problem(ask(world, "DELETE", f"{CLUSTER}?id={former}"))
     assert (status, kind) == (410, "gone")
     assert detail == (
@@ -154,7 +154,7 @@ def test_deleting_the_former_cluster_does_not_end_the_next(world: World) -> None
 
 @pytest.mark.parametrize("fence", ["id={former}", "attempt=0", "owner=alice"])
 def test_extending_the_former_cluster_does_not_extend_the_next(world: World, fence: str) -> None:
-    former, _ = again(world, owner="bob" if fence.startswith("owner") else "alice")
+    former, _ = end_and_create_again(world, owner="bob" if fence.startswith("owner") else "alice")
     ends = world.view("demo").lease_ends
     answer = ask(world, "POST", f"{CLUSTER}/lease?{fence.format(former=former)}", {"seconds": 86400})
     assert problem(answer)[:2] == (410, "gone")
@@ -162,22 +162,22 @@ def test_extending_the_former_cluster_does_not_extend_the_next(world: World, fen
 
 
 def test_extending_the_latest_cluster_by_id_succeeds(world: World) -> None:
-    _, newest = again(world)
+    _, newest = end_and_create_again(world)
     assert ask(world, "POST", f"{CLUSTER}/lease?id={newest}", {"seconds": 86400}).status_code == 200
 
 
 def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
-    former, newest = again(world, owner="bob")
+    former, newest = end_and_create_again(world, owner="bob")
     token = world.token(Role.USER, "alice")
-    shown = ask(world, "GET", f"{CLUSTER}?id={former}", token=token)
-    assert (shown.json()["id"], shown.json()["state"]) == (former, "released")
+    answer = ask(world, "GET", f"{CLUSTER}?id={former}", token=token)
+    assert (answer.json()["id"], answer.json()["state"]) == (former, "released")
     assert problem(ask(world, "GET", f"{CLUSTER}?id={newest}", token=token))[:2] == (404, "not-found")
     assert problem(ask(world, "GET", f"/v1/clusters/other?id={former}", token=token))[:2] == (404, "not-found")
 
 
 def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """SBF reads that Alice is the owner. Before it writes the extension, bob becomes the owner of the key."""
-    check_of_an_owner_that_changes(
+    check_call_during_owner_change(
         world,
         monkeypatch,
         lambda token: ask(world, "POST", f"{CLUSTER}/lease", {"seconds": 86400}, token=token).status_code,
@@ -185,19 +185,19 @@ def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch:
 
 
 def test_a_delete_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_of_an_owner_that_changes(
+    check_call_during_owner_change(
         world, monkeypatch, lambda token: ask(world, "DELETE", CLUSTER, token=token).status_code
     )
     assert world.view("demo").state == "configuring"
 
 
-def check_of_an_owner_that_changes(world: World, monkeypatch: pytest.MonkeyPatch, call: Callable[[str], int]) -> None:
+def check_call_during_owner_change(world: World, monkeypatch: pytest.MonkeyPatch, call: Callable[[str], int]) -> None:
     world.put("demo", spec("brno-h1"))
     token = world.token(Role.USER, "alice")
     change, waiting = Store.change, [True]
 
     @contextmanager
-    def overtaken(store: Store, *, who: str = "sbf") -> Iterator[Unit]:
+    def change_after_new_owner(store: Store, *, who: str = "sbf") -> Iterator[Unit]:
         if waiting and who == "alice":
             waiting.clear()
             world.settle()
@@ -207,7 +207,7 @@ def check_of_an_owner_that_changes(world: World, monkeypatch: pytest.MonkeyPatch
         with change(store, who=who) as unit:
             yield unit
 
-    monkeypatch.setattr(Store, "change", overtaken)
+    monkeypatch.setattr(Store, "change", change_after_new_owner)
     status = call(token)
     ends = world.view("demo").lease_ends
     assert (status, waiting, world.view("demo").spec.owner) == (404, [], "bob")

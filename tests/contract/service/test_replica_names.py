@@ -10,9 +10,9 @@ from virtcloud.model.errors import BadInput
 
 @pytest.fixture
 def engine(database: str) -> Engine:
-    made = make_engine(database)
-    migrate(made)
-    return made
+    created = make_engine(database)
+    migrate(created)
+    return created
 
 
 def test_a_replica_name_in_use_is_refused(engine: Engine) -> None:
@@ -34,6 +34,6 @@ def test_a_replica_name_is_free_after_a_stop(engine: Engine) -> None:
 
 @pytest.mark.postgresql
 def test_replicas_of_different_names_share_a_database(postgresql: str) -> None:
-    made = make_engine(postgresql)
-    with hold_replica_name(made, "one"), hold_replica_name(made, "two", patience=0):
-        made.dispose()
+    engine = make_engine(postgresql)
+    with hold_replica_name(engine, "one"), hold_replica_name(engine, "two", patience=0):
+        engine.dispose()

@@ -32,15 +32,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def settings(folder: Path, **changes: str) -> Path:
-    found = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
+def write_settings(folder: Path, **changes: str) -> Path:
+    values = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
     path = folder / "sbf.toml"
-    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in found.items()), encoding="utf-8")
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()), encoding="utf-8")
     return path
 
 
 @contextmanager
-def serving(path: Path) -> Iterator[subprocess.Popen[str]]:
+def running_service(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run the service and wait for the log event that reports that it listens."""
     with subprocess.Popen(  # noqa: S603 - our own
         [*SBF, "serve", "--config", str(path)], stderr=subprocess.PIPE, text=True
@@ -60,13 +60,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def over(path: Path) -> httpx.Client:
+def connect_to_socket(path: Path) -> httpx.Client:
     return httpx.Client(transport=httpx.HTTPTransport(uds=str(path), retries=3), base_url="http://sbf")
 
 
 def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
-    path = settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
-    with serving(path), over(tmp_path / "run" / "sbf.sock") as client:
+    path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
+    with running_service(path), connect_to_socket(tmp_path / "run" / "sbf.sock") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         listen = path.read_text().split('listen = "')[1].split('"')[0]
         assert httpx.get(f"http://{listen}/healthz").json() == {"status": "ok"}
@@ -77,50 +77,54 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
     """A switch accepts the connection but does not answer. Clients in long polls still receive answers."""
     hung = socket.create_server(("127.0.0.1", 0))
     document = three_sites().model_dump(mode="json")
-    for one in document["sites"]:
-        one["switches"][0] |= {"platform": "linux_bridge", "address": f"127.0.0.1:{hung.getsockname()[1]}"}
-    path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
-    with serving(path) as process, over(tmp_path / "sbf.sock") as client, ThreadPoolExecutor(1) as threads:
+    for site in document["sites"]:
+        site["switches"][0] |= {"platform": "linux_bridge", "address": f"127.0.0.1:{hung.getsockname()[1]}"}
+    path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    with (
+        running_service(path) as process,
+        connect_to_socket(tmp_path / "sbf.sock") as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
         client.put("/v1/topology", json=document).raise_for_status()
         client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
-        made = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
-        taken, _ = hung.accept()
-        sent = threading.Event()
+        cluster = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
+        accepted, _ = hung.accept()
+        is_sent = threading.Event()
 
         def trace(step: str, _about: object) -> None:
             if step == "http11.send_request_body.complete":
-                sent.set()
+                is_sent.set()
 
-        url = f"/v1/clusters/demo?after={made['version'] + 9}&wait=60"
+        url = f"/v1/clusters/demo?after={cluster['version'] + 9}&wait=60"
         poll = threads.submit(client.get, url, timeout=60, extensions={"trace": trace})
-        assert sent.wait(30)
+        assert is_sent.wait(30)
         client.get("/healthz").raise_for_status()  # SBF processes requests in the order of their arrival
         process.send_signal(signal.SIGTERM)
         assert seconds_to_end(process) < 2
         assert process.returncode == 0
         assert poll.result().json()["key"] == "demo"
         assert not (tmp_path / "sbf.sock").exists()
-        taken.close()
+        accepted.close()
     hung.close()
 
 
 def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
-    path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     document = three_sites().model_dump(mode="json")
-    for one in document["sites"]:
-        one["switches"][0] |= {"platform": "linux_bridge"}
-    with serving(path) as process, over(tmp_path / "sbf.sock") as client:
+    for site in document["sites"]:
+        site["switches"][0] |= {"platform": "linux_bridge"}
+    with running_service(path) as process, connect_to_socket(tmp_path / "sbf.sock") as client:
         client.put("/v1/topology", json=document).raise_for_status()
         client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
-        made = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
+        cluster = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
         process.kill()
-    with serving(path), over(tmp_path / "sbf.sock") as client:
+    with running_service(path), connect_to_socket(tmp_path / "sbf.sock") as client:
         again = client.get("/v1/clusters/demo").json()
-        assert (again["id"], again["vlans"]) == (made["id"], {"brno": 100})
+        assert (again["id"], again["vlans"]) == (cluster["id"], {"brno": 100})
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"listen": "nowhere"}, "listen: expected an address and a port such as 127.0.0.1:8800"),
         ({"database": "sqlite:////proc/sbf.db"}, "database sqlite:////proc/sbf.db cannot be opened for writing"),
@@ -129,66 +133,66 @@ def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
         ({"workers": "many"}, "workers: expected a valid integer"),
     ],
 )
-def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, str], words: str) -> None:
-    done = run("serve", "--config", str(settings(tmp_path, **changes)))
-    assert done.returncode == 2
-    assert done.stderr.startswith("sbf: ")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, str], message: str) -> None:
+    ended = run("serve", "--config", str(write_settings(tmp_path, **changes)))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("sbf: ")
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
-    done = run("serve", "--config", str(tmp_path / "none.toml"))
-    assert (done.returncode, done.stderr) == (
+    ended = run("serve", "--config", str(tmp_path / "none.toml"))
+    assert (ended.returncode, ended.stderr) == (
         2,
         f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory\n",
     )
 
 
 def test_a_port_in_use_exits_with_code_2(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("serve", "--config", str(settings(tmp_path, listen=address)))
-    assert done.returncode == 2
-    assert done.stderr == (
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        ended = run("serve", "--config", str(write_settings(tmp_path, listen=address)))
+    assert ended.returncode == 2
+    assert ended.stderr == (
         f"sbf: listen = '{address}': in use by another process: stop that process, or set another address\n"
     )
 
 
 def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
-    path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
-    with serving(path) as process:
+    path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    with running_service(path) as process:
         second = tmp_path / "second"
         second.mkdir()
-        done = run("serve", "--config", str(settings(second, socket=str(tmp_path / "sbf.sock"))))
-        assert done.returncode == 2
-        assert "in use by another process" in done.stderr
+        ended = run("serve", "--config", str(write_settings(second, socket=str(tmp_path / "sbf.sock"))))
+        assert ended.returncode == 2
+        assert "in use by another process" in ended.stderr
         process.kill()
-    with serving(path), over(tmp_path / "sbf.sock") as client:
+    with running_service(path), connect_to_socket(tmp_path / "sbf.sock") as client:
         assert client.get("/healthz").status_code == 200
 
 
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client may wait for the TCP port and then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
-    asked: list[str] = []
+    addresses: list[str] = []
 
     def listen_tcp(address: str) -> socket.socket:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(str(settings.socket))
-        asked.append(address)
+        addresses.append(address)
         return _listen_tcp(ListenAddress("127.0.0.1:0"))
 
     monkeypatch.setattr("sbf_service.server._listen_tcp", listen_tcp)
-    for one in open_sockets(cast("SbfService", SimpleNamespace(settings=settings))):
-        one.close()
-    assert asked == [settings.listen]
+    for opened in open_sockets(cast("SbfService", SimpleNamespace(settings=settings))):
+        opened.close()
+    assert addresses == [settings.listen]
 
 
 def test_openapi_prints_the_document_without_a_database() -> None:
-    done = run("openapi")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["info"]["title"] == "SBF"
+    ended = run("openapi")
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["info"]["title"] == "SBF"
 
 
 def test_the_listening_socket_names_its_protocol_tcp() -> None:
@@ -197,24 +201,24 @@ def test_the_listening_socket_names_its_protocol_tcp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trusted", "told"),
+    ("trusted", "logged"),
     [("", "127.0.0.1"), ('trusted_proxies = ["127.0.0.0/8"]\n', "192.0.2.9")],
     ids=["not set", "set"],
 )
-def test_only_trusted_proxies_may_name_the_caller(tmp_path: Path, trusted: str, told: str) -> None:
-    path = settings(tmp_path)
+def test_only_trusted_proxies_may_name_the_caller(tmp_path: Path, trusted: str, logged: str) -> None:
+    path = write_settings(tmp_path)
     path.write_text(path.read_text() + trusted)
     listen = path.read_text().split('listen = "')[1].split('"')[0]
-    with serving(path) as process:
+    with running_service(path) as process:
         headers = {"x-forwarded-for": "192.0.2.9", "authorization": "Bearer wrong"}
         assert httpx.get(f"http://{listen}/v1/whoami", headers=headers).status_code == 401
         assert process.stderr is not None
-        assert process.stderr.readline().split()[-1] == f"address={told}"
+        assert process.stderr.readline().split()[-1] == f"address={logged}"
 
 
 def test_a_forwarded_call_does_not_count_as_local(tmp_path: Path) -> None:
-    path = settings(tmp_path)
+    path = write_settings(tmp_path)
     listen = path.read_text().split('listen = "')[1].split('"')[0]
-    with serving(path):
-        found = httpx.get(f"http://{listen}/metrics", headers={"x-forwarded-for": "192.0.2.9"})
-        assert (found.status_code, httpx.get(f"http://{listen}/metrics").status_code) == (401, 200)
+    with running_service(path):
+        forwarded = httpx.get(f"http://{listen}/metrics", headers={"x-forwarded-for": "192.0.2.9"})
+        assert (forwarded.status_code, httpx.get(f"http://{listen}/metrics").status_code) == (401, 200)

@@ -41,30 +41,30 @@ class Installation:
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    def shown(self) -> str:
+    def read_certificate(self) -> str:
         """Return the certificate that the service presents."""
         return ssl.get_server_certificate(("127.0.0.1", self.port))
 
 
 @contextmanager
-def serving(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
+def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
     """Run the service with a certificate for 127.0.0.1."""
     authority = Authority("authority")
     certificate, key = authority.sign(folder, "sbf")
     with closing(socket.create_server(("127.0.0.1", 0))) as probe:
         port = probe.getsockname()[1]
-    found = {"database": f"sqlite:///{folder}/sbf.db", "listen": f"127.0.0.1:{port}", "socket": f"{folder}/sbf.sock"}
-    found |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
+    settings = {"database": f"sqlite:///{folder}/sbf.db", "listen": f"127.0.0.1:{port}", "socket": f"{folder}/sbf.sock"}
+    settings |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
     config = folder / "sbf.toml"
-    config.write_text("".join(_toml(name, value) for name, value in found.items()))
-    made = [*SBF, "token", "create", "eva", "--role", "operator", "--config", str(config)]
-    token = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own
+    config.write_text("".join(_toml(name, value) for name, value in settings.items()))
+    create_token = [*SBF, "token", "create", "eva", "--role", "operator", "--config", str(config)]
+    token = subprocess.run(create_token, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen([*SBF, "serve", "--config", str(config)], stderr=log) as process,  # noqa: S603 - our own
     ):
         try:
-            until(lambda: "listening" in (folder / "log").read_text())
+            wait_until(lambda: "listening" in (folder / "log").read_text())
             yield Installation(folder, port, authority.write(folder), process, token)
         finally:
             process.terminate()
@@ -74,11 +74,11 @@ def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
     """Return keys and tables as TOML. Tables come last."""
     if isinstance(value, str):
         return f"{name} = {json.dumps(value)}\n"
-    tables = ((f"[{name}.{one}]\n", table) for one, table in value.items())
+    tables = ((f"[{name}.{section}]\n", table) for section, table in value.items())
     return "".join(head + "".join(_toml(*pair) for pair in table.items()) for head, table in tables)
 
 
-def until(reached: object) -> None:
+def wait_until(reached: object) -> None:
     ends = time.monotonic() + 30
     while not reached():  # type: ignore[operator]
         assert time.monotonic() < ends
@@ -87,8 +87,8 @@ def until(reached: object) -> None:
 
 @pytest.fixture(scope="module")
 def installation() -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="sbf") as folder, serving(Path(folder)) as made:
-        yield made
+    with tempfile.TemporaryDirectory(prefix="sbf") as folder, running_service(Path(folder)) as service:
+        yield service
 
 
 def test_a_client_that_trusts_the_authority_is_admitted(installation: Installation) -> None:
@@ -139,44 +139,49 @@ def test_root_on_the_socket_needs_no_certificate_or_token(installation: Installa
 
 
 def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> None:
-    before, log = installation.shown(), installation.folder / "log"
+    before, log = installation.read_certificate(), installation.folder / "log"
     (installation.folder / "sbf.crt").write_text("rubbish")
     installation.process.send_signal(signal.SIGHUP)
-    until(lambda: "certificate_not_reloaded" in log.read_text())
-    assert installation.shown() == before
+    wait_until(lambda: "certificate_not_reloaded" in log.read_text())
+    assert installation.read_certificate() == before
     Authority("another").sign(installation.folder, "sbf")
     installation.process.send_signal(signal.SIGHUP)
-    until(lambda: "certificate_reloaded" in log.read_text())
-    assert installation.shown() != before
+    wait_until(lambda: "certificate_reloaded" in log.read_text())
+    assert installation.read_certificate() != before
 
 
 def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) -> None:
     """The service continues, since devices with other credentials work."""
     credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
-    with serving(tmp_path, credentials={"site": credential}) as made:
+    with running_service(tmp_path, credentials={"site": credential}) as service:
         log = tmp_path / "log"
-        until(lambda: log.read_text().count("credential_unusable") == 1)
+        wait_until(lambda: log.read_text().count("credential_unusable") == 1)
         assert f"key_file {tmp_path}/absent cannot be read" in log.read_text()
-        with Client(made.url, token=made.token, ca_file=made.authority) as client:
+        with Client(service.url, token=service.token, ca_file=service.authority) as client:
             assert client.sbf.whoami().name == "eva"
-        made.process.send_signal(signal.SIGHUP)
-        until(lambda: log.read_text().count("credential_unusable") == 2)
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: log.read_text().count("credential_unusable") == 2)
 
 
 def test_client_certificates_are_required_if_configured(tmp_path: Path) -> None:
     clients = Authority("clients")
     certificate, key = clients.sign(tmp_path, "host")
-    both = tmp_path / "both.pem"
-    both.write_bytes(certificate.read_bytes() + key.read_bytes())
-    with serving(tmp_path, tls_client_ca=str(clients.write(tmp_path))) as made:
-        with Client(made.url, token=made.token, ca_file=made.authority, certificate=both) as client:
+    certificate_and_key = tmp_path / "both.pem"
+    certificate_and_key.write_bytes(certificate.read_bytes() + key.read_bytes())
+    with running_service(tmp_path, tls_client_ca=str(clients.write(tmp_path))) as service:
+        with Client(
+            service.url, token=service.token, ca_file=service.authority, certificate=certificate_and_key
+        ) as client:
             assert client.sbf.whoami().name == "eva"
-        with Client(made.url, token=made.token, ca_file=made.authority) as client, pytest.raises(ServiceUnreachable):
+        with (
+            Client(service.url, token=service.token, ca_file=service.authority) as client,
+            pytest.raises(ServiceUnreachable),
+        ):
             client.sbf.whoami()
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"listen": "192.0.2.1:8800"}, "listen = '192.0.2.1:8800': tokens would cross a network unencrypted; set tls_"),
         ({"listen": "[::]:8800"}, "listen = '[::]:8800': tokens would cross a network unencrypted"),
@@ -188,11 +193,11 @@ def test_client_certificates_are_required_if_configured(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_unsafe_tls_settings_are_refused_at_the_start(tmp_path: Path, changes: dict[str, str], words: str) -> None:
-    found = {"database": f"sqlite:///{tmp_path}/sbf.db", "listen": "127.0.0.1:0"} | changes
+def test_unsafe_tls_settings_are_refused_at_the_start(tmp_path: Path, changes: dict[str, str], message: str) -> None:
+    settings = {"database": f"sqlite:///{tmp_path}/sbf.db", "listen": "127.0.0.1:0"} | changes
     config = tmp_path / "sbf.toml"
-    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()))
-    with pytest.raises(BadInput, match=re.escape(words)):
+    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+    with pytest.raises(BadInput, match=re.escape(message)):
         open_sockets(build_service(read_settings(config)))
 
 

@@ -1,4 +1,4 @@
-"""The sources of secrets, and error messages that contain the source but not the secret."""
+"""Tests of the sources of secrets. Error messages name the source and never contain the secret."""
 
 import logging
 import re
@@ -34,7 +34,7 @@ def test_a_trailing_space_belongs_to_the_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [
         (SecretSource(file=Path("/none")), "file /none cannot be read: No such file or directory"),
         (
@@ -47,11 +47,11 @@ def test_a_trailing_space_belongs_to_the_secret(tmp_path: Path) -> None:
         (command("pass"), "expected a secret, got an empty text"),
     ],
 )
-def test_an_error_names_the_source_and_not_the_secret(source: SecretSource, words: str) -> None:
-    with pytest.raises(Refused, match=words) as raised:
+def test_an_error_names_the_source_and_not_the_secret(source: SecretSource, message: str) -> None:
+    with pytest.raises(Refused, match=message) as raised:
         fetch_secret(source, 30)
-    seen = raised.value
-    assert SECRET not in f"{seen!r} {seen.__cause__!r}"
+    error = raised.value
+    assert SECRET not in f"{error!r} {error.__cause__!r}"
 
 
 def test_a_hanging_command_times_out() -> None:
@@ -60,10 +60,10 @@ def test_a_hanging_command_times_out() -> None:
     assert SECRET not in repr(raised.value.__cause__)
 
 
-@pytest.mark.parametrize("given", [{}, {"file": "/x", "env": "X"}, {"command": []}, {"env": ""}, {"vault": "x"}])
-def test_a_source_has_exactly_one_kind(given: dict[str, object]) -> None:
+@pytest.mark.parametrize("keys", [{}, {"file": "/x", "env": "X"}, {"command": []}, {"env": ""}, {"vault": "x"}])
+def test_a_source_has_exactly_one_kind(keys: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        SecretSource.model_validate(given)
+        SecretSource.model_validate(keys)
 
 
 def test_a_secret_in_the_settings_is_refused_without_repeating_it(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_secret_in_the_settings_is_refused_without_repeating_it(tmp_path: Path
         read_settings(path)
     assert str(raised.value) == (
         f"{path}: credentials.site.password: expected the source of a secret, "
-        "{file = …}, {env = …} or {command = […]}, got something else"
+        "{file = …}, {env = …} or {command = […]}, got a value"
     )
 
 
@@ -126,8 +126,8 @@ def test_all_faults_of_credentials_are_found_without_a_device(tmp_path: Path, mo
             "enable": {"command": ["absent"]},
         },
     }
-    found = find_credential_faults(ServiceSettings.model_validate({"credentials": credentials}))
-    assert [(name, fault.split()[0]) for name, fault in found] == [
+    faults = find_credential_faults(ServiceSettings.model_validate({"credentials": credentials}))
+    assert [(name, fault.split()[0]) for name, fault in faults] == [
         ("b", "known_hosts"),
         ("b", "password.env"),
         ("c", "password.file"),

@@ -1,4 +1,4 @@
-"""The format of log events."""
+"""Tests of the event log's format."""
 
 import logging
 
@@ -30,11 +30,11 @@ def test_a_fault_shows_where_it_happened(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"), [("/a\rb", "'/a\\rb'"), ("/\x1b[2J", "'/\\x1b[2J'"), ("/a\u2028b", "'/a\\u2028b'")]
+    ("path", "logged"), [("/a\rb", "'/a\\rb'"), ("/\x1b[2J", "'/\\x1b[2J'"), ("/a\u2028b", "'/a\\u2028b'")]
 )
-def test_a_path_cannot_forge_lines(caplog: pytest.LogCaptureFixture, path: str, shown: str) -> None:
+def test_a_path_cannot_forge_lines(caplog: pytest.LogCaptureFixture, path: str, logged: str) -> None:
     get_log("test").warning("denied", path=path)
-    assert caplog.messages == [f"denied path={shown}"]
+    assert caplog.messages == [f"denied path={logged}"]
 
 
 def test_control_characters_of_any_logger_are_escaped() -> None:

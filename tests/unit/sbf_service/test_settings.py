@@ -1,4 +1,4 @@
-"""The settings of SBF."""
+"""Tests of the settings of SBF."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from sbf_service.settings import ServiceSettings, read_settings
 from virtcloud.model.errors import BadDocument, BadInput
 
-WHOLE = """
+ALL_TABLES = """
 database = "postgresql+psycopg://sbf@db/sbf"
 listen = "0.0.0.0:8800"
 socket = "/run/virtcloud/sbf.sock"
@@ -22,27 +22,27 @@ drain_deadline = 0.5
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def write_settings(folder: Path, text: str) -> Path:
     path = folder / "sbf.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_all_settings_of_a_file_are_read(tmp_path: Path) -> None:
-    found = read_settings(written(tmp_path, WHOLE))
-    assert found.credentials["lab"].username == "switch"
-    assert found.timing.drain_deadline == 0.5
-    assert found.workers == 8
+    settings = read_settings(write_settings(tmp_path, ALL_TABLES))
+    assert settings.credentials["lab"].username == "switch"
+    assert settings.timing.drain_deadline == 0.5
+    assert settings.workers == 8
 
 
-def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
-    assert read_settings(written(tmp_path, "")) == ServiceSettings()
+def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
+    assert read_settings(write_settings(tmp_path, "")) == ServiceSettings()
     assert ServiceSettings().database == "sqlite:////var/lib/virtcloud/sbf.db"
     assert ServiceSettings().listen == "127.0.0.1:8800"
 
 
 def test_every_invalid_key_is_named_with_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, 'listen = "here"\nlisten_too = 1\n[timing]\nread_timeout = 0\n')
+    path = write_settings(tmp_path, 'listen = "here"\nlisten_too = 1\n[timing]\nread_timeout = 0\n')
     with pytest.raises(BadDocument) as caught:
         read_settings(path)
     assert str(caught.value).splitlines() == [
@@ -54,7 +54,7 @@ def test_every_invalid_key_is_named_with_the_file(tmp_path: Path) -> None:
 
 def test_invalid_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(BadDocument, match=r"sbf.toml: not TOML: .*line 1"):
-        read_settings(written(tmp_path, "database = \n"))
+        read_settings(write_settings(tmp_path, "database = \n"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Peer credentials of AF_UNIX sockets."""
+"""Tests of the peer credentials of AF_UNIX sockets."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ from sbf_service.http.auth.authentication import LocalPeer, PeerConnection, peer
 
 
 def test_a_local_socket_has_the_peers_user_id() -> None:
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with one, other:
-        assert peer_uid(one) == os.geteuid()
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with near, far:
+        assert peer_uid(near) == os.geteuid()
 
 
 def test_a_local_users_name_is_looked_up() -> None:
-    found = asyncio.run(request_peer({authentication.PEER_KEY: PeerConnection(os.geteuid())}))
-    assert found == LocalPeer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
+    peer = asyncio.run(request_peer({authentication.PEER_KEY: PeerConnection(os.geteuid())}))
+    assert peer == LocalPeer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
 
 
 def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The sheets of ``site prepare``."""
+"""Tests of the sheets that ``site prepare`` prints."""
 
 import pytest
 
@@ -43,17 +43,17 @@ EVPN = topology({"kind": "evpn", "asn": 65000, "vnis": "10000-10999"}, "pe1:ac")
 S_TAGS = topology({"kind": "qinq", "s_tags": "2000-2099"}, "pe1:ac")
 
 
-def sheets(made: Topology, **asked: str) -> tuple[PreparationSheet, PreparationSheet]:
+def sheets(two_sites: Topology, **options: str) -> tuple[PreparationSheet, PreparationSheet]:
     """Return the sheet of the site's own device and the sheet of the backbone's device."""
-    ours, theirs = make_sheets(made, made.site("brno"), POOL, BackboneDevice(**asked)).sheets
-    assert (ours.side, theirs.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
-    return ours, theirs
+    uplink, backbone = make_sheets(two_sites, two_sites.site("brno"), POOL, BackboneDevice(**options)).sheets
+    assert (uplink.side, backbone.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
+    return uplink, backbone
 
 
 def test_the_uplink_is_an_empty_trunk_with_a_larger_mtu() -> None:
-    ours, _ = sheets(QINQ)
-    assert (ours.device, ours.platform) == ("brno-sw1:Gi1/0/24", "cisco_ios")
-    assert ours.lines == (
+    uplink, _ = sheets(QINQ)
+    assert (uplink.device, uplink.platform) == ("brno-sw1:Gi1/0/24", "cisco_ios")
+    assert uplink.lines == (
         "configure terminal",
         "interface Gi1/0/24",
         "switchport",
@@ -68,13 +68,13 @@ def test_the_uplink_is_an_empty_trunk_with_a_larger_mtu() -> None:
         "write memory",
     )
     lines = "'switchport' and 'switchport trunk encapsulation dot1q'"
-    unknown = f"Some models refuse {lines}: continue with the next line."
-    assert unknown in ours.notes
+    note = f"Some models refuse {lines}: continue with the next line."
+    assert note in uplink.notes
 
 
 def test_the_backbones_port_is_a_tunnel_into_the_service_vlan() -> None:
-    _, theirs = sheets(QINQ, platform="cisco_nxos", port="Ethernet1/7", core_port="Ethernet1/49")
-    assert theirs.lines == (
+    _, backbone = sheets(QINQ, platform="cisco_nxos", port="Ethernet1/7", core_port="Ethernet1/49")
+    assert backbone.lines == (
         "configure terminal",
         "vlan 2000",
         "name virtcloud-core",
@@ -94,21 +94,21 @@ def test_the_backbones_port_is_a_tunnel_into_the_service_vlan() -> None:
         "end",
         "copy running-config startup-config",
     )
-    assert theirs.to_fill == {}
+    assert backbone.to_fill == {}
 
 
 def test_unknown_values_are_in_angle_brackets_and_listed() -> None:
-    _, theirs = sheets(QINQ, platform="dell_force10")
-    assert "member <port>" in theirs.lines
-    assert theirs.to_fill == {
+    _, backbone = sheets(QINQ, platform="dell_force10")
+    assert "member <port>" in backbone.lines
+    assert backbone.to_fill == {
         "<port>": "the backbone's port that the site is attached to",
         "<core_port>": "the device's port towards the rest of the backbone",
     }
 
 
 def test_the_sheet_warns_of_force10s_ethertype() -> None:
-    _, theirs = sheets(QINQ, platform="dell_force10")
-    assert any("0x9100" in note and "dropped silently" in note for note in theirs.notes)
+    _, backbone = sheets(QINQ, platform="dell_force10")
+    assert any("0x9100" in note and "dropped silently" in note for note in backbone.notes)
 
 
 def test_a_procurve_is_refused_with_the_reason() -> None:
@@ -117,42 +117,42 @@ def test_a_procurve_is_refused_with_the_reason() -> None:
 
 
 def test_without_a_platform_the_sheet_lists_requirements_and_platforms() -> None:
-    _, theirs = sheets(QINQ)
-    assert theirs.lines == ()
-    assert "goes into the service VLAN 2000" in theirs.notes[0]
-    assert "arista_eos, cisco_ios, cisco_nxos, dell_force10, hp_comware" in theirs.notes[1]
+    _, backbone = sheets(QINQ)
+    assert backbone.lines == ()
+    assert "goes into the service VLAN 2000" in backbone.notes[0]
+    assert "arista_eos, cisco_ios, cisco_nxos, dell_force10, hp_comware" in backbone.notes[1]
 
 
 def test_a_dedicated_circuit_passes_the_pool_in_the_platforms_syntax() -> None:
-    _, theirs = sheets(DIRECT, platform="hp_comware", port="Ten-GigabitEthernet1/0/1")
-    assert "port trunk permit vlan 100 to 149 160" in theirs.lines
-    assert not any("qinq" in line for line in theirs.lines)
+    _, backbone = sheets(DIRECT, platform="hp_comware", port="Ten-GigabitEthernet1/0/1")
+    assert "port trunk permit vlan 100 to 149 160" in backbone.lines
+    assert not any("qinq" in line for line in backbone.lines)
 
 
 def test_an_evpn_edge_gets_sessions_with_all_other_edges() -> None:
-    ours, theirs = sheets(EVPN)
-    assert ours.device == "brno-sw1:Gi1/0/1"
-    assert theirs.device == "provider edge brno-pe1"
-    assert "ip address add 10.255.0.1/32 dev lo" in theirs.lines
-    sessions = [line for line in theirs.lines if "neighbor 10." in line]
+    uplink, backbone = sheets(EVPN)
+    assert uplink.device == "brno-sw1:Gi1/0/1"
+    assert backbone.device == "provider edge brno-pe1"
+    assert "ip address add 10.255.0.1/32 dev lo" in backbone.lines
+    sessions = [line for line in backbone.lines if "neighbor 10." in line]
     assert sessions == ["  -c 'neighbor 10.255.0.2 peer-group virtcloud' \\"]
-    assert theirs.to_fill == {"<core_port>": "the device's port towards the rest of the backbone"}
+    assert backbone.to_fill == {"<core_port>": "the device's port towards the rest of the backbone"}
 
 
 def test_an_edge_with_service_vlans_gets_its_core_port_only() -> None:
-    _, theirs = sheets(S_TAGS)
-    assert theirs.lines == ("ip link set core mtu 1508 up",)
-    assert "the service VLANs 2000-2099 pass between all edges" in theirs.notes[0]
+    _, backbone = sheets(S_TAGS)
+    assert backbone.lines == ("ip link set core mtu 1508 up",)
+    assert "the service VLANs 2000-2099 pass between all edges" in backbone.notes[0]
 
 
 @pytest.mark.parametrize("platform", sorted(SWITCH_PLATFORMS))
 def test_every_switch_platform_has_uplink_lines_or_a_note(platform: str) -> None:
     document = QINQ.model_dump(mode="json")
     document["sites"][0]["switches"][0]["platform"] = platform
-    made = Topology.model_validate(document)
-    ours = make_sheets(made, made.sites[0], POOL, BackboneDevice()).sheets[0]
-    assert ours.lines or any(f"SBF has no lines for {platform}" in note for note in ours.notes)
-    assert bool(ours.lines) == (platform != "cisco_iosxr")
+    two_sites = Topology.model_validate(document)
+    uplink = make_sheets(two_sites, two_sites.sites[0], POOL, BackboneDevice()).sheets[0]
+    assert uplink.lines or any(f"SBF has no lines for {platform}" in note for note in uplink.notes)
+    assert bool(uplink.lines) == (platform != "cisco_iosxr")
 
 
 KINDS = {
@@ -164,16 +164,20 @@ KINDS = {
 
 @pytest.mark.parametrize(
     ("platform", "kind"),
-    [(name, kind) for name, one in EDGE_PLATFORMS.items() for kind in sorted(one.capabilities.kinds)],
+    [
+        (name, kind)
+        for name, edge_platform in EDGE_PLATFORMS.items()
+        for kind in sorted(edge_platform.capabilities.kinds)
+    ],
 )
 def test_every_edge_platform_has_lines_for_its_transports(platform: str, kind: TransportKind) -> None:
     document = topology(KINDS[kind], "pe1:ac").model_dump(mode="json")
-    for one in document["sites"]:
-        one["edges"][0]["platform"] = platform
-    made = Topology.model_validate(document)
-    theirs = make_sheets(made, made.site("brno"), POOL, BackboneDevice(core_port="core9")).sheets[1]
-    assert theirs.lines
-    assert theirs.to_fill == {}
+    for site_document in document["sites"]:
+        site_document["edges"][0]["platform"] = platform
+    two_sites = Topology.model_validate(document)
+    backbone = make_sheets(two_sites, two_sites.site("brno"), POOL, BackboneDevice(core_port="core9")).sheets[1]
+    assert backbone.lines
+    assert backbone.to_fill == {}
 
 
 def test_unknown_platforms_transports_and_unattached_sites_are_refused() -> None:
@@ -194,25 +198,27 @@ def test_a_backbone_platform_is_refused_at_edge_only_sites() -> None:
 
 
 def test_sheets_can_be_limited_to_one_transport() -> None:
-    made = make_sheets(QINQ, QINQ.site("praha"), POOL, BackboneDevice(transport=Name("core")))
-    assert made.sheets[0].device == "praha-sw1:Gi1/0/24"
+    preparation = make_sheets(QINQ, QINQ.site("praha"), POOL, BackboneDevice(transport=Name("core")))
+    assert preparation.sheets[0].device == "praha-sw1:Gi1/0/24"
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_every_placeholder_is_known_or_explained(name: str) -> None:
     """The rendering of an unknown placeholder would raise KeyError."""
-    words = PLATFORMS[name]
-    texts = [words.uplink, words.tunnel, words.passing, words.services, words.vpls, words.evpn]
+    templates = PLATFORMS[name]
+    texts = [templates.uplink, templates.tunnel, templates.passing, templates.services, templates.vpls, templates.evpn]
     known = {"site", "transport", "s_tag", "asn", "uplink", "ac"}
     for text in texts:
-        assert fill_templates(text, dict.fromkeys(known, "x")).to_fill.keys() <= {f"<{word}>" for word in PLACEHOLDERS}
+        assert fill_templates(text, dict.fromkeys(known, "x")).to_fill.keys() <= {
+            f"<{placeholder}>" for placeholder in PLACEHOLDERS
+        }
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_no_template_allows_all_vlans(name: str) -> None:
     """A trunk never carries all VLANs (DESIGN.md §7.4)."""
-    words = PLATFORMS[name]
-    for line in (*words.uplink, *words.tunnel, *words.passing):
+    templates = PLATFORMS[name]
+    for line in (*templates.uplink, *templates.tunnel, *templates.passing):
         assert "allowed vlan all" not in line
         assert not line.endswith("permit vlan all")
 
