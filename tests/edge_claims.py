@@ -48,11 +48,11 @@ def circuit(service: int, vlan: int, port: str = "ac1") -> Circuit:
     return Circuit(transport=transport.name, port=PortName(port), vlan=VlanId(vlan), service=service)
 
 
-def part(service: int, vlan: int | None = None, port: str | None = None) -> CircuitRemnant:
+def remnant(service: int, vlan: int | None = None, port: str | None = None) -> CircuitRemnant:
     transport = STAGS.name if 2000 <= service < 4095 else OVERLAY.name
-    number = None if vlan is None else VlanId(vlan)
+    vlan_id = None if vlan is None else VlanId(vlan)
     return CircuitRemnant(
-        transport=transport, service=service, port=None if port is None else PortName(port), vlan=number
+        transport=transport, service=service, port=None if port is None else PortName(port), vlan=vlan_id
     )
 
 
@@ -83,7 +83,7 @@ class KernelClaims:
     def test_a_new_edge_carries_nothing(self, bench: Bench) -> None:
         assert bench.driver.read(MANAGED) == self.nothing
 
-    def test_circuits_of_both_kinds_are_made_and_read(self, bench: Bench) -> None:
+    def test_circuits_of_both_kinds_are_created_and_read(self, bench: Bench) -> None:
         assert not converge(bench, A, B)
         assert bench.devices() == {"vni10042", "stag2007"}
         assert bench.carries() == {
@@ -102,13 +102,13 @@ class KernelClaims:
     @pytest.mark.parametrize(
         ("ip", "bridge", "parts"),
         [
-            (VNI_A[:1], (), (part(10042),)),
-            (VNI_A, (), (part(10042),)),
-            (VNI_A, ("vlan add dev vni10042 vid 100 pvid untagged",), (part(10042, 100),)),
+            (VNI_A[:1], (), (remnant(10042),)),
+            (VNI_A, (), (remnant(10042),)),
+            (VNI_A, ("vlan add dev vni10042 vid 100 pvid untagged",), (remnant(10042, 100),)),
             (
                 VNI_A,
                 ("vlan add dev vni10042 vid 100 pvid untagged", "vlan add dev ac1 vid 100"),
-                (part(10042, 100, "ac1"),),
+                (remnant(10042, 100, "ac1"),),
             ),
             (
                 (
@@ -116,13 +116,13 @@ class KernelClaims:
                     "link set stag2007 master br0 up",
                 ),
                 ("vlan add dev stag2007 vid 101 untagged", "vlan add dev ac1 vid 101"),
-                (part(2007, 101, "ac1"),),
+                (remnant(2007, 101, "ac1"),),
             ),
-            ((), ("vlan add dev ac2 vid 100",), (part(0, 100, "ac2"),)),
+            ((), ("vlan add dev ac2 vid 100",), (remnant(0, 100, "ac2"),)),
             (
                 (VNI_A[0].replace("10.255.0.1", "10.255.0.9"), *VNI_A[1:], "link set vni10042 up"),
                 ("vlan add dev vni10042 vid 100 pvid untagged", "vlan add dev ac1 vid 100"),
-                (part(10042, 100, "ac1"),),
+                (remnant(10042, 100, "ac1"),),
             ),
         ],
         ids=[
@@ -135,7 +135,7 @@ class KernelClaims:
             "another loopback",
         ],
     )
-    def test_what_is_half_made_is_no_circuit_and_is_mended(
+    def test_a_partial_circuit_is_completed(
         self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], parts: tuple[CircuitRemnant, ...]
     ) -> None:
         bench.do("ip", *ip)
@@ -144,14 +144,14 @@ class KernelClaims:
         assert not converge(bench, A)
         assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}
 
-    def test_two_services_in_one_vlan_are_circuits_of_neither(self, bench: Bench) -> None:
+    def test_two_services_in_one_vlan_form_no_circuit(self, bench: Bench) -> None:
         assert not converge(bench, A, B)
         bench.do("bridge", "vlan del dev stag2007 vid 101", "vlan add dev stag2007 vid 100 pvid untagged")
         assert bench.driver.read(MANAGED).circuits == ()
         assert not converge(bench, A, B)
         assert bench.carries()["stag2007"] == {101: UNTAGGED}
 
-    def test_what_is_not_managed_is_neither_shown_nor_touched(self, bench: Bench) -> None:
+    def test_unmanaged_configuration_is_neither_read_nor_changed(self, bench: Bench) -> None:
         bench.do(
             "ip",
             "link add theirs type vxlan id 500 local 10.255.0.1 dstport 4789 nolearning",
@@ -159,8 +159,8 @@ class KernelClaims:
             "link add link core name core.2007 type vlan proto 802.1Q id 2007",
             "link add link core name core.5 type vlan proto 802.1ad id 5",
         )
-        theirs = ("vlan add dev theirs vid 50 pvid untagged", "vlan add dev ac1 vid 50", "vlan add dev other vid 50")
-        bench.do("bridge", *theirs)
+        foreign = ("vlan add dev theirs vid 50 pvid untagged", "vlan add dev ac1 vid 50", "vlan add dev other vid 50")
+        bench.do("bridge", *foreign)
         before = bench.devices(), bench.carries()
         assert bench.driver.read(MANAGED) == self.nothing
         assert not converge(bench, A, B)
@@ -197,14 +197,14 @@ class KernelClaims:
             ),
         ],
     )
-    def test_managed_numbers_in_other_use_are_unsafe(
-        self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], words: str
+    def test_managed_service_ids_in_other_use_are_unsafe(
+        self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], message: str
     ) -> None:
         bench.do("ip", *ip)
         bench.do("bridge", *bridge)
         with pytest.raises(Unsafe) as caught:
             bench.driver.read(MANAGED)
-        assert str(caught.value).startswith(f"edge pe1: {words}")
+        assert str(caught.value).startswith(f"edge pe1: {message}")
 
     def test_a_vlan_of_an_unmanaged_port_is_in_other_use(self, bench: Bench) -> None:
         bench.do("bridge", "vlan add dev other vid 100")
@@ -221,7 +221,7 @@ class KernelClaims:
             "correct the topology, or: ip link set core master br0"
         )
 
-    def test_a_refusal_carries_the_edges_words_and_the_rest_is_done(self, bench: Bench) -> None:
+    def test_a_refusal_quotes_the_edge_and_other_changes_are_made(self, bench: Bench) -> None:
         with pytest.raises(Refused) as caught:
             bench.driver.apply(EdgeDifference(add=(circuit(10042, 100, "nix"), circuit(10043, 101))))
         assert "edge pe1: 'vlan add dev nix vid 100' was refused: the edge said 'Cannot find " in str(caught.value)
@@ -231,31 +231,31 @@ class KernelClaims:
 class EdgeClaims(KernelClaims):
     """All tests of the driver."""
 
-    def test_what_is_not_wanted_any_more_is_gone_and_the_rest_stays(self, bench: Bench) -> None:
+    def test_unwanted_circuits_are_removed_and_others_remain(self, bench: Bench) -> None:
         assert not converge(bench, A, B)
         assert not converge(bench, B)
         assert (bench.devices(), bench.carries()["ac1"]) == ({"stag2007"}, {101: ""})
         assert not converge(bench)
         assert (bench.devices(), bench.carries()) == (set(), {})
 
-    def test_a_number_is_handed_from_one_service_to_another_in_one_change(self, bench: Bench) -> None:
+    def test_a_vlan_moves_to_another_service_in_one_change(self, bench: Bench) -> None:
         assert not converge(bench, A)
         assert not converge(bench, circuit(10043, 100))
         assert (bench.devices(), bench.carries()["ac1"]) == ({"vni10043"}, {100: ""})
 
-    def test_a_service_keeps_its_device_while_one_of_its_ports_has_it(self, bench: Bench) -> None:
+    def test_a_device_remains_while_a_port_uses_its_service(self, bench: Bench) -> None:
         assert not converge(bench, A, circuit(10042, 100, "ac2"))
         assert not converge(bench, A)
         assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}
 
-    def test_hundreds_of_circuits_are_made_and_taken_away(self, bench: Bench) -> None:
-        many = tuple(circuit(10000 + number, number) for number in range(100, 200))
+    def test_a_hundred_circuits_are_created_and_removed(self, bench: Bench) -> None:
+        many = tuple(circuit(10000 + vlan, vlan) for vlan in range(100, 200))
         assert not converge(bench, *many)
         assert len(bench.devices()) == 100
         assert not converge(bench)
         assert (bench.devices(), bench.carries()) == (set(), {})
 
-    def test_an_unknown_transport_is_refused_by_name(self, bench: Bench) -> None:
+    def test_an_unknown_transport_is_refused_with_its_name(self, bench: Bench) -> None:
         foreign = Circuit(transport=Name("core"), port=PortName("ac1"), vlan=VlanId(100), service=7)
         with pytest.raises(Refused, match="edge pe1: wanted a circuit of transport core, knows overlay, stags"):
             bench.driver.apply(EdgeDifference(add=(foreign,)))

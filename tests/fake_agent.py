@@ -27,19 +27,19 @@ class FakeAgentSocket:
         """Answer connections one after the other until the socket is closed."""
         while True:
             try:
-                talk, _ = listening.accept()
+                connection, _ = listening.accept()
             except OSError:
                 return
-            threading.Thread(target=self._one, args=(talk,), daemon=True).start()
+            threading.Thread(target=self._one, args=(connection,), daemon=True).start()
 
-    def _one(self, talk: socket.socket) -> None:
-        with talk, talk.makefile("rb") as lines:
+    def _one(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
             request = json.loads(lines.readline())
             self.asked.append(request)
             answer = self.answer(request)
             with suppress(BrokenPipeError):  # the client may have closed the connection
                 for piece in [json.dumps(answer).encode() + b"\n"] if isinstance(answer, dict) else answer:
-                    talk.sendall(piece)
+                    connection.sendall(piece)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ class FakeAgent:
 
     def asked(self, do: str | None = None) -> list[FakeRequest]:
         """Return the requests, in order."""
-        return [one for one in self.socket.asked if do in (None, one["do"])]
+        return [request for request in self.socket.asked if do in (None, request["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:
         """Set the state, which is sent immediately to waiting clients."""
@@ -121,33 +121,33 @@ class FakeAgent:
 
     def _state(self, request: FakeRequest) -> dict[str, Any]:
         run = _run(request)
-        ends = time.monotonic() + request["wait"]
+        deadline = time.monotonic() + request["wait"]
         with self._news:
-            at_once = bool(self.in_turn)
-            if at_once:
+            is_prepared = bool(self.in_turn)
+            if is_prepared:
                 self.state, self.missing = self.in_turn.pop(0)
             while (
-                not at_once
+                not is_prepared
                 and self._says(run) == "waiting"
                 and self.missing == self._told.get(run)
-                and time.monotonic() < ends
+                and time.monotonic() < deadline
             ):
-                self._news.wait(ends - time.monotonic())
+                self._news.wait(deadline - time.monotonic())
             state = self._says(run)
             self._told[run] = self.missing
         reason = self.reasons.get(run, self.reason)
         return {"state": state, "missing": self.missing, "reason": reason, "facts": self.facts if state == "up" else {}}
 
     def _says(self, run: tuple[str, int]) -> str:
-        here = self.runs.get(run, "here")
-        return self.state if here == "here" else here
+        state = self.runs.get(run, "here")
+        return self.state if state == "here" else state
 
 
 def _run(request: FakeRequest) -> tuple[str, int]:
     return request["cluster"], request["attempt"]
 
 
-def away_at_first(agent: FakeAgent) -> None:
+def restart_at_first_request(agent: FakeAgent) -> None:
     """Close the first connection without an answer, as if the agent were restarting."""
 
     def once(_request: FakeRequest) -> list[bytes]:

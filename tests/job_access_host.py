@@ -56,19 +56,19 @@ class Host:
     def guest(self, name: str, bridge: KernelInterface, *addresses: str, says: str = "cat") -> subprocess.Popen[str]:
         """Start a guest that runs the command ``says`` for each connection to the guest's port 7."""
         argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *says.split("|")]
-        made = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
-        self.opened.enter_context(made)
-        self.opened.callback(made.kill)
-        assert made.stdin
-        assert made.stdout
-        assert made.stdout.readline() == "apart\n"
-        index = self.kernel.add_veth_pair(name, "eth0", made.pid, 1500)
+        process = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
+        self.opened.enter_context(process)
+        self.opened.callback(process.kill)
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "apart\n"
+        index = self.kernel.add_veth_pair(name, "eth0", process.pid, 1500)
         self.kernel.change(index, master=bridge.index, up=True)
-        made.stdin.write(" ".join(addresses) + "\n")
-        made.stdin.flush()
-        assert made.stdout.readline() == "up\n"
-        self.guests[name] = made
-        return made
+        process.stdin.write(" ".join(addresses) + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "up\n"
+        self.guests[name] = process
+        return process
 
     def inside(self, guest: str, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a program in a guest."""
@@ -77,7 +77,7 @@ class Host:
 
     def named(self, name: str) -> KernelInterface:
         """Return the interface with this name."""
-        return next(one for one in self.kernel.list_interfaces() if one.name == name)
+        return next(interface for interface in self.kernel.list_interfaces() if interface.name == name)
 
     def says(self, opening: JobAccess, line: str, text: bytes = b"hello") -> bytes:
         """Send text through a relay, close the sending direction, and return the answer."""
@@ -110,8 +110,10 @@ def host(root: Path) -> Iterator[Host]:
 
 def opening(key: str, vlan: int, **guests: list[str]) -> JobAccess:
     """Return the description of a job's access."""
-    made = [{"name": name, "host": "h1", "image": "x", "addresses": given} for name, given in guests.items()]
-    return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": made})
+    documents = [
+        {"name": name, "host": "h1", "image": "x", "addresses": addresses} for name, addresses in guests.items()
+    ]
+    return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": documents})
 
 
 def is_alive(process: int) -> bool:

@@ -48,7 +48,7 @@ class FakeProber:
         pass
 
     def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        return addresses & {ip_address(one) for one in self.up}
+        return addresses & {ip_address(address) for address in self.up}
 
 
 @dataclass
@@ -100,9 +100,9 @@ def settings_in(folder: Path, **changes: object) -> AgentSettings:
 @contextmanager
 def agent(settings: AgentSettings, sbf: JobClusterApi, bridges: FakeBridges | None = None) -> Iterator[Agent]:
     """Run an agent for the duration of the context."""
-    made = Agent(settings, bridges or FakeBridges())
-    woken: Callable[[], None] = lambda: made.woken.append("once")  # noqa: E731
+    running = Agent(settings, bridges or FakeBridges())
+    woken: Callable[[], None] = lambda: running.woken.append("once")  # noqa: E731
     with serve_job_socket(
-        Name("brno-h1"), settings, sbf, woken, JobSocketAdapters(FakeRelays(), made.bridges.listen, made.volumes)
+        Name("brno-h1"), settings, sbf, woken, JobSocketAdapters(FakeRelays(), running.bridges.listen, running.volumes)
     ):
-        yield made
+        yield running

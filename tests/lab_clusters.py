@@ -49,6 +49,6 @@ def remove(client: SbfClient, *keys: str) -> None:
 
 def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
     """Ping from guest number ``guest`` (from 0) of a cluster. Return whether any answer arrived."""
-    chosen = view.spec.guests[guest]
-    domain = next(name for name in read_guests(lab, chosen.host) if view.id in name and name.endswith(chosen.name))
-    return lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0
+    sender = view.spec.guests[guest]
+    domain = next(name for name in read_guests(lab, sender.host) if view.id in name and name.endswith(sender.name))
+    return lab.run(sender.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0

@@ -22,8 +22,8 @@ class NamespaceLine:
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a command line and return its output."""
-        done = self.lab.run(self.node, ["ip", "netns", "exec", "bench", "sh", "-c", command])
-        return done.stdout + done.stderr
+        ended = self.lab.run(self.node, ["ip", "netns", "exec", "bench", "sh", "-c", command])
+        return ended.stdout + ended.stderr
 
     def close(self) -> None:
         """Do nothing: there is no session."""
@@ -58,14 +58,14 @@ class OnKernel:
             self.lab.run(self.node, [program, "-n", "bench", "-batch", "-"], given="\n".join(lines), check=True)
 
     def carries(self) -> dict[str, dict[int, str]]:
-        shown = self.lab.run(self.node, ["bridge", "-n", "bench", "-json", "vlan", "show"], check=True).stdout
+        output = self.lab.run(self.node, ["bridge", "-n", "bench", "-json", "vlan", "show"], check=True).stdout
         return {
             port["ifname"]: {entry["vlan"]: ", ".join(entry.get("flags", [])) for entry in port["vlans"]}
-            for port in json.loads(shown)
+            for port in json.loads(output)
             if port["vlans"]
         }
 
     def devices(self) -> set[str]:
-        shown = self.lab.run(self.node, ["ip", "-n", "bench", "-json", "link", "show"], check=True).stdout
+        output = self.lab.run(self.node, ["ip", "-n", "bench", "-json", "link", "show"], check=True).stdout
         permanent = {"lo", "br0", *PORTS, *(f"x-{port}" for port in PORTS)}
-        return {link["ifname"] for link in json.loads(shown)} - permanent
+        return {link["ifname"] for link in json.loads(output)} - permanent

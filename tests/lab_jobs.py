@@ -47,13 +47,13 @@ class LabJob:
         ]
         return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *variables, "bash", "-c", script])
 
-    def ssh(self, words: str) -> subprocess.CompletedProcess[str]:
-        """Run ``ssh`` with the job's settings. ``words`` are its arguments, as in a script."""
-        return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {words}')
+    def ssh(self, arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``ssh`` with the job's settings. ``arguments`` are written as in a script."""
+        return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
-    def scp(self, words: str) -> subprocess.CompletedProcess[str]:
-        """Run ``scp`` with the job's settings. ``words`` are its arguments, as in a script."""
-        return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {words}')
+    def scp(self, arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``scp`` with the job's settings. ``arguments`` are written as in a script."""
+        return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
 
 def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(one) for one in output.splitlines()]
 
 
-def let_in(lab: Lab, host: str, user: str) -> None:
+def create_user(lab: Lab, host: str, user: str) -> None:
     """Create a user on a host, with the lab's key."""
     key = (lab.state.folder / "keys/user").read_text()
     lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], given=key, check=True)

@@ -10,10 +10,10 @@ from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import read_guests
 from virtcloud.model.views import ClusterView
 
-OVER = "/run/pings-over"
+END_FILE = "/run/pings-over"
 COUNT = 25
 SERIES = (
-    f'until [ -e {OVER} ]; do ping -n -i 0.02 -c {COUNT} -W 2 "$1"'
+    f'until [ -e {END_FILE} ]; do ping -n -i 0.02 -c {COUNT} -W 2 "$1"'
     " | sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/.* packets transmitted.*/end/p'; done"
 )
 """Prints the number of each answered ping, and ``end`` after each series.
@@ -35,17 +35,17 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
     """Ping from guest number ``guest`` (from 0) of a cluster during the context. Count the answers at its end."""
     host = view.spec.guests[guest].host
     (domain,) = (name for name in read_guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
-    inside = ENTER_CONTAINER.replace(" -n -m ", " -n ")
-    lab.run(host, ["rm", "-f", OVER], check=True)
-    found = Pings()
+    enter_network = ENTER_CONTAINER.replace(" -n -m ", " -n ")
+    lab.run(host, ["rm", "-f", END_FILE], check=True)
+    pings = Pings()
     with ThreadPoolExecutor(1) as pool:
-        series = pool.submit(lab.run, host, ("sh", "-c", inside, domain, "sh", "-c", SERIES, "sh", address))
+        series = pool.submit(lab.run, host, ("sh", "-c", enter_network, domain, "sh", "-c", SERIES, "sh", address))
         try:
-            yield found
+            yield pings
         finally:
-            lab.run(host, ["touch", OVER], check=True)
+            lab.run(host, ["touch", END_FILE], check=True)
     for answered in series.result().stdout.split("end\n")[:-1]:
         numbers = set(map(int, answered.split()))
         # ping waits for its last answer only twice the round-trip time, so a late last answer is no lost frame
-        found.sent += COUNT - 1 if numbers == set(range(1, COUNT)) else COUNT
-        found.answered += len(numbers)
+        pings.sent += COUNT - 1 if numbers == set(range(1, COUNT)) else COUNT
+        pings.answered += len(numbers)

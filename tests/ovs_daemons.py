@@ -46,7 +46,7 @@ class Daemons:
             "ovsdb-server", f"{self.folder}/conf.db", f"--remote=punix:{database}", f"--unixctl={self.folder}/s"
         )
         self.run("ovs-vsctl", "--no-wait", "--retry", "--timeout=20", "init")
-        ports = [word for port in PORTS for word in _with_port(port)]
+        ports = [argument for port in PORTS for argument in _with_port(port)]
         self.run("ovs-vsctl", "--no-wait", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", *ports)
         self.start_switch()
 
@@ -66,7 +66,9 @@ class Daemons:
 
     def reset(self) -> None:
         """Restore the default configuration of the ports."""
-        defaults = [word for port in PORTS for word in ("--", *_set(port, "vlan_mode=[]", "tag=[]", "trunks=[]"))]
+        defaults = [
+            argument for port in PORTS for argument in ("--", *_set(port, "vlan_mode=[]", "tag=[]", "trunks=[]"))
+        ]
         self.run("ovs-vsctl", "--timeout=20", *defaults)
 
     def alter(self, port: str, *values: str) -> None:
@@ -81,16 +83,16 @@ class Daemons:
         flow = f"in_port={port},dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff{vlan}"
         output = self.run("ovs-appctl", "-t", f"{self.folder}/v", "ofproto/trace", "br0", flow)
         (actions,) = re.findall(r"^Datapath actions: (.*)$", output, re.MULTILINE)
-        shown = self.run("ovs-appctl", "-t", f"{self.folder}/v", "dpctl/show", "dummy@ovs-dummy")
-        numbers = dict(re.findall(r"^  port (\d+): (p\d)\b", shown, re.MULTILINE))
-        return {numbers[word] for word in re.findall(r"\b\d+\b(?!=)", actions) if word in numbers}
+        ports = self.run("ovs-appctl", "-t", f"{self.folder}/v", "dpctl/show", "dummy@ovs-dummy")
+        numbers = dict(re.findall(r"^  port (\d+): (p\d)\b", ports, re.MULTILINE))
+        return {numbers[number] for number in re.findall(r"\b\d+\b(?!=)", actions) if number in numbers}
 
     def run(self, *command: str) -> str:
-        done = subprocess.run(  # noqa: S603 - Open vSwitch's programs
+        ended = subprocess.run(  # noqa: S603 - Open vSwitch's programs
             command, env=self.environment, capture_output=True, text=True, check=False, timeout=30
         )
-        assert done.returncode == 0, (command, done.stderr)
-        return done.stdout
+        assert ended.returncode == 0, (command, ended.stderr)
+        return ended.stdout
 
     def _start(self, *command: str) -> None:
         log = (self.folder / f"{command[0]}.log").open("ab")
@@ -107,12 +109,12 @@ class Daemons:
 @contextmanager
 def daemons(folder: Path) -> Iterator[Daemons]:
     """Run the daemons of one switch for the duration of the context."""
-    made = Daemons(folder)
+    switch = Daemons(folder)
     try:
-        made.start()
-        yield made
+        switch.start()
+        yield switch
     finally:
-        made.stop()
+        switch.stop()
 
 
 def _with_port(port: str) -> tuple[str, ...]:

@@ -22,10 +22,14 @@ def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float
 
     Return the duration without the time that it and this process waited for a processor.
     """
-    began, before, own_before = time.monotonic(), waited_for_processor(process.pid), waited_for_processor(os.getpid())
+    start, waited_before, own_waited_before = (
+        time.monotonic(),
+        waited_for_processor(process.pid),
+        waited_for_processor(os.getpid()),
+    )
     waited = 0.0
     while process.poll() is None:
-        waited = max(waited, waited_for_processor(process.pid) - before)
-        assert time.monotonic() - began < limit_s, "the process does not end"
+        waited = max(waited, waited_for_processor(process.pid) - waited_before)
+        assert time.monotonic() - start < limit_s, "the process does not end"
         time.sleep(0.01)
-    return time.monotonic() - began - waited - (waited_for_processor(os.getpid()) - own_before)
+    return time.monotonic() - start - waited - (waited_for_processor(os.getpid()) - own_waited_before)

@@ -35,7 +35,7 @@ def running_sbf() -> Iterator[str]:
 
 
 def _await(reached: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
+    deadline = time.monotonic() + 30
     while not reached():
-        assert time.monotonic() < ends
+        assert time.monotonic() < deadline
         time.sleep(0.02)

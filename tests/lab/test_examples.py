@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from lab_clusters import remove
-from lab_jobs import LabJob, let_in, open_job
+from lab_jobs import LabJob, create_user, open_job
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
@@ -43,7 +43,7 @@ def begin(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
     )
     listed = client.clusters(network=request.net) if request.net else []
     joined = parse_network([one.model_dump(mode="json") for one in listed], run.key)
-    let_in(lab, run.hosts[0], run.owner)
+    create_user(lab, run.hosts[0], run.owner)
     spec = ClusterSpec.model_validate(build_cluster_spec(request, run, joined))
     return open_job(lab, client, run.key, run.hosts[0], spec)
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lab_clusters import remove
-from lab_jobs import LabJob, ask, let_in, open_job
+from lab_jobs import LabJob, ask, create_user, open_job
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
@@ -37,7 +37,7 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 @pytest.fixture(scope="module")
 def jobs(lab: Lab, client: SbfClient) -> Iterator[Jobs]:
     """Two identical jobs of alice on the same hosts at the same time."""
-    let_in(lab, HEAD, "alice")
+    create_user(lab, HEAD, "alice")
     yield [open_job(lab, client, key, HEAD, SPEC) for key in KEYS]
     remove(client, *KEYS)
 

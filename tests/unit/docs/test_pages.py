@@ -26,7 +26,7 @@ def test_decisions_are_numbered_without_gaps_and_all_are_listed() -> None:
     assert listed == files
 
 
-def test_every_page_is_reached_from_the_list_of_pages() -> None:
+def test_every_page_is_in_the_list_of_pages() -> None:
     listed = set(re.findall(r"\(([^)]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} - {"README.md"} == listed - {
@@ -42,7 +42,7 @@ def test_generated_pages_are_the_same_in_a_wide_terminal() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_the_help_that_is_printed_is_that_of_the_page() -> None:
+def test_the_printed_help_equals_the_page() -> None:
     printed = subprocess.run(
         [sys.executable, "-m", "virtcloud.cli", "cluster", "wait", "--help"],
         env={**os.environ, "COLUMNS": "80"},

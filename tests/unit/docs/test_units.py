@@ -16,12 +16,12 @@ PROGRAMS = {"sbf": sbf, "virtcloud": virtcloud}
 
 def start(unit: Path) -> list[str]:
     """Return the arguments of a unit's command."""
-    found = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
-    assert len(found) == 1
-    return str(found[0]).split()
+    commands = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
+    assert len(commands) == 1
+    return str(commands[0]).split()
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda one: one.name)
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_starts_an_existing_command_with_valid_options(unit: Path) -> None:
     program, name, option, settings = start(unit)
     group = PROGRAMS[Path(program).name]
@@ -35,7 +35,7 @@ def test_a_restart_of_the_agent_leaves_processes_of_jobs() -> None:
     assert "\nKillMode=process\n" in (ROOT / "setup/systemd/virtcloud-agent.service").read_text()
 
 
-def test_the_units_that_messages_and_pages_name_are_there() -> None:
+def test_units_named_in_messages_and_pages_exist() -> None:
     texts = [*ROOT.glob("virtcloud/**/*.py"), *ROOT.glob("docs/**/*.md")]
-    named = {name for text in texts for name in re.findall(r"virtcloud-(?:sbf|agent)\b", text.read_text())}
-    assert named == {unit.stem for unit in UNITS}
+    names = {name for text in texts for name in re.findall(r"virtcloud-(?:sbf|agent)\b", text.read_text())}
+    assert names == {unit.stem for unit in UNITS}

@@ -44,12 +44,12 @@ def test_skips_of_lab_tests(tmp_path: Path, required: str, code: int, verdict: s
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers =\n  lab\n  postgresql\n")
-    done = subprocess.run(  # noqa: S603 - runs pytest
+    ended = subprocess.run(  # noqa: S603 - runs pytest
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
         env={**os.environ, "VIRTCLOUD_REQUIRE_LAB": required},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout.splitlines()[-1].strip("= ").partition(" in ")[0]) == (code, verdict)
-    assert ("this would not be tested: " in done.stdout) is bool(required)
+    assert (ended.returncode, ended.stdout.splitlines()[-1].strip("= ").partition(" in ")[0]) == (code, verdict)
+    assert ("this would not be tested: " in ended.stdout) is bool(required)

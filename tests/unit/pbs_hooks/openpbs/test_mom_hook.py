@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_agent import FACTS, FakeAgent, agent_socket, away_at_first, fake_agent
+from fake_agent import FACTS, FakeAgent, agent_socket, fake_agent, restart_at_first_request
 
 from pbs_hooks.bundle import bundle_hook
 from virtcloud.testing.fakepbs import HookEvent, HookJob, HookOutcome, run_hook
@@ -175,7 +175,7 @@ def test_the_prologue_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) ->
 
 
 def test_the_agent_may_restart_during_the_prologue(tmp_path: Path, agent: FakeAgent) -> None:
-    away_at_first(agent)
+    restart_at_first_request(agent)
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
     assert "host n1: this host's agent does not answer" in said(outcome)[0]
@@ -275,7 +275,7 @@ def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> N
 
 
 def test_a_deletion_waits_for_a_restarting_agent(tmp_path: Path, agent: FakeAgent) -> None:
-    away_at_first(agent)
+    restart_at_first_request(agent)
     outcome = hook("execjob_preterm", tmp_path)
     assert (outcome.accepted, said(outcome)) == (True, [])
     assert agent.runs == {("12.pbssrv", 3): "cancelled"}
