@@ -65,10 +65,13 @@ class Machine(RuleBasedStateMachine):
             self.world.switches[name].table = {1: "default"}
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
-            self.everybody_is_well_and_left_alone()
-            self.world.close()
-        shutil.rmtree(self.folder)
+        try:
+            if hasattr(self, "world"):
+                self.everybody_is_well_and_left_alone()
+        finally:
+            if hasattr(self, "world"):
+                self.world.close()
+            shutil.rmtree(self.folder)
 
     # Calls.
 
