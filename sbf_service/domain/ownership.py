@@ -7,6 +7,7 @@ unmanaged port carries is in other use as long as the port carries it.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
 from types import MappingProxyType
 
 from virtcloud.model.values import PortName, VlanId
@@ -27,7 +28,7 @@ def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})
     """
     taken = {name for other, name in names.items() if other != vlan}
     own = f"vc-{vlan}"
-    return next(name for name in (own, *(f"{own}-{count}" for count in range(2, 4096))) if name not in taken)
+    return next(name for name in chain((own,), (f"{own}-{suffix}" for suffix in count(2))) if name not in taken)
 
 
 def is_vlan_name(vlan: int, name: str | None) -> bool:

@@ -1,12 +1,13 @@
 """Actors: real code that stops before every call of the store or of a device, until a schedule continues it.
 
-Each actor has a thread, and exactly one thread runs at a time. The schedule lets an actor run and continues itself at
-the actor's next stop. Nothing else switches threads, so that a seed always leads to the same steps.
+Each actor is a coroutine (a greenlet). The schedule continues an actor and continues itself at the actor's next stop.
+Nothing else switches between them, so that a seed always leads to the same steps.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock, Thread
+
+from greenlet import getcurrent, greenlet
 
 from virtcloud.model.values import Name
 
@@ -19,30 +20,26 @@ class KilledError(BaseException):
 
 
 class _Puppet:
-    """A thread that runs one piece of work after another, and stops where the work calls ``stop``."""
+    """A coroutine that runs one piece of work after another, and stops where the work calls ``stop``."""
 
     def __init__(self) -> None:
-        self._go, self._stopped = Lock(), Lock()
-        self._go.acquire()
-        self._stopped.acquire()
         self.work: Callable[[], None] = lambda: None
-        Thread(target=self._run, daemon=True).start()
+        self._greenlet = greenlet(self._run)
 
     def go(self) -> None:
         """Run the work until its next stop or its end."""
-        self._go.release()
-        self._stopped.acquire()
+        self._greenlet.parent = getcurrent()
+        self._greenlet.switch()
 
     def stop(self) -> None:
         """Stop the work and continue the caller of ``go``; the work calls this method."""
-        self._stopped.release()
-        self._go.acquire()
+        assert self._greenlet.parent is not None
+        self._greenlet.parent.switch()
 
     def _run(self) -> None:
         while True:
-            self._go.acquire()
             self.work()
-            self._stopped.release()
+            self.stop()
 
 
 _IDLE: list[_Puppet] = []
@@ -97,7 +94,7 @@ class Actor:
             self.work()
         except KilledError:
             pass
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the schedule
+        except BaseException as error:  # noqa: BLE001 - raised again by the schedule
             self._error = error
         self.ended = True
 

@@ -19,7 +19,9 @@ class PatternText(str):
     meaning: ClassVar[str] = "text"
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value`` against the pattern."""
+        """Check ``value`` against the pattern, unless it is a value of this class already."""
+        if type(value) is cls:
+            return value
         if not isinstance(value, str) or not re.fullmatch(cls.pattern, value):
             raise BadInput(f"expected {cls.meaning} ({cls.pattern}), got {value!r}")
         return super().__new__(cls, value)
