@@ -1,6 +1,6 @@
-"""A host with two clusters in a network namespace of the real kernel.
+"""A host with clusters on the real kernel, for tests of relays.
 
-Each cluster has a bridge and guests. Each guest is a network namespace too.
+The host is a network namespace. Each cluster has a bridge and guests. Each guest is another network namespace.
 """
 
 import os
@@ -33,17 +33,17 @@ exec busybox nc -ll -p 7 -e "$@"
 
 @dataclass
 class Host:
-    """The host, used from its own network namespace. ``ways`` contains the relays of its agent."""
+    """The host, used from its own network namespace. ``relays`` are the relays of its agent."""
 
     root: Path
     kernel: NetlinkKernel
-    opened: ExitStack
-    ways: JobRelays
+    exit_stack: ExitStack
+    relays: JobRelays
     guests: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def restart(self) -> None:
-        """Replace the agent's relays by new ones without state in memory."""
-        self.ways = make_relays(self.root)
+        """Restart the agent: create new relays without state in memory."""
+        self.relays = make_relays(self.root)
 
     def bridge(self, vlan: int, cluster: str) -> KernelInterface:
         """Create a cluster's bridge, as the reconciler does."""
@@ -51,14 +51,14 @@ class Host:
         self.kernel.change(index, alias=names.ownership_alias(cluster))
         self.kernel.disable_host_ip(index, names.bridge_name(vlan))
         self.kernel.change(index, up=True)
-        return self.named(names.bridge_name(vlan))
+        return self.interface(names.bridge_name(vlan))
 
-    def guest(self, name: str, bridge: KernelInterface, *addresses: str, says: str = "cat") -> subprocess.Popen[str]:
-        """Start a guest that runs the command ``says`` for each connection to the guest's port 7."""
-        argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *says.split("|")]
+    def guest(self, name: str, bridge: KernelInterface, *addresses: str, service: str = "cat") -> subprocess.Popen[str]:
+        """Start a guest that runs the command ``service`` for each connection to the guest's port 7."""
+        argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *service.split("|")]
         process = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
-        self.opened.enter_context(process)
-        self.opened.callback(process.kill)
+        self.exit_stack.enter_context(process)
+        self.exit_stack.callback(process.kill)
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "apart\n"
@@ -70,22 +70,22 @@ class Host:
         self.guests[name] = process
         return process
 
-    def inside(self, guest: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    def run_in_guest(self, guest: str, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a program in a guest."""
         command = ["nsenter", "--net", "--target", str(self.guests[guest].pid), *argv]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
 
-    def named(self, name: str) -> KernelInterface:
+    def interface(self, name: str) -> KernelInterface:
         """Return the interface with this name."""
         return next(interface for interface in self.kernel.list_interfaces() if interface.name == name)
 
-    def says(self, opening: JobAccess, line: str, text: bytes = b"hello") -> bytes:
+    def send(self, access: JobAccess, line: str, text: bytes = b"hello") -> bytes:
         """Send text through a relay, close the sending direction, and return the answer."""
-        with request_connection(str(self.ways.socket_path(opening.key)), line) as link:
-            link.settimeout(10)
-            link.sendall(text)
-            link.shutdown(1)
-            return b"".join(iter(lambda: link.recv(100), b""))
+        with request_connection(str(self.relays.socket_path(access.key)), line) as connection:
+            connection.settimeout(10)
+            connection.sendall(text)
+            connection.shutdown(1)
+            return b"".join(iter(lambda: connection.recv(100), b""))
 
 
 class QuickProbe(AddressProbe):
@@ -102,18 +102,16 @@ def make_relays(root: Path) -> JobRelays:
 
 
 @contextmanager
-def host(root: Path) -> Iterator[Host]:
+def open_host(root: Path) -> Iterator[Host]:
     """Create the host. The calling thread must be in a separate network namespace."""
-    with closing(NetlinkKernel()) as kernel, ExitStack() as opened:
-        yield Host(root, kernel, opened, make_relays(root))
+    with closing(NetlinkKernel()) as kernel, ExitStack() as exit_stack:
+        yield Host(root, kernel, exit_stack, make_relays(root))
 
 
-def opening(key: str, vlan: int, **guests: list[str]) -> JobAccess:
+def job_access(key: str, vlan: int, **guests: list[str]) -> JobAccess:
     """Return the description of a job's access."""
-    documents = [
-        {"name": name, "host": "h1", "image": "x", "addresses": addresses} for name, addresses in guests.items()
-    ]
-    return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": documents})
+    guest_specs = [{"name": name, "host": "h1", "image": "x", "addresses": given} for name, given in guests.items()]
+    return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": guest_specs})
 
 
 def is_alive(process: int) -> bool:

@@ -1,4 +1,4 @@
-"""An agent of a host without a reconciler. Its job socket is real, and the test determines which guests answer."""
+"""An agent with a real job socket and without a reconciler. The test determines which guests answer."""
 
 import json
 import socket
@@ -20,26 +20,26 @@ from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
 from virtcloud.model.values import Name
 
-Said = dict[str, Any]
+Answer = dict[str, Any]
 
 
 @dataclass
 class FakeBridges:
     """The bridges of a host by name, each with the addresses that answer."""
 
-    there: dict[str, set[str]] = field(default_factory=dict)
+    answering: dict[str, set[str]] = field(default_factory=dict)
 
-    def listen(self, bridge: str) -> "FakeProber":
-        if bridge not in self.there:
+    def open_prober(self, bridge: str) -> "FakeProber":
+        if bridge not in self.answering:
             raise Refused(f"cannot probe addresses on bridge {bridge} of this host: No such device")
-        return FakeProber(self.there[bridge])
+        return FakeProber(self.answering[bridge])
 
 
 @dataclass
 class FakeProber:
     """A prober that returns immediately."""
 
-    up: set[str]
+    answering_addresses: set[str]
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +48,7 @@ class FakeProber:
         pass
 
     def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        return addresses & {ip_address(address) for address in self.up}
+        return addresses & {ip_address(address) for address in self.answering_addresses}
 
 
 @dataclass
@@ -57,25 +57,25 @@ class Agent:
 
     settings: AgentSettings
     bridges: FakeBridges
-    woken: list[str] = field(default_factory=list)
-    volumes: FakeMounts = field(default_factory=FakeMounts)
+    wake_calls: list[str] = field(default_factory=list)
+    mounts: FakeMounts = field(default_factory=FakeMounts)
 
-    def say(self, line: bytes) -> Said:
+    def send_line(self, line: bytes) -> Answer:
         """Send a line unchanged. Return the answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(60)
             connection.connect(str(self.settings.socket))
             connection.sendall(line)
             with connection.makefile("rb") as answers:
-                answer: Said = json.loads(answers.readline())
+                answer: Answer = json.loads(answers.readline())
                 return answer
 
-    def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Said:  # noqa: ANN401
+    def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Answer:  # noqa: ANN401
         """Send a request. Return the answer."""
         request = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
-        return self.say(json.dumps(request).encode() + b"\n")
+        return self.send_line(json.dumps(request).encode() + b"\n")
 
-    def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Said:
+    def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Answer:
         """Announce an attempt. ``head`` is true for the host that runs the job's script."""
         return self.ask("up", cluster, attempt, head=head, **({"user": "root"} if head else {}))
 
@@ -83,9 +83,9 @@ class Agent:
 class FakeRelays:
     """Relays that consist only of a path."""
 
-    def ensure(self, opening: JobAccess, uid: int) -> Path:
+    def ensure(self, access: JobAccess, uid: int) -> Path:
         """Return the path of a relay."""
-        return Path(f"/way-of/{opening.key}/{uid}")
+        return Path(f"/relay-of/{access.key}/{uid}")
 
     def ensure_none(self, key: str) -> None:
         """Do nothing."""
@@ -101,8 +101,12 @@ def settings_in(folder: Path, **changes: object) -> AgentSettings:
 def agent(settings: AgentSettings, sbf: JobClusterApi, bridges: FakeBridges | None = None) -> Iterator[Agent]:
     """Run an agent for the duration of the context."""
     running = Agent(settings, bridges or FakeBridges())
-    woken: Callable[[], None] = lambda: running.woken.append("once")  # noqa: E731
+    wake: Callable[[], None] = lambda: running.wake_calls.append("wake")  # noqa: E731
     with serve_job_socket(
-        Name("brno-h1"), settings, sbf, woken, JobSocketAdapters(FakeRelays(), running.bridges.listen, running.volumes)
+        Name("brno-h1"),
+        settings,
+        sbf,
+        wake,
+        JobSocketAdapters(FakeRelays(), running.bridges.open_prober, running.mounts),
     ):
         yield running

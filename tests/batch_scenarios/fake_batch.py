@@ -46,7 +46,7 @@ class FakeMachines:
         """Kill a host with its agent and its guests."""
         self.batch.kill_host(name)
         self.world.stop_agent(name)
-        self.world.machines[name].carried = ObservedHost()
+        self.world.machines[name].observed = ObservedHost()
 
     def start_host(self, name: str) -> None:
         """Start a host and its agent again."""

@@ -127,7 +127,7 @@ class FakeWorld:
         """Return what switches and hosts still carry."""
         switches = {name: one.carried() for name, one in self.world.switches.found.items()}
         found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
-        found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != ObservedHost()]
+        found += [f"{name}: {one.observed}" for name, one in self.machines.items() if one.observed != ObservedHost()]
         return "; ".join(found)
 
     def cut_off(self, switch: str) -> None:

@@ -118,9 +118,9 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
     world.sweep()
     guests = ["guest g1 does not answer at 10.0.0.1", "guest g2 does not answer at 10.0.0.2 or fd00::2"]
     assert state(host) == ("waiting", guests)
-    host.bridges.there["br100"] |= {"10.0.0.1"}
+    host.bridges.answering["br100"] |= {"10.0.0.1"}
     assert state(host) == ("waiting", guests[1:])
-    host.bridges.there["br100"] |= {"fd00::2"}
+    host.bridges.answering["br100"] |= {"fd00::2"}
     answer = host.ask("state", JOB, 1)
     folder = host.settings.jobs / JOB
     assert answer == {
@@ -144,7 +144,7 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
 def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
     """Create the cluster of a job's attempt, with guests that answer."""
     world.put(JOB, SPEC, attempt=attempt)
-    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    host.bridges.answering["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
     host.up(JOB, attempt, head=head)
 
@@ -172,10 +172,10 @@ def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agen
     The second guest answers later than the test waits.
     """
     active(world, host)
-    there = host.bridges.there["br100"] = set()
+    answering = host.bridges.answering["br100"] = set()
     assert len(state(host)[1]) == 2
-    threading.Timer(0.2, lambda: there.add("10.0.0.1")).start()
-    later = threading.Timer(6, lambda: there.add("10.0.0.2"))
+    threading.Timer(0.2, lambda: answering.add("10.0.0.1")).start()
+    later = threading.Timer(6, lambda: answering.add("10.0.0.2"))
     later.start()
     assert state(host, wait=30) == ("waiting", ["guest g2 does not answer at 10.0.0.2 or fd00::2"])
     later.cancel()
@@ -359,7 +359,7 @@ def test_a_run_that_was_never_announced_is_not_found(host: Agent) -> None:
 
 def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) -> None:
     world.put(JOB, SPEC.model_copy(update={"owner": "alice-of-elsewhere"}), attempt=1)
-    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    host.bridges.answering["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
     host.ask("up", JOB, head=True, user="alice-of-elsewhere")
     answer = host.ask("state", JOB)
@@ -370,7 +370,7 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
 def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> None:
     world.put(JOB, SPEC, attempt=1)
     world.settle()
-    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    host.bridges.answering["br100"] = {"10.0.0.1", "10.0.0.2"}
     host.up(JOB, head=False)
     assert set(host.ask("state", JOB)["facts"]) == {"VCLUSTER_ID", "VCLUSTER_NAME", "VCLUSTER_VLAN", "VCLUSTER_GUESTS"}
     assert not host.settings.jobs.exists()
@@ -378,7 +378,7 @@ def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> N
 
 def test_a_job_that_is_announced_wakes_the_converger(host: Agent) -> None:
     host.up(JOB)
-    assert host.woken == ["once"]
+    assert host.wake_calls == ["wake"]
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
@@ -411,7 +411,7 @@ def test_a_member_waits_for_its_guests_and_has_the_networks_vlan(world: World, h
     world.settle()
     host.up(JOB)
     assert state(host) == ("waiting", ["guest g1 does not answer at 10.0.0.1"])
-    host.bridges.there["br100"] = {"10.0.0.1"}
+    host.bridges.answering["br100"] = {"10.0.0.1"}
     facts = host.ask("state", JOB)["facts"]
     assert (facts["VCLUSTER_VLAN"], facts["VCLUSTER_GUESTS"]) == ("100", "g1")
     assert rid(world, host)["gone"]

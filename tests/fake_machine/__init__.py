@@ -1,4 +1,4 @@
-"""A kernel, a hypervisor, an SBF and a host in memory, for the agent's tests."""
+"""Fakes in memory for the agent's tests: a kernel, a hypervisor, an SBF and a host."""
 
 from fake_machine.host import FakeHypervisor, FakeKernel, FakeMounts, FakeUplinkRecords
 from fake_machine.reconciler import FakeElementApi, FakeManagedHost

@@ -1,4 +1,4 @@
-"""An SBF in memory, as the command line uses it. Each long poll of a cluster moves the cluster to its next state."""
+"""An SBF in memory for tests of the command line. Each long poll of a cluster moves the cluster to its next state."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -48,8 +48,8 @@ class FakeSbf:
     """An SBF in memory.
 
     With ``stuck``, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is the
-    problem that answers every creation, and ``refused`` contains problems by key. ``mute`` contains keys whose creation
-    succeeds without a confirming answer.
+    problem (status, slug, detail) that answers every creation. ``refused`` contains such problems by key. ``mute``
+    contains keys whose creation succeeds, but is answered with status 503.
     """
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class FakeSbf:
         self.networks: dict[str, list[str]] = {}
         self.listed: list[dict[str, list[str]]] = []
 
-    def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 - an answer each
+    def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 - one return for each kind of request
         """Return the answer to an HTTP request."""
         parts = urlsplit(path)
         match parts.path.split("/")[2:]:
             case ["clusters"]:
                 self.listed.append(parse_qs(parts.query))
                 network = self.listed[-1].get("network")
-                keys = self._network(network[0]) if network else self._running()
+                keys = self._network_keys(network[0]) if network else self._running_keys()
                 return _json([json.loads(self.clusters[key].model_dump_json()) for key in keys if key in self.clusters])
             case [*_, "dry-run"]:
                 return _json(self.change_preview)
@@ -87,33 +87,37 @@ class FakeSbf:
         if method != "GET" and body:
             self.put.append((path, json.loads(body)))
         if "/shares/" in parts.path:
-            return self._shared(method, *parts.path.split("/")[3:6:2])
+            return self._share(method, *parts.path.split("/")[3:6:2])
         if method == "PUT":
             return 200, body
         if parts.path.endswith("/lease"):
-            return self._extended(parts.path.split("/")[3], json.loads(body)["seconds"])
+            return self._extend_lease(parts.path.split("/")[3], json.loads(body)["seconds"])
         if parts.path in DOCUMENTS:
             return _json(DOCUMENTS[parts.path])
-        return _problem(404, "not-found", f"nothing is known at {parts.path}")
+        return _problem(404, "not-found", f"no resource at {parts.path}")
 
-    def _extended(self, key: str, seconds: float) -> Answer:
+    def _extend_lease(self, key: str, seconds: float) -> Answer:
         """Extend a lease of one hour to ``seconds``. A shorter extension does not change the lease."""
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()
 
-    def _shared(self, method: str, key: str, user: str) -> Answer:
+    def _share(self, method: str, key: str, user: str) -> Answer:
         found = self.clusters[key]
-        owners = tuple(one for one in found.spec.shares_with if one != user) + ((user,) if method == "PUT" else ())
-        self.clusters[key] = found.model_copy(update={"spec": found.spec.model_copy(update={"shares_with": owners})})
+        shares_with = tuple(other for other in found.spec.shares_with if other != user) + (
+            (user,) if method == "PUT" else ()
+        )
+        self.clusters[key] = found.model_copy(
+            update={"spec": found.spec.model_copy(update={"shares_with": shares_with})}
+        )
         return 200, self.clusters[key].model_dump_json().encode()
 
-    def _running(self) -> list[str]:
-        return [key for key, one in self.clusters.items() if one.state not in ENDED_STATES]
+    def _running_keys(self) -> list[str]:
+        return [key for key, cluster in self.clusters.items() if cluster.state not in ENDED_STATES]
 
-    def _network(self, key: str) -> list[str]:
-        members = [one for one in self._running() if self.clusters[one].spec.joins == key]
-        return self.networks.get(key, [key, *members] if key in self._running() else [])
+    def _network_keys(self, key: str) -> list[str]:
+        members = [member for member in self._running_keys() if self.clusters[member].spec.joins == key]
+        return self.networks.get(key, [key, *members] if key in self._running_keys() else [])
 
     def _cluster(self, method: str, key: str, body: bytes, *, waits: bool) -> Answer:
         if method == "PUT":
@@ -123,7 +127,7 @@ class FakeSbf:
             self.requests.append(ClusterRequest.model_validate_json(body))
             self.clusters[key] = view(key, self.requests[-1].spec, ClusterState.CONFIGURING)
             if key in self.mute:
-                return _problem(503, "service-unreachable", "SBF made it and could not say so")
+                return _problem(503, "service-unreachable", "the cluster was created, but the answer was lost")
         if key not in self.clusters:
             return _problem(404, "not-found", f"cluster {key} is not known")
         found = self.clusters[key]

@@ -10,36 +10,40 @@ from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDoma
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface, UplinkRecord
 from virtcloud.model.errors import Refused
 
-FRESH = HostIpSettings(settings={"ipv6/addr_gen_mode": "0", "ipv6/disable_ipv6": "0"})
-HUSHED = HostIpSettings(settings={"ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"})
+NEW_INTERFACE_IP = HostIpSettings(settings={"ipv6/addr_gen_mode": "0", "ipv6/disable_ipv6": "0"})
+DISABLED_HOST_IP = HostIpSettings(settings={"ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"})
 
 
 class FakeKernel:
-    """Interfaces in memory. ``deleted`` contains the names of deleted interfaces."""
+    """Interfaces in memory.
+
+    ``deleted`` contains the names of deleted interfaces. ``changes`` counts the calls of `change`. ``set_sysctls`` are
+    the sysctls that pass bridged frames to the packet filter. ``ip_settings`` contains settings by interface index.
+    """
 
     def __init__(self) -> None:
         """Start with the uplink eth0."""
         self.by_index: dict[int, KernelInterface] = {}
         self.deleted: list[str] = []
         self.changes = 0
-        self.filtering: tuple[str, ...] = ()
-        self.voices: dict[int, HostIpSettings] = {}
+        self.set_sysctls: tuple[str, ...] = ()
+        self.ip_settings: dict[int, HostIpSettings] = {}
         self.put(name="eth0", up=True)
 
-    def put(self, **values: Any) -> int:  # noqa: ANN401 - a link's fields
+    def put(self, **values: Any) -> int:  # noqa: ANN401 - fields of an interface
         """Add an interface that virtcloud did not create; return its index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
 
-    def named(self, name: str) -> KernelInterface:
+    def interface(self, name: str) -> KernelInterface:
         """Return the interface with this name."""
-        return next(link for link in self.by_index.values() if link.name == name)
+        return next(interface for interface in self.by_index.values() if interface.name == name)
 
     @property
     def names(self) -> set[str]:
         """Return the names of all interfaces."""
-        return {link.name for link in self.by_index.values()}
+        return {interface.name for interface in self.by_index.values()}
 
     def list_interfaces(self) -> list[KernelInterface]:
         """Return all interfaces."""
@@ -53,14 +57,14 @@ class FakeKernel:
         """Create a bridge."""
         return self.put(name=name, kind="bridge")
 
-    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - a link's fields
+    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - fields of an interface
         """Change properties of an interface."""
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the sysctls that are set."""
-        return self.filtering
+        return self.set_sysctls
 
     def disable_packet_filter(self, index: int) -> None:
         """Reset the packet filter options of a bridge."""
@@ -70,30 +74,30 @@ class FakeKernel:
         """Stop the host's IP stack from using an interface."""
         assert self.by_index[index].name == name
         self.by_index[index] = replace(self.by_index[index], host_ip_disabled=True)
-        self.voices[index] = HUSHED
+        self.ip_settings[index] = DISABLED_HOST_IP
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
         """Return the configuration of an interface in the host's IP stack."""
-        return self.voices.get(self.named(name).index, FRESH) if name else FRESH
+        return self.ip_settings.get(self.interface(name).index, NEW_INTERFACE_IP) if name else NEW_INTERFACE_IP
 
-    def restore_host_ip(self, index: int, name: str, voice: HostIpSettings) -> None:
+    def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
         """Restore the configuration of an interface in the host's IP stack."""
         assert self.by_index[index].name == name
-        self.by_index[index] = replace(self.by_index[index], host_ip_disabled=voice == HUSHED)
-        self.voices[index] = voice
+        self.by_index[index] = replace(self.by_index[index], host_ip_disabled=former == DISABLED_HOST_IP)
+        self.ip_settings[index] = former
 
     def delete(self, index: int) -> None:
         """Delete an interface and detach its ports."""
-        gone = self.by_index.pop(index, None)
-        if gone:
-            self.deleted.append(gone.name)
-        for one in self.by_index.values():
-            if one.master == index:
-                self.by_index[one.index] = replace(one, master=None)
+        deleted = self.by_index.pop(index, None)
+        if deleted:
+            self.deleted.append(deleted.name)
+        for port in self.by_index.values():
+            if port.master == index:
+                self.by_index[port.index] = replace(port, master=None)
 
 
 class FakeUplinkRecords:
-    """Records in memory."""
+    """Records of uplinks in memory."""
 
     def __init__(self) -> None:
         """Start without records."""
@@ -103,9 +107,9 @@ class FakeUplinkRecords:
         """Return all records."""
         return list(self.by_name.values())
 
-    def record(self, found: UplinkRecord) -> None:
+    def record(self, record: UplinkRecord) -> None:
         """Store a record."""
-        self.by_name[found.uplink] = found
+        self.by_name[record.uplink] = record
 
     def forget(self, uplink: str) -> None:
         """Remove a record."""
@@ -115,8 +119,8 @@ class FakeUplinkRecords:
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore requests to shut down. Domains in ``immortal`` cannot be destroyed. Every call raises
-    ``fault``, if set.
+    Domains in ``stubborn`` ignore requests to shut down. Domains in ``immortal`` cannot be destroyed. If ``error`` is
+    set, every call raises it.
     """
 
     def __init__(self) -> None:
@@ -126,27 +130,27 @@ class FakeHypervisor:
         self.destroyed: list[str] = []
         self.stubborn: set[str] = set()
         self.immortal: set[str] = set()
-        self.fault: Exception | None = None
+        self.error: Exception | None = None
         self.kvm = False
 
-    def _answer(self) -> None:
-        if self.fault is not None:
-            raise self.fault
+    def _raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def list_domains(self) -> list[GuestDomain]:
         """Return all domains."""
-        self._answer()
+        self._raise_error()
         return list(self.by_name.values())
 
     def find_domain(self, name: str) -> GuestDomain | None:
         """Return the domain with this name, or None."""
-        self._answer()
+        self._raise_error()
         return self.by_name.get(name)
 
     def start(self, xml: str) -> None:
         """Start a domain."""
-        self._answer()
-        root = ET.fromstring(xml)  # noqa: S314 - our own
+        self._raise_error()
+        root = ET.fromstring(xml)  # noqa: S314 - written by the agent
         name, owner = root.findtext("name"), root.find(f"metadata/{{{NAMESPACE}}}guest")
         assert name
         assert owner is not None
@@ -155,13 +159,13 @@ class FakeHypervisor:
 
     def shut_down(self, name: str) -> None:
         """Request that a domain shuts down."""
-        self._answer()
+        self._raise_error()
         if name not in self.stubborn:
             self.by_name.pop(name, None)
 
     def destroy(self, name: str) -> None:
         """Stop a domain."""
-        self._answer()
+        self._raise_error()
         if name in self.immortal:
             raise Refused("Device or resource busy")
         if self.by_name.pop(name, None):
@@ -169,28 +173,28 @@ class FakeHypervisor:
 
     def has_kvm(self) -> bool:
         """Return whether KVM is listed."""
-        self._answer()
+        self._raise_error()
         return self.kvm
 
 
 class FakeMounts:
-    """Folders that are recorded as mounted file systems, without limits."""
+    """Folders that stand for mounted file systems. Their sizes are not limited."""
 
     def __init__(self) -> None:
         """Start without mounts."""
-        self.places: set[Path] = set()
+        self.mounted_paths: set[Path] = set()
 
-    def mounted(self, place: Path) -> bool:
-        """Return whether a folder is mounted."""
-        return place in self.places
+    def mounted(self, path: Path) -> bool:
+        """Return whether a folder is recorded as mounted."""
+        return path in self.mounted_paths
 
-    def mount(self, place: Path, size: int, files: int) -> None:
+    def mount(self, path: Path, size: int, files: int) -> None:
         """Record a mount."""
-        assert not list(place.iterdir())
-        self.places.add(place)
+        assert not list(path.iterdir())
+        self.mounted_paths.add(path)
 
-    def unmount(self, place: Path) -> None:
+    def unmount(self, path: Path) -> None:
         """Record the unmount and empty the folder."""
-        self.places.remove(place)
-        shutil.rmtree(place)
-        place.mkdir()
+        self.mounted_paths.remove(path)
+        shutil.rmtree(path)
+        path.mkdir()

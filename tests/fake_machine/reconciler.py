@@ -1,4 +1,4 @@
-"""An SBF and a host in memory, for tests of the reconciler."""
+"""Fakes in memory for tests of the reconciler: an SBF and a host."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,17 +19,17 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
 class FakeElementApi:
-    """An SBF in memory: its wanted document, and the reports that it received."""
+    """An SBF in memory with a wanted document. Records reports. If ``error`` is set, every call raises it."""
 
     def __init__(self) -> None:
         """Start with an empty wanted state."""
         self.document = WantedDocument(element="h1", revision=0, confirmed_revision=0, wanted=HostWanted())
-        self.told: list[tuple[str, int]] = []
+        self.reports: list[tuple[str, int]] = []
         self.messages: list[str] = []
         self.refused: list[dict[str, str]] = []
-        self.about: list[dict[str, str]] = []
+        self.errors_by_cluster: list[dict[str, str]] = []
         self.polls: list[tuple[int | None, float]] = []
-        self.failing: VirtcloudError | None = None
+        self.error: VirtcloudError | None = None
 
     def want(self, *segments: Segment) -> None:
         """Set the wanted segments and increase the revision."""
@@ -40,13 +40,13 @@ class FakeElementApi:
         """Return the wanted document immediately."""
         assert element == "h1"
         self.polls.append((after, wait))
-        if self.failing:
-            raise self.failing
+        if self.error:
+            raise self.error
         return self.document
 
     def confirm(self, element: str, revision: int) -> None:
         """Record the confirmation."""
-        self._tell("confirmed", element, revision)
+        self._record_report("confirmed", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision})
 
     def report_error(
@@ -58,54 +58,65 @@ class FakeElementApi:
         clusters: Mapping[str, str] | None = None,
     ) -> None:
         """Record the report."""
-        self._tell("trouble", element, revision)
+        self._record_report("error", element, revision)
         self.messages.append(message)
-        self.about.append(dict(clusters or {}))
+        self.errors_by_cluster.append(dict(clusters or {}))
         self.refused.append(dict(refused or {}))
 
     def report_drift(self, element: str, revision: int) -> None:
         """Record the report, and reset the confirmed revision."""
-        self._tell("drifted", element, revision)
+        self._record_report("drifted", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision - 1})
 
-    def _tell(self, what: str, element: str, revision: int) -> None:
+    def _record_report(self, kind: str, element: str, revision: int) -> None:
         assert element == "h1"
-        if self.failing:
-            raise self.failing
-        self.told.append((what, revision))
+        if self.error:
+            raise self.error
+        self.reports.append((kind, revision))
 
 
 class FakeManagedHost:
-    """A host that steps change. Steps of clusters in ``refuses`` fail. With ``forgets``, steps have no effect."""
+    """A host whose state is changed by steps.
+
+    Steps of clusters in ``refuses`` raise Refused. With ``ignores_steps``, steps have no effect.
+    """
 
     def __init__(self) -> None:
         """Start without segments and guests."""
-        self.carried = ObservedHost()
+        self.observed = ObservedHost()
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
-        self.forgets = False
+        self.ignores_steps = False
 
     def read(self) -> ObservedHost:
         """Return the observed state."""
-        return self.carried
+        return self.observed
 
     def apply(self, step: Step) -> None:
         """Apply a step."""
         if step.cluster in self.refuses:
-            raise Refused("the kernel said no")
+            raise Refused("the kernel refused")
         self.steps.append(step)
-        if not self.forgets:
-            self.carried = _after(self.carried, step)
+        if not self.ignores_steps:
+            self.observed = _apply_step(self.observed, step)
 
 
-def _after(carried: ObservedHost, step: Step) -> ObservedHost:
+def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
     match step:
         case StopGuests(cluster, names):
-            left = tuple(one for one in carried.guests if one.cluster != cluster or one.guest not in names)
-            return replace(carried, guests=left)
+            remaining = tuple(
+                guest for guest in observed.guests if guest.cluster != cluster or guest.guest not in names
+            )
+            return replace(observed, guests=remaining)
         case RemoveSegment(cluster, _):
-            return replace(carried, segments=tuple(one for one in carried.segments if one.cluster != cluster))
-        case BuildSegment(one):
-            return replace(carried, segments=(*carried.segments, ObservedSegment(one.id, one.vlan, one.port)))
-        case StartGuest(one, guest):
-            return replace(carried, guests=(*carried.guests, ObservedGuest(one.id, guest.name, digest(one, guest))))
+            return replace(
+                observed, segments=tuple(segment for segment in observed.segments if segment.cluster != cluster)
+            )
+        case BuildSegment(segment):
+            return replace(
+                observed, segments=(*observed.segments, ObservedSegment(segment.id, segment.vlan, segment.port))
+            )
+        case StartGuest(segment, guest):
+            return replace(
+                observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))
+            )

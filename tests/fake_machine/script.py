@@ -1,11 +1,11 @@
-"""The script of an HTTP server: its answers and the received requests."""
+"""A scripted HTTP server: the prepared answers, and the received requests."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Script:
-    """The answers of a scripted server, in order, and the requests that the server received."""
+    """The prepared answers in order, and the received requests (method, path, body) with their headers."""
 
     url: str = ""
     answers: list[tuple[int, str, bytes]] = field(default_factory=list)
@@ -13,10 +13,10 @@ class Script:
     headers: list[dict[str, str]] = field(default_factory=list)
 
     def answer(self, status: int, body: str, kind: str = "application/json") -> None:
-        """Add an answer."""
+        """Prepare an answer."""
         self.answers.append((status, kind, body.encode()))
 
     def problem(self, status: int, slug: str, detail: str) -> None:
-        """Add an error answer."""
+        """Prepare an error answer."""
         body = f'{{"type": "urn:virtcloud:problem:{slug}", "title": "t", "status": {status}, "detail": "{detail}"}}'
         self.answer(status, body, "application/problem+json")

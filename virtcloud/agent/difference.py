@@ -129,7 +129,9 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
         guests = [
-            part.guest for part in observed.guests if part.cluster == cluster and not _is_wanted_guest(part, wanted)
+            observed_guest.guest
+            for observed_guest in observed.guests
+            if observed_guest.cluster == cluster and not _is_wanted_guest(observed_guest, wanted)
         ]
         if guests:
             yield StopGuests(cluster, tuple(sorted(guests)))
@@ -142,7 +144,11 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     kept = [segment for segment in observed.segments if _is_wanted_segment(segment, wanted)]
     faultless = {(segment.cluster, segment.vlan) for segment in kept if not segment.faults}
     faults = {(segment.cluster, segment.vlan): segment.faults for segment in observed.segments}
-    running = {(part.cluster, part.guest) for part in observed.guests if _is_wanted_guest(part, wanted)}
+    running = {
+        (observed_guest.cluster, observed_guest.guest)
+        for observed_guest in observed.guests
+        if _is_wanted_guest(observed_guest, wanted)
+    }
     for segment in wanted.segments:
         if (segment.id, segment.vlan) not in faultless:
             yield BuildSegment(segment, faults.get((segment.id, segment.vlan), ()))

@@ -1,4 +1,4 @@
-"""Fixtures of the agent's tests: fakes, wanted documents, and namespaces of the real kernel."""
+"""Fixtures of the agent's tests: fakes, wanted segments and guests, and namespaces of the real kernel."""
 
 import ctypes
 import os
@@ -29,7 +29,7 @@ def hypervisor() -> FakeHypervisor:
 
 @pytest.fixture
 def make_guest() -> Callable[..., GuestWanted]:
-    def make(name: str = "g1", **changes: Any) -> GuestWanted:  # noqa: ANN401 - a guest's keys
+    def make(name: str = "g1", **changes: Any) -> GuestWanted:  # noqa: ANN401 - keys of a guest
         keys = {
             "image": "busybox",
             "memory_mb": 64,
@@ -52,9 +52,9 @@ def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segmen
         *,
         untagged: bool = False,
     ) -> Segment:
-        made = tuple(make_guest(name) for name in guests)
-        where = {"vlan": vlan, "port": port, "untagged": untagged}
-        return Segment.model_validate({"id": cluster, "key": f"key-{cluster}", **where, "guests": made})
+        guest_documents = tuple(make_guest(name) for name in guests)
+        attachment = {"vlan": vlan, "port": port, "untagged": untagged}
+        return Segment.model_validate({"id": cluster, "key": f"key-{cluster}", **attachment, "guests": guest_documents})
 
     return make
 

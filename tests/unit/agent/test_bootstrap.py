@@ -13,9 +13,9 @@ from virtcloud.agent import bootstrap
 from virtcloud.model.errors import BadInput
 
 
-def test_a_second_agent_on_one_machine_is_refused(tmp_path: Path) -> None:
-    with (tmp_path / "agent.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+def test_a_second_agent_with_the_same_state_folder_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "agent.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         with (
             pytest.raises(BadInput, match="another agent uses the state folder"),
             bootstrap._lock_state_folder(tmp_path),
@@ -23,24 +23,24 @@ def test_a_second_agent_on_one_machine_is_refused(tmp_path: Path) -> None:
             pass
 
 
-def test_wrong_settings_are_a_message_and_exit_code_2(tmp_path: Path) -> None:
-    ended = _python(
+def test_malformed_settings_end_the_agent_with_exit_code_2(tmp_path: Path) -> None:
+    process = _python(
         "import sys; from virtcloud.agent.bootstrap import main; sys.exit(main(sys.argv[1:]))",
         "--config",
         str(tmp_path / "x"),
     )
-    assert (ended.returncode, ended.stderr.startswith("virtcloud: ")) == (2, True)
+    assert (process.returncode, process.stderr.startswith("virtcloud: ")) == (2, True)
 
 
 @pytest.mark.parametrize("missing", ["pyroute2", "libvirt"])
-def test_a_missing_library_is_told_with_the_extra_to_install(missing: str) -> None:
+def test_a_missing_library_is_reported_with_the_extra_to_install(missing: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None; from virtcloud.agent import bootstrap as b; b._import_adapters()"
     )
-    ended = _python(code)
+    process = _python(code)
     assert (
         f"the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
-        in ended.stderr
+        in process.stderr
     )
 
 
@@ -49,14 +49,14 @@ def test_importing_the_agent_imports_neither_libvirt_nor_pyroute2() -> None:
     assert _python(code).stdout.strip() == "set()"
 
 
-BOTH = """
+AGENT_WITHOUT_HOST = """
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 from fake_machine.reconciler import FakeManagedHost
 from virtcloud.agent import bootstrap
-parts = SimpleNamespace(open_host=lambda *_: nullcontext(FakeManagedHost()), make_job_relays=lambda *_: None)
-bootstrap._import_adapters = lambda: parts
+adapters = SimpleNamespace(open_host=lambda *_: nullcontext(FakeManagedHost()), make_job_relays=lambda *_: None)
+bootstrap._import_adapters = lambda: adapters
 sys.exit(bootstrap.main(sys.argv[1:]))
 """
 
@@ -66,10 +66,10 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
     lines = ['element = "h1"', f'sbf = "unix://{folder}/none"', f'state = "{folder}"', f'socket = "{folder}/a.sock"']
     lines += [f'jobs = "{folder}/jobs"', "[scheduler]", f'commands = "{folder}"', f'status = "{folder}/status.json"']
     (folder / "agent.toml").write_text("\n".join(lines))
-    argv = [sys.executable, "-c", BOTH, "--config", str(folder / "agent.toml")]
+    argv = [sys.executable, "-c", AGENT_WITHOUT_HOST, "--config", str(folder / "agent.toml")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment) as agent:  # noqa: S603
-        events = _until(agent.stderr, {"started", "reconciling", "sbf_unreachable", "alert"})
+        events = _read_events(agent.stderr, {"started", "reconciling", "sbf_unreachable", "alert"})
         agent.terminate()
     assert agent.returncode == 0
     assert events["started"].startswith("INFO started element=h1 ")
@@ -78,7 +78,7 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
     shutil.rmtree(folder)
 
 
-def _until(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
+def _read_events(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
     """Read log lines until all wanted events occurred; return the first line of each."""
     assert lines is not None
     events: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud doctor --host``: each result describes the host, and no check raises an error."""
+"""Tests of the host's checks (``virtcloud doctor --host``): a failed check is returned and raises no error."""
 
 import json
 import os
@@ -33,93 +33,95 @@ def config(tmp_path: Path, sysctls: Path) -> Path:
     """Return the settings of an agent whose SBF does not answer."""
     (tmp_path / "images/busybox/rootfs").mkdir(parents=True)
     (tmp_path / "images/busybox/image.yaml").write_text("kind: lxc\n")
-    places = {one: str(tmp_path / one) for one in ("images", "state", "jobs", "socket")}
-    lines = {"element": "brno-h1", "sbf": "unix:///nowhere/sbf.sock", **places}
+    paths = {name: str(tmp_path / name) for name in ("images", "state", "jobs", "socket")}
+    lines = {"element": "brno-h1", "sbf": "unix:///nowhere/sbf.sock", **paths}
     path = tmp_path / "agent.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()))
     return path
 
 
-Find = Callable[[str, str], HostCheck]
+FindCheck = Callable[[str, str], HostCheck]
 
 
 @pytest.fixture
-def find(config: Path) -> Find:
-    def look(group: str, name: str) -> HostCheck:
-        return next(one for one in check_host(config) if one.group == group and one.name.startswith(name))
+def find_check(config: Path) -> FindCheck:
+    def find_by_name(group: str, name: str) -> HostCheck:
+        return next(check for check in check_host(config) if check.group == group and check.name.startswith(name))
 
-    return look
+    return find_by_name
 
 
 @needs_root
-def test_kernel_features_are_checked(find: Find) -> None:
-    found = find("kernel", "802.1Q")
-    assert found.ok or found.observation.startswith("the kernel refused to create VLAN 2 on vctry0")
+def test_missing_kernel_features_are_reported(find_check: FindCheck) -> None:
+    check = find_check("kernel", "802.1Q")
+    assert check.ok or check.observation.startswith("the kernel refused to create VLAN 2 on vctry0")
 
 
-def test_a_packet_filter_that_gets_bridged_frames_is_found(find: Find, sysctls: Path) -> None:
+def test_a_packet_filter_of_bridged_frames_fails_the_check(find_check: FindCheck, sysctls: Path) -> None:
     (sysctls / "bridge-nf-call-ip6tables").write_text("1\n")
-    found = find("kernel", "bridged frames")
-    assert (found.ok, found.required, found.observation) == (False, True, "net.bridge.bridge-nf-call-ip6tables set")
-    assert found.remedy.startswith("sysctl -w net.bridge.bridge-nf-call-ip6tables=0;")
+    check = find_check("kernel", "bridged frames")
+    assert (check.ok, check.required, check.observation) == (False, True, "net.bridge.bridge-nf-call-ip6tables set")
+    assert check.remedy.startswith("sysctl -w net.bridge.bridge-nf-call-ip6tables=0;")
 
 
-def test_a_packet_filter_that_the_settings_accept_is_no_fault(find: Find, sysctls: Path, config: Path) -> None:
+def test_a_packet_filter_that_the_settings_accept_passes(find_check: FindCheck, sysctls: Path, config: Path) -> None:
     (sysctls / "bridge-nf-call-iptables").write_text("1\n")
     config.write_text(config.read_text() + 'bridged_frames_filtered = "accept"\n')
-    found = find("kernel", "bridged frames")
-    assert (found.ok, found.observation) == (True, "net.bridge.bridge-nf-call-iptables set (accepted by the settings)")
+    check = find_check("kernel", "bridged frames")
+    assert (check.ok, check.observation) == (True, "net.bridge.bridge-nf-call-iptables set (accepted by the settings)")
 
 
-def test_a_malformed_image_is_named_and_blocks_no_other(find: Find, tmp_path: Path) -> None:
+def test_a_malformed_image_is_named_and_not_required(find_check: FindCheck, tmp_path: Path) -> None:
     (tmp_path / "images/other").mkdir()
     (tmp_path / "images/other/image.yaml").write_text("kind: qcow2\n")
-    found = find("folders", "image other")
-    assert (found.ok, found.required) == (False, False)
-    assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in found.observation
+    check = find_check("folders", "image other")
+    assert (check.ok, check.required) == (False, False)
+    assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in check.observation
 
 
-def test_a_folder_of_images_that_is_not_there_is_found(find: Find, config: Path) -> None:
+def test_a_missing_folder_of_images_fails_the_check(find_check: FindCheck, config: Path) -> None:
     config.write_text(config.read_text().replace("/images", "/gone"))
-    assert not find("folders", "images").ok
+    assert not find_check("folders", "images").ok
 
 
-def test_too_little_room_for_guests_disks_is_found(find: Find, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_for_guests_disks_fails_the_check(
+    find_check: FindCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host_checks, "MIN_FREE_GIB", 1 << 30)
-    assert not find("folders", "state").ok
+    assert not find_check("folders", "state").ok
 
 
-def test_an_sbf_that_does_not_answer_is_found(find: Find) -> None:
-    found = find("sbf", "unix:///nowhere/sbf.sock")
-    assert (found.ok, found.observation.partition(":")[0]) == (False, "SBF does not answer at unix")
+def test_an_unreachable_sbf_fails_the_check(find_check: FindCheck) -> None:
+    check = find_check("sbf", "unix:///nowhere/sbf.sock")
+    assert (check.ok, check.observation.partition(":")[0]) == (False, "SBF does not answer at unix")
 
 
-def test_a_libvirt_that_does_not_answer_is_found(find: Find, config: Path) -> None:
+def test_an_unreachable_libvirt_fails_the_check(find_check: FindCheck, config: Path) -> None:
     config.write_text(config.read_text() + '[hypervisors]\nqemu = "qemu+unix:///system?socket=/nowhere"\n')
-    found = find("libvirt", "qemu at")
-    assert (found.ok, found.required) == (False, True)
+    check = find_check("libvirt", "qemu at")
+    assert (check.ok, check.required) == (False, True)
 
 
-def test_an_agent_that_listens_is_found(find: Find, tmp_path: Path) -> None:
-    assert not find("agent", "running").ok
+def test_a_listening_agent_passes_the_check(find_check: FindCheck, tmp_path: Path) -> None:
+    assert not find_check("agent", "running").ok
     with socket.socket(socket.AF_UNIX) as agent:
         agent.bind(str(tmp_path / "socket"))
         agent.listen()
-        assert find("agent", "running").ok
+        assert find_check("agent", "running").ok
 
 
 def test_unreadable_settings_are_a_failed_check(tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["doctor", "--host", "--config", str(tmp_path / "gone.toml")])
-    assert (done.exit_code, "Traceback" in done.output) == (1, False)
-    assert f"NO   settings: {tmp_path}/gone.toml: cannot be read" in done.output
-    assert done.output.splitlines()[-1].startswith("this host is not ready for clusters: ")
+    result = CliRunner().invoke(main, ["doctor", "--host", "--config", str(tmp_path / "gone.toml")])
+    assert (result.exit_code, "Traceback" in result.output) == (1, False)
+    assert f"NO   settings: {tmp_path}/gone.toml: cannot be read" in result.output
+    assert result.output.splitlines()[-1].startswith("this host is not ready for clusters: ")
 
 
-def test_json_has_every_check_and_the_verdict(config: Path) -> None:
-    done = CliRunner().invoke(main, ["doctor", "--host", "--json", "--config", str(config)])
-    output = json.loads(done.output)
-    assert (done.exit_code, output["healthy"]) == (1, False)
-    assert {one["group"] for one in output["checks"]} == {
+def test_json_contains_all_checks_and_the_result(config: Path) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--host", "--json", "--config", str(config)])
+    output = json.loads(result.output)
+    assert (result.exit_code, output["healthy"]) == (1, False)
+    assert {check["group"] for check in output["checks"]} == {
         "rights",
         "settings",
         "python",

@@ -7,19 +7,19 @@ from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument
 
 
-def write(folder: Path, text: str) -> Path:
+def write_settings(folder: Path, text: str) -> Path:
     path = folder / "agent.toml"
     path.write_text(text)
     return path
 
 
-def test_two_keys_are_enough(tmp_path: Path) -> None:
-    settings = read_settings(write(tmp_path, 'element = "brno-h1"\nsbf = "unix:///run/sbf.sock"\n'))
+def test_two_keys_are_sufficient(tmp_path: Path) -> None:
+    settings = read_settings(write_settings(tmp_path, 'element = "brno-h1"\nsbf = "unix:///run/sbf.sock"\n'))
     assert (settings.element, settings.hypervisors, settings.guests.stop_grace) == ("brno-h1", {}, 5)
 
 
-def test_a_scheduler_and_no_element_is_a_role_too(tmp_path: Path) -> None:
-    settings = read_settings(write(tmp_path, 'sbf = "http://sbf:8800"\n[scheduler]\n'))
+def test_a_scheduler_without_element_is_accepted(tmp_path: Path) -> None:
+    settings = read_settings(write_settings(tmp_path, 'sbf = "http://sbf:8800"\n[scheduler]\n'))
     assert (settings.element, settings.scheduler and settings.scheduler.kind) == (None, "openpbs")
 
 
@@ -40,13 +40,13 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
     retry_first = 1
     retry_most = 5
     """
-    settings = read_settings(write(tmp_path, text))
+    settings = read_settings(write_settings(tmp_path, text))
     assert settings.hypervisors == {Hypervisor.LXC: "lxc:///system"}
     assert (settings.guests.accelerator, settings.guests.confined, settings.timing.retry_most) == ("tcg", False, 5)
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "message"),
     [
         ('element = "h1"\n', "sbf: expected this key, got nothing"),
         ('sbf = "x"\n', r"element: expected element, a table \[scheduler\], or both; got neither"),
@@ -60,11 +60,11 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
         ("element = \n", "not TOML: .*line 1"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_key(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(BadDocument, match=rf"agent\.toml: {fault}"):
-        read_settings(write(tmp_path, text))
+def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadDocument, match=rf"agent\.toml: {message}"):
+        read_settings(write_settings(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadDocument, match=r"gone\.toml: cannot be read: No such file"):
         read_settings(tmp_path / "gone.toml")

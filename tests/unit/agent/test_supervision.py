@@ -1,4 +1,4 @@
-"""Tests of supervision: threads are supervised, and only completed work notifies systemd's watchdog."""
+"""Tests of the supervision of threads, the notifications of systemd, and the request to stop."""
 
 import os
 import signal
@@ -33,93 +33,95 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def notified() -> list[str]:
     return []
 
 
 @pytest.fixture
-def life(stop: StopSignal, told: list[str], clock: Clock) -> ThreadSupervisor:
-    return ThreadSupervisor(stop, told.append, clock)
+def supervisor(stop: StopSignal, notified: list[str], clock: Clock) -> ThreadSupervisor:
+    return ThreadSupervisor(stop, notified.append, clock)
 
 
-def test_completed_work_feeds_the_watchdog(life: ThreadSupervisor, told: list[str], stop: StopSignal) -> None:
-    life.report_ready()
-    life.report_progress()
-    assert (told, stop.failure) == (["READY=1", "WATCHDOG=1"], None)
+def test_a_progress_report_notifies_the_watchdog(
+    supervisor: ThreadSupervisor, notified: list[str], stop: StopSignal
+) -> None:
+    supervisor.report_ready()
+    supervisor.report_progress()
+    assert (notified, stop.failure) == (["READY=1", "WATCHDOG=1"], None)
 
 
 def test_a_thread_that_ends_with_an_error_ends_the_agent(
-    life: ThreadSupervisor, told: list[str], stop: StopSignal
+    supervisor: ThreadSupervisor, notified: list[str], stop: StopSignal
 ) -> None:
-    def work(_beat: ReportProgress) -> None:
+    def work(_report: ReportProgress) -> None:
         raise OSError(28, "No space left on device")
 
-    life.start("removals", work, 60).join()
+    supervisor.start("removals", work, 60).join()
     assert stop.requested
     assert stop.failure == "the thread removals ended with OSError: [Errno 28] No space left on device"
 
 
-def test_a_thread_that_returns_by_itself_ends_the_agent(life: ThreadSupervisor, stop: StopSignal) -> None:
-    life.start("socket", lambda _beat: None, 60).join()
+def test_a_thread_that_returns_without_request_ends_the_agent(supervisor: ThreadSupervisor, stop: StopSignal) -> None:
+    supervisor.start("socket", lambda _report: None, 60).join()
     assert stop.failure == "the thread socket ended without a request to stop"
 
 
 def test_a_hung_thread_stops_the_watchdog_notifications(
-    life: ThreadSupervisor, told: list[str], stop: StopSignal, clock: Clock
+    supervisor: ThreadSupervisor, notified: list[str], stop: StopSignal, clock: Clock
 ) -> None:
     release = threading.Event()
-    thread = life.start("socket", lambda _beat: release.wait() and None, 60)
+    thread = supervisor.start("socket", lambda _report: release.wait() and None, 60)
     clock.now = 60.0
-    life.report_progress()
+    supervisor.report_progress()
     clock.now = 61.0
-    life.report_progress()
+    supervisor.report_progress()
     release.set()
     thread.join()
-    assert (told, stop.failure) == (["WATCHDOG=1"], "the thread socket has made no progress for 61 s")
+    assert (notified, stop.failure) == (["WATCHDOG=1"], "the thread socket has made no progress for 61 s")
 
 
-def test_a_thread_that_reports_work_is_not_overdue(
-    life: ThreadSupervisor, told: list[str], stop: StopSignal, clock: Clock
+def test_a_thread_that_reports_progress_is_not_overdue(
+    supervisor: ThreadSupervisor, notified: list[str], stop: StopSignal, clock: Clock
 ) -> None:
-    beat, release, beaten = threading.Event(), threading.Event(), threading.Event()
+    may_report, release, reported = threading.Event(), threading.Event(), threading.Event()
 
     def work(report: ReportProgress) -> None:
-        beat.wait()
+        may_report.wait()
         report()
-        beaten.set()
+        reported.set()
         release.wait()
 
-    thread = life.start("socket", work, 60)
+    thread = supervisor.start("socket", work, 60)
     clock.now = 50.0
-    beat.set()
-    beaten.wait()
+    may_report.set()
+    reported.wait()
     clock.now = 100.0
-    life.report_progress()
-    life.report_stopping()
+    supervisor.report_progress()
+    supervisor.report_stopping()
     release.set()
     thread.join()
-    assert (told, stop.failure) == (["WATCHDOG=1", "STOPPING=1"], None)
+    assert (notified, stop.failure) == (["WATCHDOG=1", "STOPPING=1"], None)
 
 
-def test_a_thread_may_end_once_the_agent_ends(life: ThreadSupervisor, stop: StopSignal) -> None:
+def test_a_thread_may_end_when_the_agent_stops(supervisor: ThreadSupervisor, stop: StopSignal) -> None:
     release = threading.Event()
-    thread = life.start("socket", lambda _beat: release.wait() and None, 60)
-    life.report_stopping()
+    thread = supervisor.start("socket", lambda _report: release.wait() and None, 60)
+    supervisor.report_stopping()
     release.set()
     thread.join()
     assert stop.failure is None
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_the_service_manager_gets_one_datagram(tmp_path: Path, *, abstract: bool) -> None:
+def test_systemd_receives_one_datagram(tmp_path: Path, *, abstract: bool) -> None:
     name = f"@virtcloud-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(f"\0{name[1:]}" if abstract else name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name[1:]}" if abstract else name)
         notify_systemd("READY=1", {"NOTIFY_SOCKET": name})
-        assert manager.recv(100) == b"READY=1"
+        assert systemd.recv(100) == b"READY=1"
 
 
-def test_a_service_manager_that_is_gone_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_systemd_is_logged_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notify_systemd("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "gone")})
     assert "systemd_not_notified" in caplog.text
 
@@ -127,18 +129,18 @@ def test_a_service_manager_that_is_gone_ends_nothing(tmp_path: Path, caplog: pyt
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """Restore the former signal handlers."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
-    for number, handler in before.items():
+    for number, handler in former.items():
         signal.signal(number, handler)
 
 
-def test_a_signal_ends_a_wait_at_once(handlers: None) -> None:
-    waiting = threading.Event()
+def test_a_signal_ends_a_wait_immediately(handlers: None) -> None:
+    never_set = threading.Event()
 
     def sleep(_seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        waiting.wait(60)
+        never_set.wait(60)
 
     stop = StopSignal(sleep)
     stop.handle_signals()
@@ -146,7 +148,7 @@ def test_a_signal_ends_a_wait_at_once(handlers: None) -> None:
         stop.pause(60)
 
 
-def test_a_signal_does_not_break_what_is_not_a_wait(handlers: None) -> None:
+def test_a_signal_outside_a_wait_interrupts_nothing(handlers: None) -> None:
     stop = StopSignal()
     stop.handle_signals()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -155,8 +157,8 @@ def test_a_signal_does_not_break_what_is_not_a_wait(handlers: None) -> None:
         stop.check()
 
 
-def test_a_wait_that_begins_after_the_signal_ends_at_once() -> None:
-    stop = StopSignal(lambda _: pytest.fail("it waited"))
+def test_a_wait_that_begins_after_the_signal_ends_immediately() -> None:
+    stop = StopSignal(lambda _: pytest.fail("expected no wait"))
     stop.request()
     with pytest.raises(StopRequested):
         stop.pause(60)

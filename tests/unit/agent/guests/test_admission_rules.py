@@ -25,18 +25,18 @@ def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
     (folder / "busybox/rootfs").mkdir(parents=True)
     (folder / "busybox/image.yaml").write_text("kind: lxc\n")
-    for one in (folder, folder / "busybox"):
-        one.chmod(0o755)
+    for path in (folder, folder / "busybox"):
+        path.chmod(0o755)
     (folder / "busybox/image.yaml").chmod(0o644)
     return folder
 
 
 def check(
-    rules: AdmissionRules, origin: ClusterOrigin | None, images: Path, made: Segment, cluster: str | None = None
+    rules: AdmissionRules, origin: ClusterOrigin | None, images: Path, segment: Segment, cluster: str | None = None
 ) -> None:
-    guest = made.guests[0].model_copy(update={"image": Name("busybox"), "cluster": cluster})
-    origins = {} if origin is None else {cluster or made.id: origin}
-    rules.check(made.model_copy(update={"origins": origins}), guest, images)
+    guest = segment.guests[0].model_copy(update={"image": Name("busybox"), "cluster": cluster})
+    origins = {} if origin is None else {cluster or segment.id: origin}
+    rules.check(segment.model_copy(update={"origins": origins}), guest, images)
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,18 @@ def check(
         (AdmissionRules(), None, None),
     ],
 )
-def test_a_machine_runs_whose_guests_its_settings_admit(
+def test_a_host_runs_only_guests_that_its_settings_admit(
     rules: AdmissionRules, origin: ClusterOrigin | None, refused: str | None, images: Path, make_segment: Make
 ) -> None:
-    made = make_segment("a", 100, ("g1",))
+    segment = make_segment("a", 100, ("g1",))
     if refused is None:
-        check(rules, origin, images, made)
+        check(rules, origin, images, segment)
         return
     with pytest.raises(Refused, match=refused):
-        check(rules, origin, images, made)
+        check(rules, origin, images, segment)
 
 
-def test_a_members_guest_is_judged_by_the_members_origin(images: Path, make_segment: Make) -> None:
+def test_a_members_guest_is_checked_by_the_members_origin(images: Path, make_segment: Make) -> None:
     with pytest.raises(Refused, match="this host admits batch jobs"):
         check(BATCH_ONLY, ALICE, images, make_segment("a", 100, ("g1",)), cluster="m")
 
@@ -93,13 +93,13 @@ def test_an_image_in_an_inaccessible_folder_is_refused(images: Path, make_segmen
         check(AdmissionRules(), ALICE, images, make_segment("a", 100, ("g1",)))
 
 
-def test_who_owns_an_image_may_use_it(images: Path, make_segment: Make) -> None:
+def test_an_images_owner_may_use_it(images: Path, make_segment: Make) -> None:
     (images / "busybox/image.yaml").chmod(0o600)
     root = ClusterOrigin(owner=UserName("root"), batch=False)
     check(AdmissionRules(), root, images, make_segment("a", 100, ("g1",)))
 
 
-def test_an_image_that_anybody_can_write_is_refused(images: Path) -> None:
+def test_a_world_writable_image_is_refused(images: Path) -> None:
     (images / "busybox/image.yaml").chmod(0o666)
     with pytest.raises(Refused, match=r"untrusted users can write to .*image\.yaml"):
         read_image(images, "busybox")

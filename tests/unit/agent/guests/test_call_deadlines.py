@@ -14,11 +14,11 @@ def calls() -> DeadlineCalls:
     return DeadlineCalls("libvirt (x)", "restart it", clock=lambda: 5.0)
 
 
-def test_a_call_returns_what_it_returned(calls: DeadlineCalls) -> None:
+def test_the_return_value_of_a_call_is_returned(calls: DeadlineCalls) -> None:
     assert calls.run("count", lambda: 3, 10) == 3
 
 
-def test_a_call_raises_what_it_raised(calls: DeadlineCalls) -> None:
+def test_the_error_of_a_call_is_raised(calls: DeadlineCalls) -> None:
     def refuse() -> None:
         raise Refused("no")
 
@@ -26,7 +26,7 @@ def test_a_call_raises_what_it_raised(calls: DeadlineCalls) -> None:
         calls.run("start", refuse, 10)
 
 
-def test_a_call_that_hangs_is_abandoned_at_its_deadline(calls: DeadlineCalls) -> None:
+def test_a_hanging_call_is_abandoned_at_its_deadline(calls: DeadlineCalls) -> None:
     release = threading.Event()
     began = time.monotonic()
     with pytest.raises(Unreachable, match=r"^libvirt \(x\) did not list domains within 0.1 s; restart it$"):
@@ -35,18 +35,18 @@ def test_a_call_that_hangs_is_abandoned_at_its_deadline(calls: DeadlineCalls) ->
     assert time.monotonic() - began < 5
 
 
-def test_no_second_call_begins_while_one_is_abandoned(calls: DeadlineCalls) -> None:
+def test_no_call_begins_while_another_is_abandoned(calls: DeadlineCalls) -> None:
     """The abandoned call may still change something, and each further call would occupy a thread."""
-    release, begun = threading.Event(), []
+    release, second_calls = threading.Event(), []
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)
     with pytest.raises(Unreachable, match="cannot list: the call 'start g1' of 0 s ago has not returned"):
-        calls.run("list", lambda: begun.append(1), 10)
+        calls.run("list", lambda: second_calls.append(1), 10)
     release.set()
-    assert begun == []
+    assert second_calls == []
 
 
-def test_calls_go_on_once_the_abandoned_one_returned(calls: DeadlineCalls) -> None:
+def test_calls_continue_when_the_abandoned_call_has_returned(calls: DeadlineCalls) -> None:
     release = threading.Event()
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)
@@ -58,10 +58,10 @@ def test_calls_go_on_once_the_abandoned_one_returned(calls: DeadlineCalls) -> No
         except Unreachable:
             continue
         return
-    pytest.fail("it stayed abandoned")
+    pytest.fail("the call is still abandoned")
 
 
-def test_a_missing_thread_is_an_error(calls: DeadlineCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_of_a_thread_is_an_error(calls: DeadlineCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

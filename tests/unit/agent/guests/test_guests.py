@@ -45,47 +45,47 @@ def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> Loc
 
 
 def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Make) -> None:
-    one = make_segment("a", 100, ("g1",))
-    guests.ensure_guest(one, one.guests[0])
-    assert guests.read()[0] == (ObservedGuest("a", "g1", digest(one, one.guests[0])),)
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    assert guests.read()[0] == (ObservedGuest("a", "g1", digest(segment, segment.guests[0])),)
 
 
-def test_a_guest_that_runs_is_not_started_again(
+def test_a_running_guest_is_not_started_again(
     guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    one = make_segment("a", 100, ("g1",))
-    guests.ensure_guest(one, one.guests[0])
-    guests.ensure_guest(one, one.guests[0])
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    guests.ensure_guest(segment, segment.guests[0])
     assert len(hypervisor.started) == 1
 
 
-def test_a_guest_made_from_another_document_is_replaced(
+def test_a_guest_with_an_old_digest_is_replaced(
     guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, make_guest: MakeGuest
 ) -> None:
-    one = make_segment("a", 100, ("g1",))
-    guests.ensure_guest(one, one.guests[0])
-    guests.ensure_guest(one, make_guest(memory_mb=128))
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    guests.ensure_guest(segment, make_guest(memory_mb=128))
     assert (len(hypervisor.started), len(hypervisor.by_name)) == (2, 1)
 
 
-def test_two_clusters_run_the_same_guest_side_by_side(guests: LocalGuests, make_segment: Make) -> None:
-    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
-        guests.ensure_guest(one, one.guests[0])
-    assert [(one.cluster, one.guest) for one in guests.read()[0]] == [("a", "g1"), ("b", "g1")]
+def test_two_clusters_can_have_guests_of_the_same_name(guests: LocalGuests, make_segment: Make) -> None:
+    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
+        guests.ensure_guest(segment, segment.guests[0])
+    assert [(guest.cluster, guest.guest) for guest in guests.read()[0]] == [("a", "g1"), ("b", "g1")]
 
 
-def test_stopping_one_clusters_guests_leaves_the_others(guests: LocalGuests, make_segment: Make) -> None:
-    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
-        guests.ensure_guest(one, one.guests[0])
+def test_stopping_a_clusters_guests_does_not_affect_others(guests: LocalGuests, make_segment: Make) -> None:
+    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
+        guests.ensure_guest(segment, segment.guests[0])
     guests.ensure_no_guests("a", ("g1",))
-    assert [(one.cluster, one.guest) for one in guests.read()[0]] == [("b", "g1")]
+    assert [(guest.cluster, guest.guest) for guest in guests.read()[0]] == [("b", "g1")]
 
 
-def test_a_guest_that_ends_when_asked_is_not_waited_for(
+def test_a_guest_that_shuts_down_immediately_needs_no_wait(
     guests: LocalGuests, make_segment: Make, pauses: list[float]
 ) -> None:
-    one = make_segment("a", 100, ("g1",))
-    guests.ensure_guest(one, one.guests[0])
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
     guests.ensure_no_guests("a", ("g1",))
     assert pauses == []
 
@@ -93,24 +93,24 @@ def test_a_guest_that_ends_when_asked_is_not_waited_for(
 def test_a_guest_is_destroyed_after_the_grace_period(
     guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, pauses: list[float]
 ) -> None:
-    one = make_segment("a", 100, ("g1",))
-    guests.ensure_guest(one, one.guests[0])
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
     hypervisor.stubborn.add("vc-a-g1")
     guests.ensure_no_guests("a", ("g1",))
     assert (len(pauses), hypervisor.destroyed) == (3, ["vc-a-g1"])
 
 
-def test_stopping_what_does_not_run_is_success(guests: LocalGuests) -> None:
+def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
     guests.ensure_no_guests("a", ("g1", "g2"))
 
 
-def test_a_foreign_domain_of_that_name_is_left_alone(
+def test_a_foreign_domain_with_the_guests_name_stays_unchanged(
     guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     hypervisor.by_name["vc-a-g1"] = GuestDomain("vc-a-g1", running=True)
-    one = make_segment("a", 100, ("g1",))
+    segment = make_segment("a", 100, ("g1",))
     with pytest.raises(Unsafe, match="domain vc-a-g1 exists and was not created by virtcloud"):
-        guests.ensure_guest(one, one.guests[0])
+        guests.ensure_guest(segment, segment.guests[0])
     assert (hypervisor.started, list(hypervisor.by_name)) == ([], ["vc-a-g1"])
 
 
@@ -119,7 +119,7 @@ def test_foreign_domains_are_not_read(guests: LocalGuests, hypervisor: FakeHyper
     assert guests.read()[0] == ()
 
 
-def test_a_missing_image_is_named_with_the_existing_ones(
+def test_a_missing_image_is_named_with_the_existing_images(
     guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
 ) -> None:
     with pytest.raises(Refused, match=r"image debian: .*images on this host: busybox, cloud"):
@@ -137,15 +137,15 @@ def test_a_missing_hypervisor_is_named_with_the_setting(
     ("accelerator", "listed", "kind"),
     [("auto", True, "kvm"), ("auto", False, "qemu"), ("tcg", True, "qemu"), ("kvm", False, "kvm")],
 )
-def test_kvm_is_used_when_listed_unless_the_settings_say_otherwise(
+def test_kvm_is_used_if_listed_unless_the_settings_differ(
     images: Path, make_segment: Make, *, accelerator: Literal["auto", "kvm", "tcg"], listed: bool, kind: str
 ) -> None:
     hypervisor = FakeHypervisor()
     hypervisor.kvm = listed
     settings = GuestSettings(images, images, "x86_64", accelerator)
-    one = make_segment("a", 100, ("g1",))
-    wanted = one.guests[0].model_copy(update={"image": "cloud"})
-    LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None).ensure_guest(one, wanted)
+    segment = make_segment("a", 100, ("g1",))
+    wanted = segment.guests[0].model_copy(update={"image": "cloud"})
+    LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None).ensure_guest(segment, wanted)
     assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
 
 
@@ -162,7 +162,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def machines(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
+def qemu_guests(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
     """Return guests of QEMU whose image has a disk."""
     (images / "cloud/image.yaml").write_text(DISK)
     (images / "cloud/disk.img").write_bytes(b"image" * 4096)
@@ -170,117 +170,124 @@ def machines(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuest
     return LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None)
 
 
-def of_cloud(segment: Segment) -> tuple[Segment, GuestWanted]:
+def with_disk_image(segment: Segment) -> tuple[Segment, GuestWanted]:
     return segment, segment.guests[0].model_copy(update={"image": "cloud"})
 
 
-def left(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_guests_disk_writes_do_not_change_the_image(machines: LocalGuests, images: Path, make_segment: Make) -> None:
-    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
+def test_a_guests_disk_writes_do_not_change_the_image(
+    qemu_guests: LocalGuests, images: Path, make_segment: Make
+) -> None:
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
     overlay = images / "state/vc-a-g1/disk.qcow2"
-    write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
-    done = subprocess.run(write, capture_output=True, text=True, check=True)  # noqa: S603
-    assert "Pattern verification failed" not in done.stdout
+    write_and_read = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
+    result = subprocess.run(write_and_read, capture_output=True, text=True, check=True)  # noqa: S603
+    assert "Pattern verification failed" not in result.stdout
     assert (images / "cloud/disk.img").read_bytes() == b"image" * 4096
 
 
 def test_a_guest_starts_despite_an_incomplete_disk(
-    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
+    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     (images / "state/vc-a-g1").mkdir(parents=True)
     (images / "state/vc-a-g1/disk.qcow2").write_bytes(b"half")
-    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
     assert (images / "state/vc-a-g1/disk.qcow2").read_bytes()[:4] == b"QFI\xfb"
     assert list(hypervisor.by_name) == ["vc-a-g1"]
 
 
-def test_a_failed_disk_creation_quotes_the_tools_error(machines: LocalGuests, images: Path, make_segment: Make) -> None:
+def test_a_failed_disk_creation_quotes_the_tools_error(
+    qemu_guests: LocalGuests, images: Path, make_segment: Make
+) -> None:
     (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
     with pytest.raises(
         Refused, match=r"cannot create a guest's disk .* over .*disk.img: qemu-img: .*not in qcow2 format"
     ):
-        machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
+        qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
 
 
 def test_a_stopped_guest_leaves_no_disk_or_log(
-    machines: LocalGuests, images: Path, logs: Path, make_segment: Make
+    qemu_guests: LocalGuests, images: Path, logs: Path, make_segment: Make
 ) -> None:
-    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
-        machines.ensure_guest(*of_cloud(one))
-    for place in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
-        place.touch()
+    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
+        qemu_guests.ensure_guest(*with_disk_image(segment))
+    for path in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
+        path.touch()
     for name in ("console.log", "console.log.0", "console.log.1"):
         (images / "state/vc-a-g1" / name).touch()
     (logs / "qemu/vc-b-g1.log").touch()
     (logs / "qemu/vc-a-g10.log").touch()
-    machines.ensure_no_guests("a", ("g1",))
-    machines.ensure_no_guests("a", ("g1",))
-    assert (left(images / "state"), left(logs)) == (["vc-b-g1/disk.qcow2"], ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"])
+    qemu_guests.ensure_no_guests("a", ("g1",))
+    qemu_guests.ensure_no_guests("a", ("g1",))
+    assert (list_files(images / "state"), list_files(logs)) == (
+        ["vc-b-g1/disk.qcow2"],
+        ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"],
+    )
 
 
 def test_removing_a_cluster_removes_files_of_ended_guests(
-    machines: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, make_segment: Make
+    qemu_guests: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    machines.ensure_guest(*of_cloud(make_segment("a" * 32, 100, ("g" * 32,))))
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a" * 32, 100, ("g" * 32,))))
     (logs / f"qemu/{names.domain_name('a' * 32, 'g' * 32)}.log").touch()
     hypervisor.by_name.clear()
-    machines.ensure_no_files("a" * 32)
-    machines.ensure_no_files("a" * 32)
-    assert (left(images / "state"), left(logs)) == ([], [])
+    qemu_guests.ensure_no_files("a" * 32)
+    qemu_guests.ensure_no_files("a" * 32)
+    assert (list_files(images / "state"), list_files(logs)) == ([], [])
 
 
 def test_orphaned_guest_files_are_removed_at_the_start(
-    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
+    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    for one in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
-        machines.ensure_guest(*of_cloud(one))
+    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
+        qemu_guests.ensure_guest(*with_disk_image(segment))
     hypervisor.by_name.pop("vc-a-g1")
-    assert machines.remove_orphaned_files()
-    assert left(images / "state") == ["vc-b-g1/disk.qcow2"]
+    assert qemu_guests.remove_orphaned_files()
+    assert list_files(images / "state") == ["vc-b-g1/disk.qcow2"]
 
 
-def test_nothing_is_swept_while_a_hypervisor_is_silent(
-    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
+def test_orphaned_files_remain_while_a_hypervisor_is_unreachable(
+    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
-    hypervisor.fault = Unreachable("silent")
-    assert not machines.remove_orphaned_files()
-    assert left(images / "state") == ["vc-a-g1/disk.qcow2"]
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
+    hypervisor.error = Unreachable("no answer")
+    assert not qemu_guests.remove_orphaned_files()
+    assert list_files(images / "state") == ["vc-a-g1/disk.qcow2"]
 
 
-def test_logs_of_domains_that_are_not_ours_stay(machines: LocalGuests, logs: Path) -> None:
+def test_logs_of_foreign_domains_are_not_removed(qemu_guests: LocalGuests, logs: Path) -> None:
     (logs / "qemu/vc-database.log").touch()
-    assert machines.remove_orphaned_files()
-    assert left(logs) == ["qemu/vc-database.log"]
+    assert qemu_guests.remove_orphaned_files()
+    assert list_files(logs) == ["qemu/vc-database.log"]
 
 
 def test_all_guests_end_despite_unremovable_files(
-    machines: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+    qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = make_segment("a", 100, ("g1", "g2"))
-    for guest in one.guests:
-        machines.ensure_guest(one, guest.model_copy(update={"image": "cloud"}))
+    segment = make_segment("a", 100, ("g1", "g2"))
+    for guest in segment.guests:
+        qemu_guests.ensure_guest(segment, guest.model_copy(update={"image": "cloud"}))
 
-    def read_only(*_: object) -> None:
+    def raise_read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
 
-    monkeypatch.setattr(shutil, "rmtree", read_only)
+    monkeypatch.setattr(shutil, "rmtree", raise_read_only)
     with pytest.raises(Refused, match="cannot remove the files of the guest vc-a-g1: Read-only file system"):
-        machines.ensure_no_guests("a", ("g1", "g2"))
+        qemu_guests.ensure_no_guests("a", ("g1", "g2"))
     assert hypervisor.by_name == {}
 
 
-def test_a_machine_is_read_despite_unremovable_orphans(
-    machines: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+def test_a_host_is_read_despite_unremovable_orphaned_files(
+    qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machines.ensure_guest(*of_cloud(make_segment("a", 100, ("g1",))))
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
     hypervisor.by_name.clear()
 
-    def read_only(*_: object) -> None:
+    def raise_read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
 
-    monkeypatch.setattr(shutil, "rmtree", read_only)
-    assert LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), machines).read() == ObservedHost()
+    monkeypatch.setattr(shutil, "rmtree", raise_read_only)
+    assert LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests).read() == ObservedHost()

@@ -6,24 +6,24 @@ from virtcloud.agent.guests.images import LxcImage, read_image
 from virtcloud.model.errors import Refused
 
 
-def write(folder: Path, text: str) -> Path:
+def write_image(folder: Path, text: str) -> Path:
     (folder / "busybox/rootfs").mkdir(parents=True)
     (folder / "busybox/image.yaml").write_text(text)
     return folder
 
 
-def test_files_of_an_image_are_in_its_folder(tmp_path: Path) -> None:
-    image = read_image(write(tmp_path, "kind: lxc\nrootfs: rootfs\ninit: /bin/init\n"), "busybox")
+def test_an_images_files_are_in_its_folder(tmp_path: Path) -> None:
+    image = read_image(write_image(tmp_path, "kind: lxc\nrootfs: rootfs\ninit: /bin/init\n"), "busybox")
     assert image == LxcImage(kind="lxc", rootfs=tmp_path / "busybox/rootfs", init="/bin/init")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"its rootfs .*/busybox/root does not exist"):
-        read_image(write(tmp_path, "kind: lxc\nrootfs: root\n"), "busybox")
+        read_image(write_image(tmp_path, "kind: lxc\nrootfs: root\n"), "busybox")
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "message"),
     [
         ("kind: docker\n", r"image\.yaml:1: kind: expected 'lxc' or 'qemu', got 'docker'"),
         ("rootfs: x\nkind: qcow2\n", r"image\.yaml:2: kind: expected 'lxc' or 'qemu', got 'qcow2'"),
@@ -35,13 +35,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("- lxc\n", r"image\.yaml:1: expected a mapping with the keys kind"),
     ],
 )
-def test_a_malformed_description_is_refused_with_its_line(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(Refused, match=f"^image busybox: its description is malformed: .*{fault}"):
-        read_image(write(tmp_path, text), "busybox")
+def test_a_malformed_description_is_refused_with_a_line_number(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(Refused, match=f"^image busybox: its description is malformed: .*{message}"):
+        read_image(write_image(tmp_path, text), "busybox")
 
 
-def test_a_description_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "")
+def test_a_binary_description_is_refused(tmp_path: Path) -> None:
+    write_image(tmp_path, "")
     (tmp_path / "busybox/image.yaml").write_bytes(b"\xff\xfe\x00kind")
     with pytest.raises(Refused, match="image busybox: its description is malformed"):
         read_image(tmp_path, "busybox")

@@ -23,7 +23,7 @@ from virtcloud.model.errors import Unreachable
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
-SILENT = Unreachable("libvirt (lxc:///system) did not list domains within 15 s")
+NO_ANSWER = Unreachable("libvirt (lxc:///system) did not list domains within 15 s")
 
 
 @pytest.fixture
@@ -39,91 +39,89 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def converger(service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path) -> HostReconciler:
-    return converging(service, kernel, images, {Hypervisor.LXC: hypervisor})
+def reconciler(service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path) -> HostReconciler:
+    return make_reconciler(service, kernel, images, {Hypervisor.LXC: hypervisor})
 
 
-def converging(
+def make_reconciler(
     service: FakeElementApi, kernel: FakeKernel, images: Path, hypervisors: dict[Hypervisor, FakeHypervisor]
 ) -> HostReconciler:
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
-    machine = LocalHost(
-        SegmentInterfaces(kernel, FakeUplinkRecords()), LocalGuests(hypervisors, settings, lambda _: None)
-    )
-    return HostReconciler("h1", service, machine, StopSignal(), ReconcileTiming(retry_first_s=0))
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), LocalGuests(hypervisors, settings, lambda _: None))
+    return HostReconciler("h1", service, host, StopSignal(), ReconcileTiming(retry_first_s=0))
 
 
-def test_a_vlan_is_removed_while_the_hypervisor_is_silent(
-    converger: HostReconciler,
+def test_a_vlan_is_removed_while_the_hypervisor_is_unreachable(
+    reconciler: HostReconciler,
     service: FakeElementApi,
     kernel: FakeKernel,
     hypervisor: FakeHypervisor,
     make_segment: Make,
 ) -> None:
     service.want(make_segment("a", 100, ("g1",)))
-    converger.reconcile_once()
-    hypervisor.fault = SILENT
+    reconciler.reconcile_once()
+    hypervisor.error = NO_ANSWER
     service.want()
-    converger.reconcile_once()
+    reconciler.reconcile_once()
     assert kernel.names == {"eth0"}
-    assert service.told == [("confirmed", 1), ("trouble", 2)], "a guest may still run: the removal is not confirmed"
-    assert service.messages == [str(SILENT)]
+    assert service.reports == [("confirmed", 1), ("error", 2)], "a guest may still run: the removal is not confirmed"
+    assert service.messages == [str(NO_ANSWER)]
 
 
 def test_a_removal_is_confirmed_when_the_hypervisor_answers_again(
-    converger: HostReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, make_segment: Make
+    reconciler: HostReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100, ("g1",)))
-    converger.reconcile_once()
-    hypervisor.fault = SILENT
+    reconciler.reconcile_once()
+    hypervisor.error = NO_ANSWER
     service.want()
-    converger.reconcile_once()
-    hypervisor.fault = None
-    converger.reconcile_once()
-    assert (hypervisor.by_name, service.told[-1]) == ({}, ("confirmed", 2))
+    reconciler.reconcile_once()
+    hypervisor.error = None
+    reconciler.reconcile_once()
+    assert (hypervisor.by_name, service.reports[-1]) == ({}, ("confirmed", 2))
 
 
-def test_a_vlan_is_removed_though_its_guest_cannot_be_ended(
-    converger: HostReconciler,
+def test_a_vlan_is_removed_although_its_guest_cannot_be_stopped(
+    reconciler: HostReconciler,
     service: FakeElementApi,
     kernel: FakeKernel,
     hypervisor: FakeHypervisor,
     make_segment: Make,
 ) -> None:
     service.want(make_segment("a", 100, ("g1",)))
-    converger.reconcile_once()
+    reconciler.reconcile_once()
     hypervisor.stubborn, hypervisor.immortal = {"vc-a-g1"}, {"vc-a-g1"}
     service.want()
-    converger.reconcile_once()
-    assert (kernel.names, service.told[-1]) == ({"eth0"}, ("trouble", 2))
+    reconciler.reconcile_once()
+    assert (kernel.names, service.reports[-1]) == ({"eth0"}, ("error", 2))
     assert service.messages == ["cluster a: could not stop g1: Device or resource busy"]
 
 
 def test_a_vlan_built_without_hypervisor_is_not_confirmed(
-    converger: HostReconciler,
+    reconciler: HostReconciler,
     service: FakeElementApi,
     kernel: FakeKernel,
     hypervisor: FakeHypervisor,
     make_segment: Make,
 ) -> None:
-    hypervisor.fault = SILENT
+    hypervisor.error = NO_ANSWER
     service.want(make_segment("a", 100))
-    converger.reconcile_once()
-    assert (kernel.names, service.told) == ({"eth0", "eth0.100", "br100"}, [("trouble", 1)])
+    reconciler.reconcile_once()
+    assert (kernel.names, service.reports) == ({"eth0", "eth0.100", "br100"}, [("error", 1)])
 
 
-def test_a_silent_hypervisor_is_no_drift_of_guests_that_run(
-    converger: HostReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, make_segment: Make
+def test_an_unreachable_hypervisor_is_not_reported_as_drift(
+    reconciler: HostReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100, ("g1",)))
-    converger.reconcile_once()
-    hypervisor.fault = SILENT
-    converger.reconcile_once()
-    assert service.told == [("confirmed", 1), ("trouble", 1)]
+    reconciler.reconcile_once()
+    hypervisor.error = NO_ANSWER
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 1)]
 
 
 def test_no_confirmation_when_the_hypervisor_fails_during_read_back(
-    converger: HostReconciler,
+    reconciler: HostReconciler,
     service: FakeElementApi,
     kernel: FakeKernel,
     hypervisor: FakeHypervisor,
@@ -131,41 +129,41 @@ def test_no_confirmation_when_the_hypervisor_fails_during_read_back(
 ) -> None:
     add_vlan = kernel.add_vlan
 
-    def add_and_fall_silent(*arguments: object) -> int:
-        hypervisor.fault = SILENT
+    def add_and_lose_hypervisor(*arguments: object) -> int:
+        hypervisor.error = NO_ANSWER
         return add_vlan(*arguments)  # type: ignore[arg-type]
 
-    kernel.add_vlan = add_and_fall_silent  # type: ignore[method-assign]
+    kernel.add_vlan = add_and_lose_hypervisor  # type: ignore[method-assign]
     service.want(make_segment("a", 100))
-    converger.reconcile_once()
-    assert service.told == [("trouble", 1)]
+    reconciler.reconcile_once()
+    assert service.reports == [("error", 1)]
 
 
 def test_an_unreachable_hypervisor_does_not_block_the_other(
     service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path, make_segment: Make
 ) -> None:
-    silent = FakeHypervisor()
-    silent.fault = SILENT
-    both = {Hypervisor.QEMU: silent, Hypervisor.LXC: hypervisor}
+    unreachable = FakeHypervisor()
+    unreachable.error = NO_ANSWER
+    both = {Hypervisor.QEMU: unreachable, Hypervisor.LXC: hypervisor}
     service.want(make_segment("a", 100, ("g1",)))
-    converging(service, kernel, images, both).reconcile_once()
-    assert (list(hypervisor.by_name), service.told) == (["vc-a-g1"], [("trouble", 1)])
+    make_reconciler(service, kernel, images, both).reconcile_once()
+    assert (list(hypervisor.by_name), service.reports) == (["vc-a-g1"], [("error", 1)])
 
 
-def test_a_guest_of_an_unreachable_hypervisor_is_not_ended(hypervisor: FakeHypervisor, images: Path) -> None:
-    hypervisor.fault = SILENT
+def test_stopping_guests_of_an_unreachable_hypervisor_fails(hypervisor: FakeHypervisor, images: Path) -> None:
+    hypervisor.error = NO_ANSWER
     settings = GuestSettings(images, images / "state", "x86_64")
     with pytest.raises(Unreachable):
         LocalGuests({Hypervisor.LXC: hypervisor}, settings, lambda _: None).ensure_no_guests("a", ("g1",))
 
 
 def test_a_malformed_image_is_refused_after_three_attempts(
-    converger: HostReconciler, service: FakeElementApi, images: Path, make_segment: Make
+    reconciler: HostReconciler, service: FakeElementApi, images: Path, make_segment: Make
 ) -> None:
     (images / "busybox/image.yaml").write_text("kind: qcow2\n")
     service.want(make_segment("a", 100, ("g1",)))
     for _ in range(3):
-        converger.reconcile_once()
+        reconciler.reconcile_once()
     path = images / "busybox/image.yaml"
     message = f"{path}:1: kind: expected 'lxc' or 'qemu', got 'qcow2'; correct {path}"
     refusal = f"could not start g1: image busybox: its description is malformed: {message}"
@@ -184,14 +182,14 @@ def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     argv = [program, "--config", str(config), "--pid-file", str(folder / "pid")]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603
         try:
-            _await_socket(folder / "libvirt-sock")
+            _wait_for_socket(folder / "libvirt-sock")
             yield f"test+unix:///default?socket={folder}/libvirt-sock", process
         finally:
             process.send_signal(signal.SIGCONT)
             process.kill()
 
 
-def _await_socket(path: Path) -> None:
+def _wait_for_socket(path: Path) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -204,48 +202,52 @@ def _await_socket(path: Path) -> None:
     pytest.fail("libvirtd did not listen")
 
 
-def test_a_hung_libvirtd_blocks_no_call_and_is_used_again(tmp_path: Path) -> None:
-    libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
+def test_a_hanging_libvirtd_blocks_no_call_and_is_used_again(tmp_path: Path) -> None:
+    hypervisor_module = pytest.importorskip("virtcloud.agent.guests.hypervisor")
     with libvirtd(tmp_path) as (uri, process):
-        made = libvirt.LibvirtHypervisor(uri, libvirt.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5))
-        assert [one.name for one in made.list_domains()] == ["test"]
+        hypervisor = hypervisor_module.LibvirtHypervisor(
+            uri, hypervisor_module.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5)
+        )
+        assert [domain.name for domain in hypervisor.list_domains()] == ["test"]
         process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(Unreachable, match="did not list domains within 1 s; if libvirtd hangs"):
-            made.list_domains()
+            hypervisor.list_domains()
         with pytest.raises(Unreachable, match="the call 'list domains' of"):
-            made.list_domains()
-        made.close()
+            hypervisor.list_domains()
+        hypervisor.close()
         assert time.monotonic() - began < 10
         process.send_signal(signal.SIGCONT)
-        assert _eventually(made) == ["test"]
-        made.close()
+        assert _list_domains_with_retry(hypervisor) == ["test"]
+        hypervisor.close()
 
 
-def test_a_hung_libvirtd_that_is_killed_is_unreachable_at_once(tmp_path: Path) -> None:
-    libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
+def test_a_killed_hanging_libvirtd_is_unreachable(tmp_path: Path) -> None:
+    hypervisor_module = pytest.importorskip("virtcloud.agent.guests.hypervisor")
     with libvirtd(tmp_path) as (uri, process):
-        made = libvirt.LibvirtHypervisor(uri, libvirt.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5))
-        assert [one.name for one in made.list_domains()] == ["test"]
+        hypervisor = hypervisor_module.LibvirtHypervisor(
+            uri, hypervisor_module.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5)
+        )
+        assert [domain.name for domain in hypervisor.list_domains()] == ["test"]
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(Unreachable):
-            made.list_domains()
+            hypervisor.list_domains()
         process.kill()
         process.wait()
         deadline = time.monotonic() + 30
         message = ""
         while "check libvirtd" not in message and time.monotonic() < deadline:
-            with pytest.raises(Unreachable) as refused:
-                made.list_domains()
-            message = str(refused.value)
+            with pytest.raises(Unreachable) as raised:
+                hypervisor.list_domains()
+            message = str(raised.value)
         assert "check libvirtd" in message
 
 
-def _eventually(made: object) -> list[str]:
+def _list_domains_with_retry(hypervisor: object) -> list[str]:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
-            return [one.name for one in made.list_domains()]  # type: ignore[attr-defined]
+            return [domain.name for domain in hypervisor.list_domains()]  # type: ignore[attr-defined]
         except Unreachable:
             time.sleep(0.05)
-    pytest.fail("it did not come back")
+    pytest.fail("libvirtd did not answer again")

@@ -14,19 +14,19 @@ LIST = ListRequest(do="list")
 CANCEL = CancelRequest(do="cancel", cluster=KEY, attempt=2)
 
 
-def may(tmp_path: Path, uid: int, request: SocketRequest) -> bool:
-    ledger = JobRecordStore(tmp_path)
-    ledger.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=2, head=True, user="alice"))
+def is_permitted(tmp_path: Path, uid: int, request: SocketRequest) -> bool:
+    records = JobRecordStore(tmp_path)
+    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=2, head=True, user="alice"))
     try:
-        CallerPolicy(frozenset({BATCH}), ledger, {"alice": ALICE, "bob": BOB}.get).check(request, uid)
+        CallerPolicy(frozenset({BATCH}), records, {"alice": ALICE, "bob": BOB}.get).check(request, uid)
     except Forbidden:
         return False
     return True
 
 
 @pytest.mark.parametrize(("uid", "allowed"), [(0, True), (BATCH, True), (ALICE, False), (BOB, False)])
-def test_root_and_those_in_the_settings_may_ask_everything(tmp_path: Path, uid: int, *, allowed: bool) -> None:
-    assert may(tmp_path, uid, LIST) is allowed
+def test_root_and_users_in_the_settings_may_send_everything(tmp_path: Path, uid: int, *, allowed: bool) -> None:
+    assert is_permitted(tmp_path, uid, LIST) is allowed
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_root_and_those_in_the_settings_may_ask_everything(tmp_path: Path, uid: 
         (ALICE, RemoveRequest(do="remove", cluster=KEY, attempt=2), False),
     ],
 )
-def test_a_jobs_user_may_only_cancel_its_run(
+def test_a_jobs_user_may_only_cancel_the_jobs_run(
     tmp_path: Path, uid: int, request_: SocketRequest, *, allowed: bool
 ) -> None:
-    assert may(tmp_path, uid, request_) is allowed
+    assert is_permitted(tmp_path, uid, request_) is allowed
 
 
-def test_a_job_without_a_user_is_nobodys(tmp_path: Path) -> None:
-    ledger = JobRecordStore(tmp_path)
-    ledger.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=2))
+def test_nobody_may_cancel_a_job_without_user(tmp_path: Path) -> None:
+    records = JobRecordStore(tmp_path)
+    records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=2))
     with pytest.raises(Forbidden):
-        CallerPolicy(frozenset(), ledger).check(CANCEL, ALICE)
+        CallerPolicy(frozenset(), records).check(CANCEL, ALICE)

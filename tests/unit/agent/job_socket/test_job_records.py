@@ -1,4 +1,4 @@
-"""Tests of job records: a table with the effect of each request on each record."""
+"""Tests of the effect of each request on each job record."""
 
 import pytest
 
@@ -25,21 +25,21 @@ def job(attempt: int, phase: RecordPhase = RecordPhase.ASKED, user: str = "alice
     return JobRecord(cluster=KEY, attempt=attempt, phase=phase, head=True, user=user)
 
 
-def outcome(verb: str, known: JobRecord | None, attempt: int) -> Outcome:
+def outcome(request: str, former: JobRecord | None, attempt: int) -> Outcome:
     run = JobRunId(KEY, attempt, "alice")
-    verbs = {
+    requests = {
         "up": lambda: record_announcement(
-            known, UpRequest(do="up", cluster=KEY, attempt=attempt, head=True, user="alice")
+            former, UpRequest(do="up", cluster=KEY, attempt=attempt, head=True, user="alice")
         ),
-        "cancel": lambda: record_cancellation(known, run, "qdel"),
-        "remove": lambda: record_end(known, run, "its job ended"),
-        "state": lambda: find_run(known, run),
+        "cancel": lambda: record_cancellation(former, run, "qdel"),
+        "remove": lambda: record_end(former, run, "its job ended"),
+        "state": lambda: find_run(former, run),
     }
     try:
-        made = verbs[verb]()
+        record = requests[request]()
     except VirtcloudError as error:
         return error.slug
-    return made.attempt, made.phase.value
+    return record.attempt, record.phase.value
 
 
 KNOWN = {
@@ -55,7 +55,7 @@ ASKED, CANCELLED, LEAVING, DONE = (1, "asked"), (1, "cancelled"), (1, "leaving")
 
 
 @pytest.mark.parametrize(
-    ("known", "up", "state", "cancel", "remove"),
+    ("former", "up", "state", "cancel", "remove"),
     [
         ("nothing", ASKED, "not-found", CANCELLED, LEAVING),
         ("1 asked", ASKED, ASKED, CANCELLED, LEAVING),
@@ -66,17 +66,22 @@ ASKED, CANCELLED, LEAVING, DONE = (1, "asked"), (1, "cancelled"), (1, "leaving")
         ("2 gone", "gone", "gone", "gone", "gone"),
     ],
 )
-def test_each_request_about_the_first_run(
-    known: str, up: Outcome, state: Outcome, cancel: Outcome, remove: Outcome
+def test_the_effect_of_each_request_about_the_first_run(
+    former: str, up: Outcome, state: Outcome, cancel: Outcome, remove: Outcome
 ) -> None:
-    seen = [outcome(verb, KNOWN[known], 1) for verb in ("up", "state", "cancel", "remove")]
-    assert seen == [up, state, cancel, remove]
+    outcomes = [outcome(request, KNOWN[former], 1) for request in ("up", "state", "cancel", "remove")]
+    assert outcomes == [up, state, cancel, remove]
 
 
-@pytest.mark.parametrize("known", ["1 asked", "1 cancelled", "1 leaving", "1 gone"])
-def test_a_later_run_replaces_an_earlier_one_in_any_phase(known: str) -> None:
-    seen = {verb: outcome(verb, KNOWN[known], 2) for verb in ("up", "state", "cancel", "remove")}
-    assert seen == {"up": (2, "asked"), "state": "not-found", "cancel": (2, "cancelled"), "remove": (2, "leaving")}
+@pytest.mark.parametrize("former", ["1 asked", "1 cancelled", "1 leaving", "1 gone"])
+def test_a_later_run_replaces_the_former_run_in_any_phase(former: str) -> None:
+    outcomes = {request: outcome(request, KNOWN[former], 2) for request in ("up", "state", "cancel", "remove")}
+    assert outcomes == {
+        "up": (2, "asked"),
+        "state": "not-found",
+        "cancel": (2, "cancelled"),
+        "remove": (2, "leaving"),
+    }
 
 
 def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
@@ -86,15 +91,15 @@ def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
 
 
 def test_a_repeated_announcement_removes_no_information() -> None:
-    known = job(1)
-    assert record_announcement(known, UpRequest(do="up", cluster=KEY, attempt=1)) == known
+    former = job(1)
+    assert record_announcement(former, UpRequest(do="up", cluster=KEY, attempt=1)) == former
     assert (
-        record_end(record_cancellation(known, JobRunId(KEY, 1), "qdel"), JobRunId(KEY, 1), "its job ended").reason
+        record_end(record_cancellation(former, JobRunId(KEY, 1), "qdel"), JobRunId(KEY, 1), "its job ended").reason
         == "qdel"
     )
 
 
-def test_late_calls_are_told_what_came_since() -> None:
+def test_errors_of_late_requests_name_the_present_attempt() -> None:
     with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 1 is over; attempt 2 was announced to this host$"):
         record_end(job(2), JobRunId(KEY, 1), "")
     with pytest.raises(NotFound, match=r"^cluster 12\.pbs, attempt 3 was never announced to this host's agent"):
@@ -103,10 +108,12 @@ def test_late_calls_are_told_what_came_since() -> None:
 
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 @pytest.mark.parametrize("phase", sorted(RecordPhase))
-def test_only_an_announcement_takes_the_place_of_another_users_job(phase: RecordPhase, attempt: int) -> None:
+def test_only_an_announcement_replaces_another_users_job(phase: RecordPhase, attempt: int) -> None:
     """A batch system that was installed again reuses ids of former jobs, and requests about former jobs arrive late."""
-    seen = {verb: outcome(verb, job(2, phase, "bob"), attempt) for verb in ("up", "state", "cancel", "remove")}
-    assert seen == {"up": (attempt, "asked"), "state": "gone", "cancel": "gone", "remove": "gone"}
+    outcomes = {
+        request: outcome(request, job(2, phase, "bob"), attempt) for request in ("up", "state", "cancel", "remove")
+    }
+    assert outcomes == {"up": (attempt, "asked"), "state": "gone", "cancel": "gone", "remove": "gone"}
 
 
 def test_an_uncounted_run_waits_for_another_users_removal() -> None:
@@ -116,27 +123,27 @@ def test_an_uncounted_run_waits_for_another_users_removal() -> None:
         )
 
 
-A = JobRecord(cluster=ClusterKey("a"), attempt=1, head=True)
-SISTER = JobRecord(cluster=ClusterKey("b"), attempt=1)
+LISTED_JOB = JobRecord(cluster=ClusterKey("a"), attempt=1, head=True)
+OTHER_HOST = JobRecord(cluster=ClusterKey("b"), attempt=1)
 MISSING_LEAVING = JobRecord(cluster=ClusterKey("c"), attempt=1, head=True, phase=RecordPhase.LEAVING)
 MISSING_CANCELLED = JobRecord(cluster=ClusterKey("d"), attempt=1, head=True, phase=RecordPhase.CANCELLED)
 
 
-def test_the_first_miss_only_starts_the_clock() -> None:
-    found = find_missing_jobs([A], set(), {}, now=1000, grace=0)
-    assert (found.since, found.overdue) == ({A.run: 1000}, ())
+def test_a_newly_missing_job_is_not_overdue() -> None:
+    missing = find_missing_jobs([LISTED_JOB], set(), {}, now=1000, grace=0)
+    assert (missing.since, missing.overdue) == ({LISTED_JOB.run: 1000}, ())
 
 
-def test_a_second_miss_counts_once_the_grace_period_is_over() -> None:
-    early = find_missing_jobs([A], set(), {A.run: 1000}, now=1119, grace=120)
-    late = find_missing_jobs([A], set(), {A.run: 1000}, now=1120, grace=120)
-    assert (early.overdue, early.since, late.overdue) == ((), {A.run: 1000}, (A,))
+def test_a_missing_job_is_overdue_after_the_grace_period() -> None:
+    early = find_missing_jobs([LISTED_JOB], set(), {LISTED_JOB.run: 1000}, now=1119, grace=120)
+    late = find_missing_jobs([LISTED_JOB], set(), {LISTED_JOB.run: 1000}, now=1120, grace=120)
+    assert (early.overdue, early.since, late.overdue) == ((), {LISTED_JOB.run: 1000}, (LISTED_JOB,))
 
 
-def test_a_job_that_was_seen_in_between_begins_anew() -> None:
-    assert find_missing_jobs([A], {"a"}, {A.run: 1000}, now=1060, grace=120).since == {}
+def test_a_listed_job_is_no_longer_missing() -> None:
+    assert find_missing_jobs([LISTED_JOB], {"a"}, {LISTED_JOB.run: 1000}, now=1060, grace=120).since == {}
 
 
-def test_only_jobs_that_do_not_leave_already_are_missed() -> None:
-    found = find_missing_jobs([SISTER, MISSING_LEAVING, MISSING_CANCELLED], set(), {}, now=1, grace=0)
-    assert set(found.since) == {SISTER.run, MISSING_CANCELLED.run}
+def test_a_job_that_is_being_removed_is_not_missing() -> None:
+    missing = find_missing_jobs([OTHER_HOST, MISSING_LEAVING, MISSING_CANCELLED], set(), {}, now=1, grace=0)
+    assert set(missing.since) == {OTHER_HOST.run, MISSING_CANCELLED.run}

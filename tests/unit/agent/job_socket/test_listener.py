@@ -1,4 +1,4 @@
-"""Tests of the listener: permitted callers, time limits, and ownership of the socket's path."""
+"""Tests of the listener: permitted callers, limits, and the file of the socket."""
 
 import json
 import os
@@ -25,26 +25,26 @@ NOBODY = 65534
 AS_NOBODY = """
 import os, socket, sys
 os.setuid(65534)
-with socket.socket(socket.AF_UNIX) as talk:
-    talk.connect(sys.argv[1])
-    talk.sendall(b'{"do": "list"}\\n')
-    print(talk.makefile().readline(), end="")
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    connection.sendall(b'{"do": "list"}\\n')
+    print(connection.makefile().readline(), end="")
 """
 
 
-def answer(request: SocketRequest) -> dict[str, Any]:
+def reply_with_request(request: SocketRequest) -> dict[str, Any]:
     return {"ok": True, "was": request.do}
 
 
-def callers(*uids: int) -> CallerPolicy:
+def make_policy(*uids: int) -> CallerPolicy:
     return CallerPolicy(frozenset(uids), JobRecordStore(Path(tempfile.mkdtemp())))
 
 
 @contextmanager
 def listening(
-    path: Path, how: Callable[[SocketRequest], dict[str, Any]] = answer, *uids: int
+    path: Path, answer_request: Callable[[SocketRequest], dict[str, Any]] = reply_with_request, *uids: int
 ) -> Iterator[SocketListener]:
-    server = SocketListener(path, callers(*uids), how)
+    server = SocketListener(path, make_policy(*uids), answer_request)
     server.start()
     try:
         yield server
@@ -57,36 +57,36 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "agent.sock"
 
 
-def opened(path: Path) -> socket.socket:
-    talk = socket.socket(socket.AF_UNIX)
-    talk.settimeout(30)
-    talk.connect(str(path))
-    return talk
+def connect(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(30)
+    connection.connect(str(path))
+    return connection
 
 
-def say(path: Path, line: bytes, *, end: bool = False) -> dict[str, Any]:
-    with opened(path) as talk:
+def send(path: Path, line: bytes, *, end: bool = False) -> dict[str, Any]:
+    with connect(path) as connection:
         if line:
-            talk.sendall(line)
+            connection.sendall(line)
         if end:
-            talk.shutdown(socket.SHUT_WR)
-        with talk.makefile("rb") as lines:
-            reply: dict[str, Any] = json.loads(lines.readline())
-            return reply
+            connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as lines:
+            answer: dict[str, Any] = json.loads(lines.readline())
+            return answer
 
 
 def test_a_request_is_answered_and_the_socket_removed(path: Path) -> None:
     with listening(path):
-        assert say(path, LIST) == {"ok": True, "was": "list"}
+        assert send(path, LIST) == {"ok": True, "was": "list"}
     assert not path.exists()
 
 
-def test_an_error_is_its_stable_name_and_one_line(path: Path) -> None:
+def test_an_error_has_a_name_and_one_line(path: Path) -> None:
     def fail(request: SocketRequest) -> dict[str, Any]:
         raise Gone("attempt 1\nis over")
 
     with listening(path, fail):
-        assert say(path, LIST) == {"ok": False, "error": "gone", "detail": "attempt 1 is over"}
+        assert send(path, LIST) == {"ok": False, "error": "gone", "detail": "attempt 1 is over"}
 
 
 def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None:
@@ -95,8 +95,8 @@ def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None
 
     with listening(path, fail):
         for _ in range(2):
-            reply = say(path, LIST)
-            assert (reply["error"], reply["detail"]) == (
+            answer = send(path, LIST)
+            assert (answer["error"], answer["detail"]) == (
                 "error",
                 "internal error in the agent: ZeroDivisionError: division by zero; see the agent's log",
             )
@@ -104,20 +104,20 @@ def test_an_internal_error_is_reported_and_serving_continues(path: Path) -> None
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize(("uids", "allowed"), [((), False), ((NOBODY,), True)])
-def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...], *, allowed: bool) -> None:
-    """The kernel reports the caller's user ID, whatever the request contains."""
+def test_other_users_are_refused(uids: tuple[int, ...], *, allowed: bool) -> None:
+    """Root and the users in the settings are permitted. The kernel reports the caller's user ID."""
     path = Path(f"/tmp/virtcloud-test-{os.getpid()}.sock")  # noqa: S108 - a path that no other process uses
-    with listening(path, answer, *uids):
-        done = subprocess.run(  # noqa: S603
+    with listening(path, reply_with_request, *uids):
+        result = subprocess.run(  # noqa: S603
             [sys.executable, "-I", "-S", "-c", AS_NOBODY, str(path)],
             capture_output=True,
             text=True,
             check=True,
         )
-    reply = json.loads(done.stdout)
-    assert reply["ok"] is allowed
+    answer = json.loads(result.stdout)
+    assert answer["ok"] is allowed
     if not allowed:
-        assert (reply["error"], reply["detail"]) == (
+        assert (answer["error"], answer["detail"]) == (
             "forbidden",
             (
                 "user ID 65534 may not send this request; root and the user IDs in the agent's setting 'socket_uids' "
@@ -128,108 +128,110 @@ def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...],
 
 def test_a_line_that_is_too_long_is_refused(path: Path) -> None:
     with listening(path):
-        reply = say(path, b"x" * (module.MAX_REQUEST + 1))
-    assert (reply["error"], reply["detail"]) == ("bad-input", "expected one line of at most 262144 bytes, got more")
+        answer = send(path, b"x" * (module.MAX_REQUEST + 1))
+    assert (answer["error"], answer["detail"]) == ("bad-input", "expected one line of at most 262144 bytes, got more")
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "detail"),
     [(b"{}\n{}\n", "expected one line, got more"), (b'{"do"', "expected one line, got a line without its end")],
 )
-def test_what_is_not_one_line_is_refused(path: Path, sent: bytes, words: str) -> None:
+def test_anything_but_one_line_is_refused(path: Path, sent: bytes, detail: str) -> None:
     with listening(path):
-        assert say(path, sent, end=True)["detail"] == words
+        assert send(path, sent, end=True)["detail"] == detail
 
 
 def test_a_slow_caller_is_refused_and_blocks_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINE_TIMEOUT_S", 0.2)
-    with listening(path), closing(opened(path)) as slow:
-        assert say(path, LIST)["ok"]
+    with listening(path), closing(connect(path)) as slow:
+        assert send(path, LIST)["ok"]
         assert json.loads(slow.makefile().readline())["detail"].startswith("expected one line within 0.2 s: ")
 
 
-def test_many_wait_at_once_and_one_more_is_answered(path: Path) -> None:
+def test_fifty_waiting_requests_do_not_block_another(path: Path) -> None:
     released, waiting = threading.Event(), threading.Barrier(51)
 
-    def hold(request: SocketRequest) -> dict[str, Any]:
+    def wait_for_release(request: SocketRequest) -> dict[str, Any]:
         if isinstance(request, StateRequest):
             waiting.wait(30)
             released.wait(30)
         return {"ok": True}
 
-    replies: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     line = b'{"do": "state", "cluster": "a", "attempt": 1}\n'
-    threads = [threading.Thread(target=lambda: replies.append(say(path, line))) for _ in range(50)]
-    with listening(path, hold):
-        for one in threads:
-            one.start()
+    threads = [threading.Thread(target=lambda: answers.append(send(path, line))) for _ in range(50)]
+    with listening(path, wait_for_release):
+        for thread in threads:
+            thread.start()
         waiting.wait(30)
-        assert say(path, LIST) == {"ok": True}
+        assert send(path, LIST) == {"ok": True}
         released.set()
-        for one in threads:
-            one.join()
-    assert replies == [{"ok": True}] * 50
+        for thread in threads:
+            thread.join()
+    assert answers == [{"ok": True}] * 50
 
 
 def test_a_caller_beyond_the_limit_must_retry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", {True: 1, False: 0})
-    with listening(path), closing(opened(path)) as holder:
-        reply = say(path, b"")
-        assert (reply["error"], reply["detail"]) == (
+    with listening(path), closing(connect(path)) as waiting_connection:
+        answer = send(path, b"")
+        assert (answer["error"], answer["detail"]) == (
             "too-many-requests",
             "too many requests are waiting for this agent; retry later",
         )
-        holder.sendall(LIST)
-        assert json.loads(holder.makefile().readline())["ok"]
+        waiting_connection.sendall(LIST)
+        assert json.loads(waiting_connection.makefile().readline())["ok"]
 
 
-def test_the_socket_of_an_agent_that_was_killed_is_replaced(path: Path) -> None:
+def test_the_socket_of_a_killed_agent_is_replaced(path: Path) -> None:
     path.parent.mkdir()
-    with socket.socket(socket.AF_UNIX) as killed:
-        killed.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as killed_socket:
+        killed_socket.bind(str(path))
     with listening(path):
-        assert say(path, LIST)["ok"]
+        assert send(path, LIST)["ok"]
 
 
 def test_the_socket_of_a_running_agent_is_not_replaced(path: Path) -> None:
     with listening(path):
         with pytest.raises(BadInput, match=r"^another agent listens at .*agent\.sock; stop the other agent first$"):
-            SocketListener(path, callers(), answer)
-        assert say(path, LIST)["ok"]
+            SocketListener(path, make_policy(), reply_with_request)
+        assert send(path, LIST)["ok"]
 
 
-def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
+def test_a_file_at_the_sockets_path_is_not_replaced(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("precious")
     with pytest.raises(BadInput, match="the file is no socket"):
-        SocketListener(path, callers(), answer)
+        SocketListener(path, make_policy(), reply_with_request)
     assert path.read_text() == "precious"
 
 
-def test_an_agent_that_ends_leaves_anothers_socket_in_its_place(path: Path) -> None:
+def test_a_stopping_agent_does_not_remove_anothers_socket(path: Path) -> None:
     """The path was removed and another agent started; the other agent's socket remains."""
     with listening(path):
         path.unlink()
-        with socket.socket(socket.AF_UNIX) as other:
-            other.bind(str(path))
+        with socket.socket(socket.AF_UNIX) as other_socket:
+            other_socket.bind(str(path))
     assert path.exists()
 
 
 def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="AF_UNIX path too long; set 'socket' in the agent's settings"):
-        SocketListener(tmp_path / ("x" * 120), callers(), answer)
+        SocketListener(tmp_path / ("x" * 120), make_policy(), reply_with_request)
 
 
-def test_a_missing_thread_refuses_one_caller_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_of_a_thread_refuses_one_caller(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(path):
-        monkeypatch.setattr(threading.Thread, "start", _no_thread)
-        refused = [say(path, b"") for _ in range(MAX_CONNECTIONS[True] + 1)]
+        monkeypatch.setattr(threading.Thread, "start", _raise_no_thread)
+        refusals = [send(path, b"") for _ in range(MAX_CONNECTIONS[True] + 1)]
         monkeypatch.undo()
-        answered = say(path, LIST)
+        last_answer = send(path, LIST)
     message = "the agent cannot start a thread (can't start new thread); retry later"
-    assert [one["detail"] for one in refused] == [message] * (MAX_CONNECTIONS[True] + 1), "no place is lost"
-    assert answered == {"ok": True, "was": "list"}
+    assert [refusal["detail"] for refusal in refusals] == [message] * (MAX_CONNECTIONS[True] + 1), (
+        "a refused caller occupies no slot"
+    )
+    assert last_answer == {"ok": True, "was": "list"}
 
 
-def _no_thread(_thread: threading.Thread) -> None:
+def _raise_no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")

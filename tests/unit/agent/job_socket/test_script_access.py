@@ -14,20 +14,20 @@ KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
 
 
 @dataclass
-class FakePort:
-    """Records which access is opened and closed."""
+class FakeAccessProvider:
+    """Records the opened and closed access."""
 
-    did: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     refuses: bool = False
 
-    def open(self, opening: JobAccess) -> ScriptEnvironment:
+    def open(self, access: JobAccess) -> ScriptEnvironment:
         if self.refuses:
             raise Refused("no")
-        self.did.append(f"open {opening.key} in {opening.vlan} for {opening.user}")
+        self.calls.append(f"open {access.key} in {access.vlan} for {access.user}")
         return {"VCLUSTER_HOSTS": "/x"}
 
     def close(self, key: str) -> None:
-        self.did.append(f"close {key}")
+        self.calls.append(f"close {key}")
 
 
 def view(vlan: int = 100) -> ClusterView:
@@ -37,81 +37,90 @@ def view(vlan: int = 100) -> ClusterView:
     )
 
 
-def run(attempt: int = 1, phase: RecordPhase = RecordPhase.ASKED) -> JobRecord:
+def job_record(attempt: int = 1, phase: RecordPhase = RecordPhase.ASKED) -> JobRecord:
     return JobRecord(cluster=KEY, attempt=attempt, phase=phase, head=True, user="alice")
 
 
-def known(ledger: JobRecordStore, job: JobRecord) -> JobRecord:
-    return ledger.change(KEY, lambda _: job)
+def record(records: JobRecordStore, job: JobRecord) -> JobRecord:
+    return records.change(KEY, lambda _: job)
 
 
 @pytest.fixture
-def port() -> FakePort:
-    return FakePort()
+def provider() -> FakeAccessProvider:
+    return FakeAccessProvider()
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> JobRecordStore:
+def records(tmp_path: Path) -> JobRecordStore:
     return JobRecordStore(tmp_path)
 
 
 @pytest.fixture
-def places(port: FakePort, ledger: JobRecordStore) -> ScriptAccess:
-    return ScriptAccess(port, ledger)
+def script_access(provider: FakeAccessProvider, records: JobRecordStore) -> ScriptAccess:
+    return ScriptAccess(provider, records)
 
 
-def test_access_is_opened_once(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
-    job = known(ledger, run())
-    first, second = places.provide_environment(job, view(), BRNO), places.provide_environment(job, view(), BRNO)
+def test_access_is_opened_once(
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
+    job = record(records, job_record())
+    first, second = (
+        script_access.provide_environment(job, view(), BRNO),
+        script_access.provide_environment(job, view(), BRNO),
+    )
     assert first == second
-    assert port.did == ["open 12.pbs in 100 for alice"]
+    assert provider.calls == ["open 12.pbs in 100 for alice"]
 
 
-def test_failed_access_is_not_recorded_as_open(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
-    port.refuses = True
+def test_failed_access_is_not_recorded_as_open(
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
+    provider.refuses = True
     with pytest.raises(Refused):
-        places.provide_environment(known(ledger, run()), view(), BRNO)
-    assert ledger.all() == [run()]
+        script_access.provide_environment(record(records, job_record()), view(), BRNO)
+    assert records.all() == [job_record()]
 
 
-def test_a_cancelled_run_gets_no_access(places: ScriptAccess, port: FakePort, ledger: JobRecordStore) -> None:
+def test_a_cancelled_or_ended_run_gets_no_access(
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
     """Another thread may have cancelled or ended the run during the probes."""
     for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
-        known(ledger, run(phase=phase))
-        places.provide_environment(run(), view(), BRNO)
-    known(ledger, run(2))
-    places.provide_environment(run(1), view(), BRNO)
-    assert port.did == []
+        record(records, job_record(phase=phase))
+        script_access.provide_environment(job_record(), view(), BRNO)
+    record(records, job_record(2))
+    script_access.provide_environment(job_record(1), view(), BRNO)
+    assert provider.calls == []
 
 
-def test_the_end_of_a_run_keeps_a_later_runs_access(
-    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+def test_ending_a_run_does_not_close_a_later_runs_access(
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    places.provide_environment(known(ledger, run(2)), view(), BRNO)
-    places.close(run(1))
-    assert port.did == ["open 12.pbs in 100 for alice"]
-    places.close(run(2))
-    assert port.did[1:] == ["close 12.pbs"]
+    script_access.provide_environment(record(records, job_record(2)), view(), BRNO)
+    script_access.close(job_record(1))
+    assert provider.calls == ["open 12.pbs in 100 for alice"]
+    script_access.close(job_record(2))
+    assert provider.calls[1:] == ["close 12.pbs"]
 
 
 def test_former_access_is_closed_before_new_access_opens(
-    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    places.provide_environment(known(ledger, run(1)), view(100), BRNO)
-    places.provide_environment(known(ledger, run(2)), view(101), BRNO)
-    assert port.did == ["open 12.pbs in 100 for alice", "close 12.pbs", "open 12.pbs in 101 for alice"]
+    script_access.provide_environment(record(records, job_record(1)), view(100), BRNO)
+    script_access.provide_environment(record(records, job_record(2)), view(101), BRNO)
+    assert provider.calls == ["open 12.pbs in 100 for alice", "close 12.pbs", "open 12.pbs in 101 for alice"]
 
 
 def test_a_restarted_agent_reopens_exactly_the_open_access(
-    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+    script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    places.provide_environment(known(ledger, run()), view(), BRNO)
-    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may continue after a signal
-        known(ledger, ledger.all()[0].model_copy(update={"phase": phase}))
-        again = FakePort()
-        ScriptAccess(again, ledger).reopen()
-        assert again.did == port.did
-    known(ledger, ledger.all()[0].model_copy(update={"phase": RecordPhase.LEAVING}))
-    over = FakePort()
-    ScriptAccess(over, ledger).reopen()
-    assert over.did == []
+    script_access.provide_environment(record(records, job_record()), view(), BRNO)
+    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may survive a signal
+        record(records, records.all()[0].model_copy(update={"phase": phase}))
+        restarted = FakeAccessProvider()
+        ScriptAccess(restarted, records).reopen()
+        assert restarted.calls == provider.calls
+    record(records, records.all()[0].model_copy(update={"phase": RecordPhase.LEAVING}))
+    restarted = FakeAccessProvider()
+    ScriptAccess(restarted, records).reopen()
+    assert restarted.calls == []

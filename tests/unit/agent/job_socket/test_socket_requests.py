@@ -4,7 +4,7 @@ from virtcloud.agent.job_socket.socket_requests import RunningRequest, StateRequ
 from virtcloud.model.errors import BadInput
 
 
-def test_a_request_is_one_json_object() -> None:
+def test_requests_are_parsed_from_json() -> None:
     assert parse_socket_request(b'{"do": "state", "cluster": "12.pbs", "attempt": 3, "wait": 30}') == StateRequest(
         do="state", cluster="12.pbs", attempt=3, wait=30
     )
@@ -18,7 +18,7 @@ def test_a_request_is_one_json_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         (b"", "expected one JSON object on one line: Expecting value: line 1 column 1 (char 0)"),
         (b"[]", "expected one JSON object on one line, got list"),
@@ -46,8 +46,8 @@ def test_a_request_is_one_json_object() -> None:
         (b'{"do": "remove", "attempt": 1.5}', "cluster: expected this key, got nothing; attempt: expected a valid "),
     ],
 )
-def test_faults_are_named_in_one_line(line: bytes, words: str) -> None:
-    with pytest.raises(BadInput) as caught:
+def test_errors_are_described_on_one_line(line: bytes, message: str) -> None:
+    with pytest.raises(BadInput) as raised:
         parse_socket_request(line)
-    assert str(caught.value).startswith(words)
-    assert "\n" not in str(caught.value)
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)

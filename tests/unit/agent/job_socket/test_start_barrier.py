@@ -21,16 +21,16 @@ GUESTS = [
 FIRST, SECOND = ip_address("10.0.0.1"), ip_address("fd00::2")
 
 
-def view(state: ClusterState, *parts: tuple[str, str, str | None], **changes: Any) -> ClusterView:  # noqa: ANN401
-    placements = [
+def view(state: ClusterState, *placements: tuple[str, str, str | None], **changes: Any) -> ClusterView:  # noqa: ANN401
+    placement_views = [
         {
             "element": name,
             "kind": "switch" if "sw" in name else "host",
             "site": "brno",
             "progress": progress,
-            "trouble": said,
+            "trouble": trouble,
         }
-        for name, progress, said in parts
+        for name, progress, trouble in placements
     ]
     return ClusterView.model_validate(
         {
@@ -42,37 +42,37 @@ def view(state: ClusterState, *parts: tuple[str, str, str | None], **changes: An
             "vlans": {"brno": 100},
             "lease_ends": "2026-01-01T00:00:00Z",
             "spec": {"owner": "alice", "guests": GUESTS},
-            "placements": placements,
+            "placements": placement_views,
             **changes,
         }
     )
 
 
 def test_each_unconfirmed_element_is_named_with_its_error() -> None:
-    seen = view(
+    cluster = view(
         ClusterState.CONFIGURING,
         ("brno-h1", "confirmed", None),
         ("brno-h2", "adding", "image debian:\n  not found"),
         ("brno-sw1", "adding", None),
     )
-    assert evaluate_view(seen, 1, ()).missing == (
+    assert evaluate_view(cluster, 1, ()).missing == (
         "host brno-h2 at brno has not confirmed (image debian: not found)",
         "switch brno-sw1 at brno has not confirmed",
     )
 
 
 def test_one_answering_address_suffices_for_a_guest() -> None:
-    seen = view(ClusterState.ACTIVE, ("brno-h1", "confirmed", None))
-    assert evaluate_view(seen, 1, ()).missing == (
+    cluster = view(ClusterState.ACTIVE, ("brno-h1", "confirmed", None))
+    assert evaluate_view(cluster, 1, ()).missing == (
         "guest g1 does not answer at 10.0.0.1",
         "guest g2 does not answer at 10.0.0.2 or fd00::2",
     )
-    assert evaluate_view(seen, 1, {SECOND}).missing == ("guest g1 does not answer at 10.0.0.1",)
-    assert evaluate_view(seen, 1, {FIRST, SECOND}) == BarrierResult(BarrierState.UP)
+    assert evaluate_view(cluster, 1, {SECOND}).missing == ("guest g1 does not answer at 10.0.0.1",)
+    assert evaluate_view(cluster, 1, {FIRST, SECOND}) == BarrierResult(BarrierState.UP)
 
 
 @pytest.mark.parametrize(
-    ("state", "verdict"),
+    ("state", "barrier_state"),
     [
         (ClusterState.REQUESTED, BarrierState.WAITING),
         (ClusterState.CONFIGURING, BarrierState.WAITING),
@@ -84,24 +84,24 @@ def test_one_answering_address_suffices_for_a_guest() -> None:
         (ClusterState.RELEASED, BarrierState.ENDED),
     ],
 )
-def test_each_state_of_a_cluster_has_its_verdict(state: ClusterState, verdict: BarrierState) -> None:
-    assert evaluate_view(view(state), 1, {FIRST, SECOND}).state is verdict
+def test_each_cluster_state_has_a_barrier_state(state: ClusterState, barrier_state: BarrierState) -> None:
+    assert evaluate_view(view(state), 1, {FIRST, SECOND}).state is barrier_state
 
 
-def test_why_it_is_over_is_what_sbf_says() -> None:
+def test_a_failed_cluster_has_the_reason_from_sbf() -> None:
     assert evaluate_view(view(ClusterState.FAILED, reason="no image"), 1, ()) == BarrierResult(
         BarrierState.FAILED, reason="no image"
     )
 
 
-def test_a_degraded_cluster_says_what_was_lost() -> None:
-    lost = view(ClusterState.DEGRADED, ("brno-sw1", "adding", "drifted"))
-    assert evaluate_view(lost, 1, ()).missing == ("switch brno-sw1 at brno has not confirmed (drifted)",)
+def test_a_degraded_cluster_names_the_element_or_reason() -> None:
+    degraded = view(ClusterState.DEGRADED, ("brno-sw1", "adding", "drifted"))
+    assert evaluate_view(degraded, 1, ()).missing == ("switch brno-sw1 at brno has not confirmed (drifted)",)
     unreachable = view(ClusterState.DEGRADED, ("brno-sw1", "confirmed", None), reason="brno-sw1 cannot be reached")
     assert evaluate_view(unreachable, 1, ()).missing == ("cluster 12.pbs is degraded (brno-sw1 cannot be reached)",)
 
 
-def test_another_attempts_cluster_is_not_ours() -> None:
+def test_a_cluster_of_another_attempt_is_not_used() -> None:
     older, newer = view(ClusterState.ACTIVE, attempt=1), view(ClusterState.ACTIVE, attempt=3)
     assert evaluate_view(older, 2, {FIRST, SECOND}) == BarrierResult(
         BarrierState.WAITING, ("cluster 12.pbs: SBF still has attempt 1, not yet attempt 2",)
@@ -111,12 +111,12 @@ def test_another_attempts_cluster_is_not_ours() -> None:
         evaluate_view(newer, 2, ())
 
 
-def test_who_does_not_count_takes_what_there_is() -> None:
+def test_an_uncounted_run_uses_any_attempt() -> None:
     assert evaluate_view(view(ClusterState.ACTIVE, attempt=7), 0, {FIRST, SECOND}) == BarrierResult(BarrierState.UP)
 
 
 @pytest.mark.parametrize(
-    ("phase", "verdict"),
+    ("phase", "barrier_state"),
     [
         (RecordPhase.ASKED, None),
         (RecordPhase.CANCELLED, BarrierState.CANCELLED),
@@ -124,6 +124,6 @@ def test_who_does_not_count_takes_what_there_is() -> None:
         (RecordPhase.GONE, BarrierState.ENDED),
     ],
 )
-def test_what_this_host_knows_by_itself_is_not_asked(phase: RecordPhase, verdict: BarrierState | None) -> None:
-    found = evaluate_record(JobRecord(cluster=ClusterKey("a"), attempt=1, phase=phase, reason="qdel"))
-    assert found == (BarrierResult(verdict, reason="qdel") if verdict else None)
+def test_a_locally_ended_run_needs_no_call_to_sbf(phase: RecordPhase, barrier_state: BarrierState | None) -> None:
+    result = evaluate_record(JobRecord(cluster=ClusterKey("a"), attempt=1, phase=phase, reason="qdel"))
+    assert result == (BarrierResult(barrier_state, reason="qdel") if barrier_state else None)

@@ -1,4 +1,4 @@
-"""Tests of the address probe on a real bridge. The IP stack of another namespace is the guest."""
+"""Tests of address probes on a real bridge. Another network namespace is the guest."""
 
 import socket
 import subprocess
@@ -14,11 +14,11 @@ from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.errors import Refused
 
 Run = Callable[[Callable[[], object]], object]
-FOUR, SIX, NONE = IPv4Address("10.0.0.2"), IPv6Address("fd00::ab:2"), IPv4Address("10.0.0.9")
-LONG = 20.0
+IPV4_ADDRESS, IPV6_ADDRESS, ABSENT_ADDRESS = IPv4Address("10.0.0.2"), IPv6Address("fd00::ab:2"), IPv4Address("10.0.0.9")
+TIMEOUT_S = 20.0
 REQUEST = "ffffffffffff 020000000002 0806 0001 0800 06 04 0001"
 CLAIM = bytes.fromhex(f"{REQUEST} 020000000002 00000000 000000000000 0a000002")
-ANNOUNCED = bytes.fromhex(f"{REQUEST} 020000000002 0a000002 000000000000 0a000002")
+ANNOUNCEMENT = bytes.fromhex(f"{REQUEST} 020000000002 0a000002 000000000000 0a000002")
 
 
 class Clock:
@@ -32,58 +32,58 @@ class Clock:
         return self.now
 
 
-def ip(*words: str) -> str:
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout  # noqa: S603, S607
+def ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout  # noqa: S603, S607
 
 
 @contextmanager
-def guest() -> Iterator[Callable[..., str]]:
+def attached_guest() -> Iterator[Callable[..., str]]:
     """Connect a network namespace to br100, which the host's IP stack does not use; yield ``ip`` of the namespace."""
     kernel = NetlinkKernel()
     kernel.disable_host_ip(kernel.add_bridge("br100"), "br100")
     kernel.close()
-    inside = subprocess.Popen(
+    namespace = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec cat"],  # noqa: S607
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert inside.stdin
-    assert inside.stdout
-    with inside:
-        inside.stdout.readline()
-        ip("link", "add", "guest", "type", "veth", "peer", "eth0", "netns", str(inside.pid))
+    assert namespace.stdin
+    assert namespace.stdout
+    with namespace:
+        namespace.stdout.readline()
+        ip("link", "add", "guest", "type", "veth", "peer", "eth0", "netns", str(namespace.pid))
         for link in ("guest", "br100"):
             ip("link", "set", link, "up", *(("master", "br100") if link == "guest" else ()))
 
-        def within(*words: str) -> str:
-            argv = ("nsenter", "-t", str(inside.pid), "-n", "ip", *words)
+        def run_ip_in_guest(*arguments: str) -> str:
+            argv = ("nsenter", "-t", str(namespace.pid), "-n", "ip", *arguments)
             return subprocess.run(argv, check=True, capture_output=True, text=True).stdout  # noqa: S603
 
-        within("link", "set", "eth0", "up")
-        yield within
-        inside.stdin.close()
+        run_ip_in_guest("link", "set", "eth0", "up")
+        yield run_ip_in_guest
+        namespace.stdin.close()
 
 
 @contextmanager
-def wire() -> Iterator[socket.socket]:
+def guest_socket() -> Iterator[socket.socket]:
     """Return the other end of a port of br100, on which a test acts as the guest."""
-    for words in ("br100 type bridge", "guest type veth peer eth0"):
-        ip("link", "add", *words.split())
-    for words in ("guest up master br100", "eth0 up", "br100 up"):
-        ip("link", "set", *words.split())
+    for arguments in ("br100 type bridge", "guest type veth peer eth0"):
+        ip("link", "add", *arguments.split())
+    for arguments in ("guest up master br100", "eth0 up", "br100 up"):
+        ip("link", "set", *arguments.split())
     while '"state":"forwarding"' not in ip("-json", "-details", "link", "show", "guest"):
         time.sleep(0.01)  # the kernel detects the carrier after a delay; earlier frames are lost
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as played:
-        played.bind(("eth0", ARP))
-        played.settimeout(0)
-        yield played
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as link:
+        link.bind(("eth0", ARP))
+        link.settimeout(0)
+        yield link
 
 
-def frames(played: socket.socket) -> int:
+def count_frames(link: socket.socket) -> int:
     count = 0
     while True:
         try:
-            played.recv(2048)
+            link.recv(2048)
         except BlockingIOError:
             return count
         count += 1
@@ -91,36 +91,36 @@ def frames(played: socket.socket) -> int:
 
 def test_only_present_addresses_answer(in_namespace: Run) -> None:
     def work() -> object:
-        with guest() as within, AddressProbe("br100") as prober:
-            within("addr", "add", f"{FOUR}/24", "dev", "eth0")
-            within("addr", "add", f"{SIX}/64", "dev", "eth0", "nodad")
-            answered = prober.probe({FOUR, SIX}, LONG)
-            return answered, prober.probe({FOUR, NONE}, 0.3)
+        with attached_guest() as run_ip_in_guest, AddressProbe("br100") as prober:
+            run_ip_in_guest("addr", "add", f"{IPV4_ADDRESS}/24", "dev", "eth0")
+            run_ip_in_guest("addr", "add", f"{IPV6_ADDRESS}/64", "dev", "eth0", "nodad")
+            answered = prober.probe({IPV4_ADDRESS, IPV6_ADDRESS}, TIMEOUT_S)
+            return answered, prober.probe({IPV4_ADDRESS, ABSENT_ADDRESS}, 0.3)
 
-    assert in_namespace(work) == ({FOUR, SIX}, {FOUR})
+    assert in_namespace(work) == ({IPV4_ADDRESS, IPV6_ADDRESS}, {IPV4_ADDRESS})
 
 
 def test_a_probe_does_not_disturb_duplicate_address_detection(in_namespace: Run) -> None:
     """Duplicate address detection (RFC 4862) runs during all probes."""
 
     def work() -> object:
-        with guest() as within, AddressProbe("br100") as prober:
-            prober.probe({SIX}, 0.1)
-            within("addr", "add", f"{SIX}/64", "dev", "eth0")
-            ends = time.monotonic() + LONG
-            while not (answered := prober.probe({SIX}, 0.05)) and time.monotonic() < ends:
+        with attached_guest() as run_ip_in_guest, AddressProbe("br100") as prober:
+            prober.probe({IPV6_ADDRESS}, 0.1)
+            run_ip_in_guest("addr", "add", f"{IPV6_ADDRESS}/64", "dev", "eth0")
+            deadline = time.monotonic() + TIMEOUT_S
+            while not (answered := prober.probe({IPV6_ADDRESS}, 0.05)) and time.monotonic() < deadline:
                 continue
-            return answered, "dadfailed" in within("addr", "show", "dev", "eth0")
+            return answered, "dadfailed" in run_ip_in_guest("addr", "show", "dev", "eth0")
 
-    assert in_namespace(work) == ({SIX}, False)
+    assert in_namespace(work) == ({IPV6_ADDRESS}, False)
 
 
-def test_the_probing_host_stays_without_address(in_namespace: Run) -> None:
+def test_the_probing_host_has_no_address(in_namespace: Run) -> None:
     def work() -> object:
-        with guest() as within, AddressProbe("br100") as prober:
-            within("addr", "add", f"{FOUR}/24", "dev", "eth0")
-            prober.probe({FOUR}, LONG)
-            return ip("-o", "addr", "show", "dev", "br100"), within("neigh", "show")
+        with attached_guest() as run_ip_in_guest, AddressProbe("br100") as prober:
+            run_ip_in_guest("addr", "add", f"{IPV4_ADDRESS}/24", "dev", "eth0")
+            prober.probe({IPV4_ADDRESS}, TIMEOUT_S)
+            return ip("-o", "addr", "show", "dev", "br100"), run_ip_in_guest("neigh", "show")
 
     assert in_namespace(work) == ("", "")
 
@@ -130,33 +130,33 @@ def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
     clock = Clock()
 
     def work() -> object:
-        with wire() as played, AddressProbe("br100", clock) as prober:
+        with guest_socket() as link, AddressProbe("br100", clock) as prober:
             for clock.now in (0, 5):
-                played.send(CLAIM)
-                assert prober._poll.poll(LONG * 1000), "it has not come"
-                prober.probe({FOUR}, 0.1)
-            during = frames(played)
+                link.send(CLAIM)
+                assert prober._poll.poll(TIMEOUT_S * 1000), "expected the frame of the guest"
+                prober.probe({IPV4_ADDRESS}, 0.1)
+            while_claimed = count_frames(link)
             clock.now = 7
-            prober.probe({FOUR}, 0.1)
-            return during, frames(played) > 0
+            prober.probe({IPV4_ADDRESS}, 0.1)
+            return while_claimed, count_frames(link) > 0
 
-    assert in_namespace(work) == (0, True), "a claim that is said again and again does not keep us silent for ever"
+    assert in_namespace(work) == (0, True), "repeated claims do not extend the time without probes"
 
 
-def test_an_announcement_that_came_between_two_questions_is_heard(in_namespace: Run) -> None:
+def test_an_announcement_between_two_probes_is_received(in_namespace: Run) -> None:
     def work() -> object:
-        with wire() as played, AddressProbe("br100") as prober:
-            played.send(ANNOUNCED)
-            assert prober._poll.poll(LONG * 1000), "it has not come"
-            return prober.probe({FOUR}, LONG), frames(played)
+        with guest_socket() as link, AddressProbe("br100") as prober:
+            link.send(ANNOUNCEMENT)
+            assert prober._poll.poll(TIMEOUT_S * 1000), "expected the frame of the guest"
+            return prober.probe({IPV4_ADDRESS}, TIMEOUT_S), count_frames(link)
 
-    assert in_namespace(work) == ({FOUR}, 0)
+    assert in_namespace(work) == ({IPV4_ADDRESS}, 0)
 
 
-def test_a_bridge_that_is_not_there_is_named(in_namespace: Run) -> None:
+def test_a_missing_bridge_is_named(in_namespace: Run) -> None:
     def work() -> object:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refused) as raised:
             AddressProbe("br100")
-        return str(caught.value)
+        return str(raised.value)
 
     assert in_namespace(work) == "cannot probe addresses on bridge br100 of this host: No such device"

@@ -1,4 +1,4 @@
-"""Tests of the frames that a guest on a bridge receives from the host, sent and captured on the real kernel."""
+"""Tests that a guest on a bridge receives no frames from the host's IP stack, on the real kernel."""
 
 import socket
 import struct
@@ -13,34 +13,34 @@ Run = Callable[[Callable[[], object]], object]
 
 HOST = IPv4Address("192.0.2.1")
 """An address of the host on another interface."""
-GUEST, NOBODY = IPv4Address("192.0.2.9"), IPv4Address(0)
-GUEST_6, EVERY_NODE = IPv6Address("fe80::9"), IPv6Address("ff02::1")
-GUEST_MAC, EVERYBODY = b"\x02\x00\x00\x00\x00\x09", b"\xff" * 6
-EVERY_NODE_MAC = b"\x33\x33\x00\x00\x00\x01"
+GUEST, UNSPECIFIED = IPv4Address("192.0.2.9"), IPv4Address(0)
+GUEST_IPV6, ALL_NODES = IPv6Address("fe80::9"), IPv6Address("ff02::1")
+GUEST_MAC, BROADCAST_MAC = b"\x02\x00\x00\x00\x00\x09", b"\xff" * 6
+ALL_NODES_MAC = b"\x33\x33\x00\x00\x00\x01"
 ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
-ICMPV6, ECHO_REQUEST, NEIGHBOUR = 58, 128, range(133, 138)
-HEARD_WITHIN_S, QUIET_FOR_S = 10.0, 3.0
+ICMPV6, ECHO_REQUEST, NEIGHBOUR_DISCOVERY = 58, 128, range(133, 138)
+ANSWER_WITHIN_S, LISTEN_S = 10.0, 3.0
 """Longest time in seconds until duplicate address detection sends its first frame (RFC 4862)."""
 
 
-def test_a_guest_reaches_no_host_through_a_hushed_bridge(in_namespace: Run) -> None:
+def test_a_guest_cannot_reach_the_host_through_its_bridge(in_namespace: Run) -> None:
     """The host sends no frames, not even answers to requests for its address or to all nodes (RFC 4443)."""
-    assert in_namespace(lambda: heard(hushed=True, until=set(), seconds=QUIET_FOR_S)) == set()
+    assert in_namespace(lambda: receive_frames(isolated=True, until=set(), seconds=LISTEN_S)) == set()
 
 
-def test_a_guest_would_reach_the_host_through_another_bridge(in_namespace: Run) -> None:
+def test_a_guest_reaches_the_host_through_another_bridge(in_namespace: Run) -> None:
     """Control test: without isolation, the frames of the previous test appear."""
-    every = {"an ARP reply", "a datagram that the host took", "neighbour discovery"}
-    found = in_namespace(lambda: heard(hushed=False, until=every, seconds=HEARD_WITHIN_S))
-    assert isinstance(found, set)
-    assert every <= found
+    expected = {"an ARP reply", "a datagram that the host received", "neighbour discovery"}
+    received = in_namespace(lambda: receive_frames(isolated=False, until=expected, seconds=ANSWER_WITHIN_S))
+    assert isinstance(received, set)
+    assert expected <= received
 
 
-def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
+def receive_frames(*, isolated: bool, until: set[str], seconds: float) -> set[str]:
     """Attach a guest that repeats its requests; return the received frames when all expected frames have arrived."""
-    found: set[str] = set()
+    received: set[str] = set()
     with closing(NetlinkKernel()) as kernel:
-        bridge = bridged(kernel, hushed=hushed)
+        bridge = build_bridge(kernel, isolated=isolated)
         deadline = time.monotonic() + seconds
         with (
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as guest,
@@ -50,18 +50,23 @@ def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
             host.bind((str(HOST), PORT))
             host.setblocking(False)
             kernel.change(bridge, up=True)
-            requests = arp_request(GUEST), arp_request(NOBODY), echo_request(), datagram(mac_of(kernel, bridge))
-            while time.monotonic() < deadline and not (until and until <= found):
+            requests = (
+                arp_request(GUEST),
+                arp_request(UNSPECIFIED),
+                echo_request(),
+                datagram(mac_address_of(kernel, bridge)),
+            )
+            while time.monotonic() < deadline and not (until and until <= received):
                 for frame in requests:
                     guest.send(frame)
-                found |= {*frames(guest, 0.2), *datagrams(host)}
-    return found
+                received |= {*frames(guest, 0.2), *datagrams(host)}
+    return received
 
 
-def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
+def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
     """Create a bridge with a guest's port, and another interface with the host's address."""
     bridge = kernel.add_bridge("br100")
-    if hushed:
+    if isolated:
         kernel.disable_host_ip(bridge, "br100")
     kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
     indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
@@ -87,24 +92,24 @@ def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
         except TimeoutError:
             return
         if kind != socket.PACKET_OUTGOING:
-            yield named(frame)
+            yield describe_frame(frame)
 
 
 def datagrams(host: socket.socket) -> Iterator[str]:
     with suppress(BlockingIOError):
         host.recv(100)
-        yield "a datagram that the host took"
+        yield "a datagram that the host received"
 
 
-def mac_of(kernel: NetlinkKernel, index: int) -> bytes:
+def mac_address_of(kernel: NetlinkKernel, index: int) -> bytes:
     return bytes.fromhex(kernel._socket.link("get", index=index)[0].get_attr("IFLA_ADDRESS").replace(":", ""))
 
 
-def named(frame: bytes) -> str:
+def describe_frame(frame: bytes) -> str:
     (kind,) = struct.unpack("!H", frame[12:14])
     if kind == ARP and frame[20:22] == b"\x00\x02" and frame[28:32] == HOST.packed:
         return "an ARP reply"
-    if kind == IPV6 and frame[20] == ICMPV6 and frame[54] in NEIGHBOUR:
+    if kind == IPV6 and frame[20] == ICMPV6 and frame[54] in NEIGHBOUR_DISCOVERY:
         return "neighbour discovery"
     return f"a frame of EtherType {kind:#06x}: {frame[14:60].hex()}"
 
@@ -112,23 +117,23 @@ def named(frame: bytes) -> str:
 def arp_request(sender: IPv4Address) -> bytes:
     """Return an ARP request for the host's address. A probe has no sender address (RFC 5227)."""
     packet = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
-    return EVERYBODY + GUEST_MAC + struct.pack("!H", ARP) + packet
+    return BROADCAST_MAC + GUEST_MAC + struct.pack("!H", ARP) + packet
 
 
-def datagram(to: bytes) -> bytes:
+def datagram(destination_mac: bytes) -> bytes:
     message = struct.pack("!HHHH", PORT, PORT, 8 + 9, 0) + b"virtcloud"
     header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, 64, UDP, 0) + GUEST.packed + HOST.packed
     header = header[:10] + struct.pack("!H", internet_checksum(header)) + header[12:]
-    return to + GUEST_MAC + struct.pack("!H", IPV4) + header + message
+    return destination_mac + GUEST_MAC + struct.pack("!H", IPV4) + header + message
 
 
 def echo_request() -> bytes:
     body = struct.pack("!HH", 9, 1) + b"virtcloud"
-    pseudo = GUEST_6.packed + EVERY_NODE.packed + struct.pack("!II", 4 + len(body), ICMPV6)
+    pseudo = GUEST_IPV6.packed + ALL_NODES.packed + struct.pack("!II", 4 + len(body), ICMPV6)
     checksum = internet_checksum(pseudo + struct.pack("!BBH", ECHO_REQUEST, 0, 0) + body)
     message = struct.pack("!BBH", ECHO_REQUEST, 0, checksum) + body
-    header = struct.pack("!IHBB", 6 << 28, len(message), ICMPV6, 255) + GUEST_6.packed + EVERY_NODE.packed
-    return EVERY_NODE_MAC + GUEST_MAC + struct.pack("!H", IPV6) + header + message
+    header = struct.pack("!IHBB", 6 << 28, len(message), ICMPV6, 255) + GUEST_IPV6.packed + ALL_NODES.packed
+    return ALL_NODES_MAC + GUEST_MAC + struct.pack("!H", IPV6) + header + message
 
 
 def internet_checksum(data: bytes) -> int:

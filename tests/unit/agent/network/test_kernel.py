@@ -19,15 +19,15 @@ Run = Callable[[Callable[[], object]], object]
 
 @contextmanager
 def netlink() -> Iterator[NetlinkKernel]:
-    opened = NetlinkKernel()
+    kernel = NetlinkKernel()
     try:
-        yield opened
+        yield kernel
     finally:
-        opened.close()
+        kernel.close()
 
 
-def named(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
-    return next((link for link in kernel.list_interfaces() if link.name == name), None)
+def find_interface(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
+    return next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
 
 
 def test_a_bridges_name_alias_and_mtu_are_read_back(in_namespace: Run) -> None:
@@ -36,7 +36,9 @@ def test_a_bridges_name_alias_and_mtu_are_read_back(in_namespace: Run) -> None:
             index = kernel.add_bridge("vcnewb-100")
             kernel.change(index, name="br100", alias="virtcloud:a")
             kernel.change(index, mtu=1400, up=True)
-            return named(kernel, "br100") == KernelInterface(index, "br100", "bridge", "virtcloud:a", mtu=1400, up=True)
+            return find_interface(kernel, "br100") == KernelInterface(
+                index, "br100", "bridge", "virtcloud:a", mtu=1400, up=True
+            )
 
     assert in_namespace(work)
 
@@ -51,18 +53,18 @@ def test_a_bridge_has_no_spanning_tree_and_no_multicast_snooping(in_namespace: R
     assert in_namespace(work) == (0, 0)
 
 
-def test_deleting_what_is_gone_is_success(in_namespace: Run) -> None:
+def test_deleting_an_absent_interface_is_success(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
             index = kernel.add_bridge("br100")
             kernel.delete(index)
             kernel.delete(index)
-            return named(kernel, "br100")
+            return find_interface(kernel, "br100")
 
     assert in_namespace(work) is None
 
 
-def test_what_the_kernel_refuses_is_told_with_its_words(in_namespace: Run) -> None:
+def test_an_error_of_the_kernel_is_quoted(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
             kernel.add_bridge("br100")
@@ -72,18 +74,18 @@ def test_what_the_kernel_refuses_is_told_with_its_words(in_namespace: Run) -> No
     in_namespace(work)
 
 
-def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
+def test_an_untagged_segment_uses_the_uplink_of_the_kernel(
     in_namespace: Run, make_segment: Callable[..., Segment]
 ) -> None:
     def work() -> object:
         with netlink() as kernel:
             _uplink(kernel)
-            links = SegmentInterfaces(kernel, FakeUplinkRecords())
-            links.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
-            return links.read(), _voice("uplink0"), kernel._link_local("uplink0")
+            segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+            segments.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
+            return segments.read(), _read_sysctls("uplink0"), kernel._link_local("uplink0")
 
-    hushed = {"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"}
-    assert in_namespace(work) == ((ObservedSegment("a", 100, "uplink0", untagged=True),), hushed, ())
+    isolated = {"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"}
+    assert in_namespace(work) == ((ObservedSegment("a", 100, "uplink0", untagged=True),), isolated, ())
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
@@ -91,31 +93,31 @@ def test_an_uplink_of_the_real_kernel_is_restored(
     in_namespace: Run, make_segment: Callable[..., Segment], mode: str
 ) -> None:
     """The uplink has a generated address (EUI-64), or no generated address and an address of the host."""
-    found = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
+    former = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
 
     def work() -> object:
         with netlink() as kernel:
-            _uplink(kernel, found)
+            _uplink(kernel, former)
             if mode == "1":
                 index = kernel._socket.link_lookup(ifname="uplink0")[0]
                 kernel._socket.addr("add", index=index, address="fe80::7", prefixlen=64)
-            before, links = kernel._link_local("uplink0"), SegmentInterfaces(kernel, FakeUplinkRecords())
-            links.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
-            links.ensure_no_segment("a", 100)
-            after = next(link for link in kernel.list_interfaces() if link.name == "uplink0")
-            return before, kernel._link_local("uplink0"), after.master, _voice("uplink0"), links.read()
+            before, segments = kernel._link_local("uplink0"), SegmentInterfaces(kernel, FakeUplinkRecords())
+            segments.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
+            segments.ensure_no_segment("a", 100)
+            after = next(interface for interface in kernel.list_interfaces() if interface.name == "uplink0")
+            return before, kernel._link_local("uplink0"), after.master, _read_sysctls("uplink0"), segments.read()
 
     before, after, *others = in_namespace(work)  # type: ignore[misc]
     assert len(before) == 1
-    assert (after, others) == (before, [None, found, ()])
+    assert (after, others) == (before, [None, former, ()])
 
 
-def _voice(name: str) -> dict[str, str]:
+def _read_sysctls(name: str) -> dict[str, str]:
     settings = ("ipv4/rp_filter", "ipv4/arp_ignore", "ipv6/addr_gen_mode", "ipv6/disable_ipv6")
-    return {one: _file(name, one).read_text().strip() for one in settings}
+    return {setting: _sysctl_path(name, setting).read_text().strip() for setting in settings}
 
 
-def _file(name: str, setting: str) -> Path:
+def _sysctl_path(name: str, setting: str) -> Path:
     family, _, key = setting.partition("/")
     return Path(f"/proc/sys/net/{family}/conf/{name}/{key}")
 
@@ -126,7 +128,7 @@ def test_an_addressed_interface_is_recognised(in_namespace: Run) -> None:
             _uplink(kernel)
             index = kernel._socket.link_lookup(ifname="uplink0")[0]
             kernel._socket.addr("add", index=index, address="192.0.2.1", prefixlen=24)
-            return {link.name: link.addressed for link in kernel.list_interfaces()}
+            return {interface.name: interface.addressed for interface in kernel.list_interfaces()}
 
     assert in_namespace(work) == {"lo": False, "uplink0": True, "uplink1": False}
 
@@ -134,14 +136,14 @@ def test_an_addressed_interface_is_recognised(in_namespace: Run) -> None:
 def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> None:
     kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")
     for setting, value in (settings or {}).items():
-        _file("uplink0", setting).write_text(value)
+        _sysctl_path("uplink0", setting).write_text(value)
     for name in ("uplink0", "uplink1"):
-        link = named(kernel, name)
-        assert link
-        kernel.change(link.index, mtu=1600, up=True)
+        interface = find_interface(kernel, name)
+        assert interface
+        kernel.change(interface.index, mtu=1600, up=True)
 
 
-def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(
+def test_a_foreign_bridge_of_the_real_kernel_stays_unchanged(
     in_namespace: Run, make_segment: Callable[..., Segment]
 ) -> None:
     def work() -> object:
@@ -150,27 +152,27 @@ def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(
             foreign = kernel.add_bridge("br100")
             with pytest.raises(Unsafe, match="br100"):
                 SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, port="uplink0"))
-            left = named(kernel, "br100")
-            return left and (left.index == foreign, left.up, left.alias)
+            remaining = find_interface(kernel, "br100")
+            return remaining and (remaining.index == foreign, remaining.up, remaining.alias)
 
     assert in_namespace(work) == (True, False, None)
 
 
-def test_the_real_kernels_packet_filter_of_bridges_is_seen(in_namespace: Run) -> None:
+def test_the_packet_filter_of_bridges_is_detected(in_namespace: Run) -> None:
     sysctl = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
     def work() -> object:
         if not sysctl.exists():
             return None
         with netlink() as kernel:
-            off = kernel.packet_filter_sysctls()
+            without_filter = kernel.packet_filter_sysctls()
             sysctl.write_text("1")
-            return off, kernel.packet_filter_sysctls()
+            return without_filter, kernel.packet_filter_sysctls()
 
-    seen = in_namespace(work)
-    if seen is None:
+    sysctls = in_namespace(work)
+    if sysctls is None:
         pytest.skip("NOT TESTED: this kernel has no br_netfilter")
-    assert seen == ((), ("net.bridge.bridge-nf-call-iptables",))
+    assert sysctls == ((), ("net.bridge.bridge-nf-call-iptables",))
 
 
 def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> None:
@@ -178,9 +180,9 @@ def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> 
         with netlink() as kernel:
             index = kernel.add_bridge("br100")
             kernel._socket.link("set", index=index, kind="bridge", br_nf_call_iptables=1)
-            before = named(kernel, "br100")
+            before = find_interface(kernel, "br100")
             kernel.disable_packet_filter(index)
-            after = named(kernel, "br100")
+            after = find_interface(kernel, "br100")
             assert before
             assert after
             return before.packet_filtered, after.packet_filtered

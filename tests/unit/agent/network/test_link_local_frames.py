@@ -1,4 +1,4 @@
-"""Tests of a cluster's bridge on the real kernel: the forwarded frames to link-local addresses (802.1Q, table 8-1)."""
+"""Tests of the link-local addresses to which a cluster's bridge forwards frames (802.1Q, table 8-1; real kernel)."""
 
 import socket
 import time
@@ -13,12 +13,12 @@ GROUP = "0180c20000"
 SPANNING_TREE, LLDP = f"{GROUP}00", f"{GROUP}0e"
 CISCO = "01000ccccccc"
 """The address of CDP, VTP and DTP."""
-END = "ffffffffffff"
+BROADCAST = "ffffffffffff"
 SENDER, EXPERIMENTAL = "020000000009", "88b5"
-WITHIN_S = 10.0
+TIMEOUT_S = 10.0
 
 
-def forwarded(sent: list[str]) -> list[str]:
+def forwarded(addresses: list[str]) -> list[str]:
     """Send a frame to each address into one port of a bridge; return the addresses that another port forwards."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
@@ -35,13 +35,13 @@ def forwarded(sent: list[str]) -> list[str]:
             guest.bind(("guest", 0))
             uplink.bind(("uplink", 0))
             uplink.settimeout(0.2)
-            deadline = time.monotonic() + WITHIN_S
-            while not _heard(guest, uplink, END):  # a new port does not forward frames immediately
+            deadline = time.monotonic() + TIMEOUT_S
+            while not _is_forwarded(guest, uplink, BROADCAST):  # a new port does not forward frames immediately
                 assert time.monotonic() < deadline
-            return [one for one in sent if _heard(guest, uplink, one)]
+            return [address for address in addresses if _is_forwarded(guest, uplink, address)]
 
 
-def _heard(guest: socket.socket, uplink: socket.socket, address: str) -> bool:
+def _is_forwarded(guest: socket.socket, uplink: socket.socket, address: str) -> bool:
     guest.send(bytes.fromhex(address + SENDER + EXPERIMENTAL).ljust(60, b"\0"))
     with suppress(TimeoutError):
         while True:
@@ -50,7 +50,7 @@ def _heard(guest: socket.socket, uplink: socket.socket, address: str) -> bool:
     return False
 
 
-def test_of_link_local_addresses_only_spanning_trees_is_forwarded(in_namespace: Run) -> None:
+def test_only_spanning_tree_frames_to_link_local_addresses_are_forwarded(in_namespace: Run) -> None:
     addresses = [f"{GROUP}{number:02x}" for number in range(16)]
     assert LLDP in addresses
     assert in_namespace(lambda: forwarded(addresses)) == [SPANNING_TREE]

@@ -1,4 +1,4 @@
-"""Tests of the probes' frames byte by byte, as in the standards. Another program computed the checksums."""
+"""Tests of the bytes of probes and answers. Another program computed the checksums."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -64,12 +64,12 @@ def test_a_solicitation_comes_from_the_link_local_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("received", "address"),
     [(ARP_REPLY, "10.0.0.2"), (ANNOUNCEMENT, "10.0.0.2"), (ADVERTISEMENT, "fd00::ab:2")],
     ids=["reply", "announcement", "advertisement"],
 )
-def test_who_answers_or_announces_itself_is_there(told: str, address: str) -> None:
-    assert parse_frame(frame(told)) == AddressAnswer(ip_address(address))
+def test_replies_and_announcements_are_answers(received: str, address: str) -> None:
+    assert parse_frame(frame(received)) == AddressAnswer(ip_address(address))
 
 
 def test_another_hosts_probe_is_a_claim() -> None:
@@ -95,15 +95,15 @@ def test_another_hosts_probe_is_a_claim() -> None:
         "not Ethernet",
         "not an answer",
         "damaged",
-        "a router's",
-        "from beyond a router",
+        "a router advertisement",
+        "hop limit below 255",
         "UDP",
-        "cut short",
+        "truncated",
         "too short",
-        "a question",
+        "a solicitation",
     ],
 )
-def test_other_frames_tell_nothing(text: str, old: str, new: str) -> None:
+def test_other_frames_are_ignored(text: str, old: str, new: str) -> None:
     assert parse_frame(changed(text, old, new)) is None
 
 
