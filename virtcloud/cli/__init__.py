@@ -9,12 +9,12 @@ from virtcloud import __version__
 from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
-    "agent": ("virtcloud.cli.host:agent", "Reconcile this machine with its wanted state."),
+    "agent": ("virtcloud.cli.host:agent", "Reconcile this host with its wanted state."),
     "audit": ("virtcloud.cli.audit:audit", "Show the audit log: who changed what, when and why."),
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, show and delete virtual clusters."),
-    "doctor": ("virtcloud.cli.doctor:doctor", "Check this machine for a lab, or as a host of guests."),
+    "doctor": ("virtcloud.cli.doctor:doctor", "Check whether this machine can run a lab or host guests."),
     "element": ("virtcloud.cli.element:element", "Show, compare and reconcile switches, hosts and gateways."),
-    "image": ("virtcloud.cli.host:image", "List this machine's images of guests."),
+    "image": ("virtcloud.cli.host:image", "List the guest images on this host."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
     "login": ("virtcloud.cli.access:login", "Store your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a multi-site installation on this machine."),
@@ -50,13 +50,13 @@ class ConnectionOptions:
     "--token-file",
     envvar="VIRTCLOUD_TOKEN_FILE",
     type=click.Path(path_type=Path),
-    help="File with your token.  [default: VIRTCLOUD_TOKEN_FILE, or that of 'virtcloud login']",
+    help="File with your token.  [default: VIRTCLOUD_TOKEN_FILE, or the file of 'virtcloud login']",
 )
 @click.option(
     "--ca-file",
     envvar="VIRTCLOUD_CA_FILE",
     type=click.Path(path_type=Path),
-    help="File with the certificates of the authority that signed SBF's.  [default: this machine's]",
+    help="File with the CA certificates that verify SBF's certificate.  [default: the system's CA certificates]",
 )
 @click.option(
     "--certificate",

@@ -19,23 +19,23 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 
 @click.command()
 @click.option(
-    "--from", "given", type=click.File(), help="Read the token from this file ('-': stdin), instead of prompting."
+    "--from", "token_input", type=click.File(), help="Read the token from this file ('-': stdin), instead of prompting."
 )
 @click.pass_context
-def login(context: click.Context, given: TextIO | None) -> None:
+def login(context: click.Context, token_input: TextIO | None) -> None:
     """Check your token with SBF, and store it for later commands in a file that only you can read.
 
     Example: virtcloud --url https://sbf.example.org login
     """
-    shown = given.read() if given else click.prompt("Token", hide_input=True, err=True)
-    token = shown.strip()
+    entered = token_input.read() if token_input else click.prompt("Token", hide_input=True, err=True)
+    token = entered.strip()
     if not token:
         raise BadInput("expected a token such as vc_…, got an empty line")
-    asking = context.find_root().obj
-    with Client(asking.url, token=token, ca_file=asking.ca_file, certificate=asking.certificate) as shower:
-        found = shower.sbf.whoami()
+    connection = context.find_root().obj
+    with Client(connection.url, token=token, ca_file=connection.ca_file, certificate=connection.certificate) as client:
+        identity = client.sbf.whoami()
     write_token(default_token_file(), token)
-    click.echo(f"you are {_format_identity(found)}; the token is stored in {default_token_file()}")
+    click.echo(f"you are {_format_identity(identity)}; the token is stored in {default_token_file()}")
 
 
 @click.command()
@@ -46,8 +46,8 @@ def whoami(context: click.Context, as_json: bool) -> None:
 
     Example: virtcloud whoami
     """
-    found = open_client(context).sbf.whoami()
-    printing.print_json(found) if as_json else click.echo(_format_identity(found))
+    identity = open_client(context).sbf.whoami()
+    printing.print_json(identity) if as_json else click.echo(_format_identity(identity))
 
 
 @click.group(cls=SummaryGroup)
@@ -61,7 +61,7 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @click.option(
-    "--role", type=click.Choice([str(one) for one in Role]), required=True, help="The role of the token's holder."
+    "--role", type=click.Choice([str(role) for role in Role]), required=True, help="The role of the token's holder."
 )
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
 @click.option(
@@ -83,20 +83,20 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Create a token for NAME: a user, an administrator, a scheduler, or an agent's element. The token is shown once.
+    """Create a token for NAME, the user, administrator, scheduler or element that holds it. The token is shown once.
 
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
-    made = open_client(context).sbf.create_token(name, role, sites, expires)
+    new_token = open_client(context).sbf.create_token(name, role, sites, expires)
     if output is not None:
-        write_token(output, made.token)
+        write_token(output, new_token.token)
     if as_json:
-        printing.print_json(TokenView(**made.model_dump(exclude={"token"})) if output else made)
+        printing.print_json(TokenView(**new_token.model_dump(exclude={"token"})) if output else new_token)
     elif output is not None:
-        click.echo(f"token {made.id} of {_format_holder(made)} is in {output}")
+        click.echo(f"token {new_token.id} of {_format_holder(new_token)} is in {output}")
     else:
-        click.echo(f"token {made.id} of {_format_holder(made)}; it is not shown again:", err=True)
-        click.echo(made.token)
+        click.echo(f"token {new_token.id} of {_format_holder(new_token)}; it is not shown again:", err=True)
+        click.echo(new_token.token)
 
 
 @token.command("list")
@@ -120,42 +120,44 @@ def revoke(context: click.Context, token_id: str, as_json: bool) -> None:
 
     Example: virtcloud token revoke k3qh7x2a
     """
-    found = open_client(context).sbf.revoke_token(token_id)
-    printing.print_json(found) if as_json else click.echo(f"token {found.id} of {_format_holder(found)} is revoked")
-
-
-def _format_identity(found: Identity) -> str:
-    of = f" of {', '.join(found.sites)}" if found.sites else ""
-    return f"{found.name}, {found.role}{of}"
-
-
-def _format_holder(one: TokenView | NewToken) -> str:
-    return f"{one.name} ({one.role})"
-
-
-def _token_row(one: TokenView) -> tuple[object, ...]:
-    used = printing.format_time(one.last_used_at) if one.last_used_at else "never"
-    sites = ", ".join(one.sites)
-    return (
-        one.id,
-        one.name,
-        one.role,
-        sites,
-        printing.format_time(one.created_at),
-        one.created_by,
-        used,
-        _format_validity(one),
+    revoked = open_client(context).sbf.revoke_token(token_id)
+    printing.print_json(revoked) if as_json else click.echo(
+        f"token {revoked.id} of {_format_holder(revoked)} is revoked"
     )
 
 
-def _format_validity(one: TokenView) -> str:
-    if one.revoked_at:
-        return f"revoked {printing.format_time(one.revoked_at)}"
-    return printing.format_time(one.expires_at) if one.expires_at else "revocation"
+def _format_identity(identity: Identity) -> str:
+    sites = f" of {', '.join(identity.sites)}" if identity.sites else ""
+    return f"{identity.name}, {identity.role}{sites}"
+
+
+def _format_holder(token: TokenView | NewToken) -> str:
+    return f"{token.name} ({token.role})"
+
+
+def _token_row(token: TokenView) -> tuple[object, ...]:
+    used = printing.format_time(token.last_used_at) if token.last_used_at else "never"
+    sites = ", ".join(token.sites)
+    return (
+        token.id,
+        token.name,
+        token.role,
+        sites,
+        printing.format_time(token.created_at),
+        token.created_by,
+        used,
+        _format_validity(token),
+    )
+
+
+def _format_validity(token: TokenView) -> str:
+    if token.revoked_at:
+        return f"revoked {printing.format_time(token.revoked_at)}"
+    return printing.format_time(token.expires_at) if token.expires_at else "revocation"
 
 
 QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "max. sites", "max. lease")
-"""A cell shows a user's usage and limit: ``2 of 4``."""
+"""The cells ``clusters`` to ``memory`` show the user's usage and limit, such as ``2 of 4``."""
 MIB = 1 << 20
 
 
@@ -174,7 +176,7 @@ class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in ol
 
 @click.group(cls=SummaryGroup)
 def quota() -> None:
-    """Show and set limits on a user's clusters, networks, guests, CPUs and memory, and on sites and lease per cluster.
+    """Show and set the limits of each user, such as the numbers of clusters, guests and CPUs.
 
     Example: virtcloud quota set alice --clusters 5
     """
@@ -194,7 +196,7 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
         _print_quota(sbf.quota(user), as_json=as_json)
         return
     views = sbf.quotas()
-    printing.print_list(QUOTA_COLUMNS, views, _quota_row, "no user has a quota of its own", as_json=as_json)
+    printing.print_list(QUOTA_COLUMNS, views, _quota_row, "no user has individual limits", as_json=as_json)
 
 
 @quota.command("set")
@@ -205,7 +207,7 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
 @click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
-@click.option("--lease", type=DurationType(), help="Longest life of a cluster, with all extensions.")
+@click.option("--lease", type=DurationType(), help="Maximum duration of a cluster, including all extensions.")
 @printing.json_option
 @click.pass_context
 def set_(  # noqa: PLR0913 - click passes each option by its name
@@ -222,14 +224,14 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     lease: float | None,
     as_json: bool,
 ) -> None:
-    """Set limits of USER. For all other limits, the service's settings apply. Existing clusters are not changed.
+    """Set the limits of USER. A limit without an option is reset to SBF's default. Existing clusters are not changed.
 
     Example: virtcloud quota set alice --clusters 5 --lease 7d
     """
-    made = open_client(context).sbf.put_quota(
+    view = open_client(context).sbf.put_quota(
         user, clusters, sites, lease, networks=networks, guests=guests, cpus=cpus, memory_mb=memory
     )
-    _print_quota(made, as_json=as_json)
+    _print_quota(view, as_json=as_json)
 
 
 def _print_quota(view: QuotaView, *, as_json: bool) -> None:
@@ -251,5 +253,5 @@ def _quota_row(view: QuotaView) -> tuple[object, ...]:
     )
 
 
-def _format_usage(number: int, most: int | None) -> str:
-    return str(number) if most is None else f"{number} of {most}"
+def _format_usage(used: int, limit: int | None) -> str:
+    return str(used) if limit is None else f"{used} of {limit}"

@@ -14,10 +14,16 @@ WAIT_S = 30.0
 
 
 @click.command()
-@click.option("--cluster", metavar="KEY", help="Only transitions of this cluster. For changes on a switch: --element.")
+@click.option(
+    "--cluster", metavar="KEY", help="Only transitions of this cluster. To show changes on a switch, use --element."
+)
 @click.option("--element", metavar="NAME", help="Only changes on this element.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Number of rows to begin with."
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="Maximum number of past rows to print.",
 )
 @click.option("--follow", is_flag=True, help="Print new rows until Ctrl-C.")
 @printing.json_option
@@ -40,7 +46,7 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _follow(sbf: SbfClient, element: str | None, cluster: str | None, after: int) -> Iterator[Sequence[AuditEntry]]:
-    """Yield the rows of the audit log whose id is higher than ``after``, and wait for further rows without end."""
+    """Yield the rows of the audit log whose id is higher than ``after``. Wait for new rows; never return."""
     while True:
         rows = sbf.audit(element, cluster, after=after, wait=WAIT_S)
         after = rows[-1].id if rows else after
@@ -53,8 +59,8 @@ def _print(rows: Sequence[AuditEntry], *, as_json: bool) -> None:
 
 
 def _format_row(row: AuditEntry) -> str:
-    of = [f"element {row.element}"] if row.element else []
-    of += [f"cluster {row.cluster}"] if row.cluster else []
-    head = f"{printing.format_time(row.at)}  {row.who}  {row.what}  {', '.join(of)}".rstrip()
+    subjects = [f"element {row.element}"] if row.element else []
+    subjects += [f"cluster {row.cluster}"] if row.cluster else []
+    head = f"{printing.format_time(row.at)}  {row.who}  {row.what}  {', '.join(subjects)}".rstrip()
     changes = [f"    {line}" for line in format_change(row.difference)] if row.difference else []
     return "\n".join([f"{head}: {row.why}" if row.why else head, *changes])

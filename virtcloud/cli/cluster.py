@@ -15,8 +15,8 @@ from virtcloud.model.errors import GuestTaken
 from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (
-    "Guests of one network need different names and addresses: choose others with "
-    "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH (for example --guest-prefix m --network 10.0.0.50/24)"
+    "Guests of one network need different names and addresses. Set them with --guest-prefix and --network, for "
+    "example --guest-prefix m --network 10.0.0.50/24"
 )
 
 
@@ -37,7 +37,9 @@ def cluster() -> None:
 @click.option(
     "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
 )
-@click.option("--guest-prefix", default="g", show_default=True, help="Prefix of the guests' names, before a number.")
+@click.option(
+    "--guest-prefix", default="g", show_default=True, help="Prefix of the guests' names, followed by a number."
+)
 @click.option(
     "--network",
     default="10.0.0.0/24",
@@ -45,7 +47,7 @@ def cluster() -> None:
     help="Guests get the addresses of this network in order; 10.0.0.50/24 begins with 10.0.0.50.",
 )
 @click.option(
-    "--spec", "file", type=click.File(), help="The whole spec as YAML or JSON, instead of --host ('-': stdin)."
+    "--spec", "file", type=click.File(), help="File with the spec as YAML or JSON, instead of --host ('-': stdin)."
 )
 @click.option("--owner", help="The cluster's owner.  [default: the user of your token]")
 @click.option("--name", help="A name for the network, unique until the cluster has ended.")
@@ -65,17 +67,17 @@ def cluster() -> None:
     help="A site from which members will join: reserve a VLAN ID there now; may be repeated.",
 )
 @click.option(
-    "--vlan", type=click.IntRange(1, 4094), help="The VLAN ID to allocate.  [default: the one unused for longest]"
+    "--vlan", type=click.IntRange(1, 4094), help="The VLAN ID to allocate.  [default: the free ID unused for longest]"
 )
 @click.option("--lease", type=DurationType(), help="Time until the cluster ends, unless extended.  [default: 4h]")
 @click.option("--deadline", type=DurationType(), help="Maximum time until the cluster is active.  [default: 2m]")
 @click.option(
     "--attempt",
     type=click.IntRange(0),
-    help="Attempt number of a caller that retries; SBF refuses a lower number than the latest.",
+    help="Attempt number of a caller that retries. SBF refuses a number lower than the latest.",
 )
 @click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the cluster, before it is active.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be changed; claim and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them; claim no VLAN ID.")
 @printing.json_option
 @click.pass_context
 def create(  # noqa: PLR0913 - click passes each option by its name
@@ -145,7 +147,7 @@ def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
     show_default=True,
     help="With --ended: the number of clusters.",
 )
-@click.option("--before", metavar="ID", help="With --ended: only clusters older than the one with this ID.")
+@click.option("--before", metavar="ID", help="With --ended: only clusters older than the cluster with this ID.")
 @printing.json_option
 @click.pass_context
 def list_(  # noqa: PLR0913 - click passes each option by its name
@@ -155,7 +157,7 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 
     Example: virtcloud cluster list --owner eva
     """
-    views = [one.view for one in open_client(context).list(owner, ended=ended, limit=limit, before=before)]
+    views = [cluster.view for cluster in open_client(context).list(owner, ended=ended, limit=limit, before=before)]
     if ended and len(views) == limit:
         click.echo(f"for older clusters: --before {views[0].id}", err=True)
     printing.print_list(CLUSTER_COLUMNS, views, cluster_row, "no clusters", as_json=as_json)
@@ -216,8 +218,8 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
         printing.print_json(view)
     elif view.lease_ends == before:
         click.echo(
-            f"cluster {key} is {view.state}; its lease ends {format_lease_end(view)}, which is later than requested: "
-            "unchanged (a lease is never shortened; to end the cluster: virtcloud cluster delete)"
+            f"cluster {key} is {view.state}; its lease ends {format_lease_end(view)}, which is later than requested. "
+            "A lease is never shortened. To end the cluster: virtcloud cluster delete"
         )
     else:
         click.echo(f"cluster {key} is {view.state}; lease ends {format_lease_end(view)}")
@@ -258,8 +260,10 @@ def _print_shares(view: ClusterView, *, as_json: bool) -> None:
 
 @cluster.command()
 @click.argument("key")
-@click.option("--no-wait", is_flag=True, help="Return immediately, while the cluster is still being removed.")
-@click.option("--yes", is_flag=True, help="Delete members of its network without asking for confirmation.")
+@click.option(
+    "--no-wait", is_flag=True, help="Return when SBF has accepted the deletion, before the cluster is removed."
+)
+@click.option("--yes", is_flag=True, help="Delete members of the cluster's network without asking for confirmation.")
 @printing.json_option
 @click.pass_context
 def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
@@ -289,5 +293,5 @@ def _confirm_members(view: ClusterView, *, yes: bool) -> None:
     if not view.members:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())
-    click.echo(f"clusters that joined the network of cluster {view.key} end with it: {members}", err=True)
-    require_confirmation("Delete them all?", yes=yes, otherwise=f"cluster {view.key} was not deleted")
+    click.echo(f"deleting cluster {view.key} also deletes the clusters that joined its network: {members}", err=True)
+    require_confirmation("Delete them all?", yes=yes, outcome=f"cluster {view.key} was not deleted")

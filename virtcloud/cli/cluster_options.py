@@ -8,6 +8,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from virtcloud.cli.printing import count_of
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.errors import BadInput
@@ -37,10 +38,10 @@ class ClusterOptions:
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
-    """Return the spec from the spec file or from the options. Options other than the hosts override keys of the file.
+    """Return the spec from the spec file or from the options. Options override keys of the file.
 
-    ``caller`` returns the user of the caller's token: the owner, unless the options or the file name another owner.
-    Raise BadInput if both or neither name hosts, or if a value is malformed.
+    ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput if hosts are named
+    neither by options nor by a file, or by both, or if a value is malformed.
     """
     if options.file is None and not (options.hosts or options.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
@@ -88,8 +89,8 @@ def build_guests(
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))
     return tuple(
-        Guest(name=Name(f"{prefix}{number}"), host=host, image=Name(image), addresses=given)
-        for number, (host, given) in enumerate(zip(guest_hosts, addresses, strict=True), 1)
+        Guest(name=Name(f"{prefix}{number}"), host=host, image=Name(image), addresses=guest_addresses)
+        for number, (host, guest_addresses) in enumerate(zip(guest_hosts, addresses, strict=True), 1)
     )
 
 
@@ -109,20 +110,20 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
         parsed = first.network
     except ValueError as error:
         raise BadInput(f"expected a network such as 10.0.0.0/24, got {network!r}: {error}") from error
-    found: list[tuple[Address, ...]] = [
+    addresses: list[tuple[Address, ...]] = [
         (Address(f"{address}/{parsed.prefixlen}"),) for address in islice(_host_addresses(first), count)
     ]
-    if len(found) < count:
+    if len(addresses) < count:
         raise BadInput(
-            f"network {network} has {len(found)} addresses, {count} guests need one each; choose a larger network"
+            f"network {network} has {count_of(len(addresses), 'address')} for {count} guests; choose a larger network"
         )
-    return found
+    return addresses
 
 
 def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
-    """Return the host addresses of a network in ascending order.
+    """Return the host addresses of a network in ascending order, beginning with the address ``first``.
 
-    The first one is the address that ``first`` contains, or the network's first host address if it contains none.
+    If ``first`` is the network's own address, begin with the network's first host address.
     """
     network = first.network
     if first.ip == network.network_address:
@@ -137,6 +138,7 @@ def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iter
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):
             yield (
-                f"site {site.name} cannot join the network of cluster {view.key}, unless its transport translates VLAN "
-                f"IDs: VLAN {VlanSet(vlan_ids)} is not free there; --reach {site.name} at creation reserves an ID there"
+                f"VLAN {VlanSet(vlan_ids)} is not free at site {site.name}: clusters there can join the network of "
+                f"cluster {view.key} only if the transport translates VLAN IDs. To reserve a VLAN ID at {site.name}, "
+                f"create the cluster with --reach {site.name}"
             )

@@ -31,21 +31,21 @@ def _print_summary(view: ClusterView) -> None:
         f"attempt {view.attempt}, ID {view.id}, {printing.format_vlans(view)}, lease ends {format_lease_end(view)}"
     )
     if view.network:
-        click.echo(f"it is a member of the network of cluster {view.network}")
+        click.echo(f"member of the network of cluster {view.network}")
     elif view.members:
         members = (f"{member} of {owner}" for member, owner in view.members.items())
-        click.echo(f"members of its network: {', '.join(members)}")
+        click.echo(f"members of this network: {', '.join(members)}")
     if view.joined:
-        click.echo(f"its sites are joined by {format_transport_service(view.joined)}")
+        click.echo(f"sites joined by {format_transport_service(view.joined)}")
     if view.quarantined:
-        click.echo("its VLAN IDs are quarantined until the elements below are clean")
+        click.echo("VLAN IDs are quarantined until all elements below are clean")
 
 
 def _print_guests(view: ClusterView) -> None:
     click.echo()
     guests = [
-        (one.name, one.host, one.image, " ".join(one.addresses), f"{one.memory_mb} MiB", one.cpus)
-        for one in view.spec.guests
+        (guest.name, guest.host, guest.image, " ".join(guest.addresses), f"{guest.memory_mb} MiB", guest.cpus)
+        for guest in view.spec.guests
     ]
     printing.print_table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
 
@@ -54,28 +54,38 @@ def _print_placements(view: ClusterView) -> None:
     """Print the progress of each element in a table, and below it the errors that are too long for the table."""
     click.echo()
     parts = [
-        (one.element, one.kind, one.site, _format_progress(one), printing.shorten(one.trouble))
-        for one in view.placements
+        (
+            placement.element,
+            placement.kind,
+            placement.site,
+            _format_progress(placement),
+            printing.shorten(placement.trouble),
+        )
+        for placement in view.placements
     ]
     printing.print_table(("element", "kind", "site", "progress", "trouble"), parts, "no elements")
-    for one in view.placements:
-        if one.trouble != printing.shorten(one.trouble):
-            named = f"{one.kind} {one.element}"
-            click.echo(f"\n{'' if (one.trouble or '').startswith(named) else f'{named}: '}{one.trouble}")
+    for placement in view.placements:
+        if placement.trouble != printing.shorten(placement.trouble):
+            element = f"{placement.kind} {placement.element}"
+            click.echo(
+                f"\n{'' if (placement.trouble or '').startswith(element) else f'{element}: '}{placement.trouble}"
+            )
 
 
-def _format_progress(part: PlacementView) -> str:
-    """Return an element's progress, with the time of the last reading or report if it is unreachable."""
-    if part.reachable:
-        return part.progress
-    return f"{part.progress} as of {printing.format_time(part.seen_at)}" if part.seen_at else "never seen"
+def _format_progress(placement: PlacementView) -> str:
+    """Return an element's progress. For an unreachable element, add the time of its last reading or report."""
+    if placement.reachable:
+        return placement.progress
+    return (
+        f"{placement.progress} as of {printing.format_time(placement.seen_at)}" if placement.seen_at else "never seen"
+    )
 
 
 def describe_remains(view: ClusterView) -> str:
-    """Return a description of what remains of a deleted cluster: nothing, or quarantined VLAN IDs."""
+    """Return whether a deleted cluster is fully removed, or has quarantined VLAN IDs."""
     if view.quarantined:
         return "its VLAN IDs are quarantined, because an element did not confirm the removal (virtcloud cluster show)"
-    return "nothing is left of it"
+    return "every element has removed the cluster"
 
 
 def format_lease_end(view: ClusterView) -> str:

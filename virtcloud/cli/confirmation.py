@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-Without a terminal, ``--yes`` is required. Without ``--yes`` and without a terminal, the command changes nothing and
-ends with exit code 2.
+If standard input is not a terminal, ``--yes`` is required. Otherwise the command changes nothing and ends with exit
+code 2.
 """
 
 import sys
@@ -28,68 +28,68 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
     if as_json:
         printing.print_json(dry_run)
         return
-    for one in dry_run.elements:
-        differences.print_difference(one)
+    for difference in dry_run.elements:
+        differences.print_difference(difference)
     if dry_run.other_use:
         _print_other_use(dry_run, err=False)
-    for name, why in dry_run.unread.items():
-        click.echo(f"{name} could not be read: {why}")
+    for name, reason in dry_run.unread.items():
+        click.echo(f"{name} could not be read: {reason}")
     click.echo("nothing was changed")
 
 
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
-    """Print the ports and VLANs in other use, and ask for confirmation if the change would alter any of them.
+    """Print the ports and VLANs in other use. Ask for confirmation if the change would alter any of them.
 
     Raise BadInput without a terminal, and Conflict if the answer is no. In both cases nothing was changed.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
-    for name, why in dry_run.unread.items():
-        click.echo(f"virtcloud: {name} could not be read; its other use is unknown: {why}", err=True)
+    for name, reason in dry_run.unread.items():
+        click.echo(f"virtcloud: {name} could not be read, so its other use is unknown: {reason}", err=True)
     if dry_run.asks:
-        require_confirmation("Change what is in other use?", yes=yes)
+        require_confirmation("Change these ports and VLANs?", yes=yes)
 
 
-def require_confirmation(question: str, *, yes: bool, otherwise: str = "nothing was changed") -> None:
+def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes``. Raise BadInput without a terminal, Conflict if the answer is no.
 
-    ``otherwise`` is the beginning of the error message: the action that was not done.
+    ``outcome`` is the beginning of the error message: the state after the refusal.
     """
     if yes:
         return
     if not is_terminal():
-        raise BadInput(f"{otherwise}: there is no terminal for the confirmation; pass --yes to confirm")
+        raise BadInput(f"{outcome}: there is no terminal for the confirmation; pass --yes to confirm")
     if not click.confirm(question, err=True):
-        raise Conflict(otherwise)
+        raise Conflict(outcome)
 
 
 def _print_other_use(dry_run: ChangeDryRun, *, err: bool) -> None:
     click.echo("in other use:", err=err)
-    for one in dry_run.other_use:
-        click.echo(f"  {one.element} at {one.site}: {one.found}: {one.effect}", err=err)
+    for use in dry_run.other_use:
+        click.echo(f"  {use.element} at {use.site}: {use.found}: {use.effect}", err=err)
 
 
 def is_terminal() -> bool:
-    """Return whether standard input is a terminal, so that the user can answer prompts."""
+    """Return whether standard input is a terminal, where the user can answer prompts."""
     return sys.stdin.isatty()
 
 
 def select_ports(switch: str, views: Iterable[PortView], ports: Sequence[str]) -> list[PortView]:
     """Return the views of ``ports``. Raise BadInput for a port that is not managed or that SBF controls already."""
-    known = {one.port.lower(): one for one in views}
-    found = []
+    views_by_port = {view.port.lower(): view for view in views}
+    selected = []
     for port in ports:
-        view = known.get(port.lower())
+        view = views_by_port.get(port.lower())
         if view is None:
-            names = ", ".join(one.port for one in known.values())
+            names = ", ".join(view.port for view in views_by_port.values())
             raise BadInput(f"expected a managed port of switch {switch} ({names}), got {port}")
         if view.state is PortState.TAKEN:
-            raise BadInput(f"port {view.port} of {switch} is controlled by SBF already: it need not be adopted")
-        found.append(view)
-    return found
+            raise BadInput(f"SBF already controls port {view.port} of switch {switch}; the port need not be adopted")
+        selected.append(view)
+    return selected
 
 
 def print_port_uses(views: Iterable[PortView]) -> None:
     """Print the use of each port, and the effect of its adoption."""
-    for one in views:
-        click.echo(f"{one.port}: {one.use} {one.effect}" if one.effect else f"{one.port}: {one.use}")
+    for view in views:
+        click.echo(f"{view.port}: {view.use} {view.effect}" if view.effect else f"{view.port}: {view.use}")

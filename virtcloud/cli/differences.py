@@ -17,43 +17,47 @@ from virtcloud.model.views import ClusterTransport
 from virtcloud.model.wanted import SwitchDifference
 
 SERVICE_ID_NAMES = {TransportKind.QINQ: "S-tag", TransportKind.VPLS: "VPN id", TransportKind.EVPN: "VNI"}
-CARRIES_ALL_VLANS = "carries every VLAN; its list is set to empty"
+CARRIES_ALL_VLANS = "carries every VLAN; its VLAN list is emptied"
 
 
 def print_cluster_dry_run(dry_run: ClusterDryRun) -> None:
     """Print the changes that the creation of a cluster would cause."""
     vlans = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(dry_run.vlans.items())) or "no VLAN"
-    verb = "would get" if dry_run.created else "exists already, with"
+    verb = "would be created with" if dry_run.created else "exists already, with"
     over = f", joined by {format_transport_service(dry_run.joined)}" if dry_run.joined else ""
     click.echo(f"cluster {dry_run.key} {verb} {vlans}{over}; nothing was changed")
-    for one in dry_run.elements:
-        print_difference(one)
+    for difference in dry_run.elements:
+        print_difference(difference)
 
 
-def format_transport_service(found: ClusterTransport) -> str:
-    """Format the transport that joins a cluster's sites, and the service ID: ``evpn: VNI 10100``."""
-    return f"{found.transport}: {SERVICE_ID_NAMES[found.kind]} {found.service}" if found.service else found.transport
+def format_transport_service(transport: ClusterTransport) -> str:
+    """Format the transport that joins a cluster's sites, and its service ID, such as ``evpn: VNI 10100``."""
+    return (
+        f"{transport.transport}: {SERVICE_ID_NAMES[transport.kind]} {transport.service}"
+        if transport.service
+        else transport.transport
+    )
 
 
-def print_difference(found: ElementDifference) -> None:
+def print_difference(difference: ElementDifference) -> None:
     """Print the changes that a reconciliation would make on an element."""
-    click.echo(f"{found.kind} {found.element} at {found.site}, {_format_reading(found)}:")
-    for line in _format_lines(found) or ["nothing to change"]:
+    click.echo(f"{difference.kind} {difference.element} at {difference.site}, {_format_reading(difference)}:")
+    for line in _format_lines(difference) or ["nothing to change"]:
         click.echo(f"  {line}")
-    if found.lines:
+    if difference.lines:
         click.echo("commands that would be sent:")
-        click.echo("\n".join(f"  {line}" for line in found.lines))
+        click.echo("\n".join(f"  {line}" for line in difference.lines))
 
 
-def print_reconciliation(found: ElementReconciliation) -> None:
+def print_reconciliation(reconciliation: ElementReconciliation) -> None:
     """Print the changes that a reconciliation made on a device, or that the device could not be read."""
-    name = f"{found.element.kind} {found.element.name}"
-    if found.mended is None:
-        read = "was read" if found.element.reachable else "could not be read"
-        click.echo(f"{name} {read}; nothing was changed")
+    name = f"{reconciliation.element.kind} {reconciliation.element.name}"
+    if reconciliation.mended is None:
+        outcome = "was read" if reconciliation.element.reachable else "could not be read"
+        click.echo(f"{name} {outcome}; nothing was changed")
         return
     click.echo(f"{name} was read and changed:")
-    for line in format_change(found.mended):
+    for line in format_change(reconciliation.mended):
         click.echo(f"  {line}")
 
 
@@ -64,23 +68,23 @@ def format_change(change: DeviceDifference | HostDifference) -> list[str]:
     return list(_format_edge(change) if isinstance(change, EdgeDifference) else _format_switch(change))
 
 
-def _format_lines(found: ElementDifference) -> list[str]:
-    change = found.switch or found.edge or found.host
+def _format_lines(difference: ElementDifference) -> list[str]:
+    change = difference.switch or difference.edge or difference.host
     return format_change(change) if change else []
 
 
 def _format_edge(change: EdgeDifference) -> Iterator[str]:
-    yield from (f"! {_format_circuit(one)}: remnant" for one in change.clear)
-    yield from (f"- {_format_circuit(one)}" for one in change.remove)
-    yield from (f"+ {_format_circuit(one)}" for one in change.add)
+    yield from (f"! {_format_circuit(circuit)}: remnant" for circuit in change.clear)
+    yield from (f"- {_format_circuit(circuit)}" for circuit in change.remove)
+    yield from (f"+ {_format_circuit(circuit)}" for circuit in change.add)
 
 
-def _format_circuit(one: Circuit | CircuitRemnant) -> str:
-    port = "" if one.port is None else f"{one.port}: "
-    if one.service == NO_SERVICE:
-        return f"{port}VLAN {one.vlan} in no service"
-    vlan = "" if one.vlan is None else f"VLAN {one.vlan} in "
-    return f"{port}{vlan}service {one.service} of {one.transport}"
+def _format_circuit(circuit: Circuit | CircuitRemnant) -> str:
+    port = "" if circuit.port is None else f"{circuit.port}: "
+    if circuit.service == NO_SERVICE:
+        return f"{port}VLAN {circuit.vlan} in no service"
+    vlan = "" if circuit.vlan is None else f"VLAN {circuit.vlan} in "
+    return f"{port}{vlan}service {circuit.service} of {circuit.transport}"
 
 
 def _format_switch(change: SwitchDifference) -> Iterator[str]:
@@ -100,17 +104,18 @@ def _format_port(change: SwitchDifference, port: PortName) -> str:
 
 def _format_host(change: HostDifference) -> Iterator[str]:
     yield from (f"- cluster {key}" for key in change.remove)
-    for one in change.add:
-        how = " (untagged)" if one.untagged else ""
-        yield f"+ {one.port}{how}: VLAN {one.vlan} for cluster {one.key}"
+    for placement in change.add:
+        tagging = " (untagged)" if placement.untagged else ""
+        yield f"+ {placement.port}{tagging}: VLAN {placement.vlan} for cluster {placement.key}"
         yield from (
-            f"+ guest {guest.name} ({guest.image}, {guest.memory_mb} MiB, {guest.cpus} cpus)" for guest in one.guests
+            f"+ guest {guest.name} ({guest.image}, {guest.memory_mb} MiB, {guest.cpus} cpus)"
+            for guest in placement.guests
         )
 
 
-def _format_reading(found: ElementDifference) -> str:
-    verb = "read" if found.kind in DEVICE_KINDS else "reported"
-    return f"{verb} {format_time(found.read_at)}" if found.read_at else f"never {verb}"
+def _format_reading(difference: ElementDifference) -> str:
+    verb = "read" if difference.kind in DEVICE_KINDS else "reported"
+    return f"{verb} {format_time(difference.read_at)}" if difference.read_at else f"never {verb}"
 
 
 def format_yaml(document: Document, **first: object) -> str:

@@ -15,7 +15,7 @@ from virtcloud.lab.prerequisites import Diagnosis, Prerequisite, diagnose
 
 KERNEL_SUMMARIES = {
     "direct": "a lab runs directly on this machine's kernel",
-    "uml": "a lab runs in User-mode Linux, because this machine's kernel lacks something",
+    "uml": "a lab runs in User-mode Linux, because this machine's kernel lacks a feature",
     None: "no lab can run here",
 }
 
@@ -31,7 +31,7 @@ KERNEL_SUMMARIES = {
 )
 @printing.json_option
 def doctor(host: bool, config: Path, as_json: bool) -> None:
-    """Check whether this machine can run a lab; with --host, whether it can be a host of guests. Changes nothing.
+    """Check whether this machine can run a lab or, with --host, can be a host of guests. Changes nothing.
 
     Exit code 1 if this machine cannot run a lab or, with --host, cannot run the guests of a cluster.
     """
@@ -39,7 +39,7 @@ def doctor(host: bool, config: Path, as_json: bool) -> None:
         sys.exit(_check_host(config, as_json=as_json))
     diagnosis = diagnose()
     if as_json:
-        findings = [asdict(one) for one in diagnosis.findings]
+        findings = [asdict(finding) for finding in diagnosis.findings]
         document = {"kernel": diagnosis.kernel, "healthy": diagnosis.healthy, "findings": findings}
         click.echo(json.dumps(document, indent=2))
     else:
@@ -48,14 +48,17 @@ def doctor(host: bool, config: Path, as_json: bool) -> None:
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    rows = [(one.group, one.name, _word(one), "" if one.present else one.remedy) for one in diagnosis.findings]
+    rows = [
+        (finding.group, finding.name, _format_presence(finding), "" if finding.present else finding.remedy)
+        for finding in diagnosis.findings
+    ]
     printing.print_table(("", "requirement", "present", "remedy"), rows, "no requirements")
-    missing = [one.name for one in diagnosis.findings if one.needed and not one.present]
+    missing = [finding.name for finding in diagnosis.findings if finding.needed and not finding.present]
     summary = KERNEL_SUMMARIES[diagnosis.kernel]
     click.echo(f"{summary}, after installing: {', '.join(missing)}" if diagnosis.kernel and missing else summary)
 
 
-def _word(finding: Prerequisite) -> str:
+def _format_presence(finding: Prerequisite) -> str:
     if finding.present:
         return "yes"
     return "no" if finding.needed else "no (optional)"
@@ -64,9 +67,9 @@ def _word(finding: Prerequisite) -> str:
 def _check_host(config: Path, *, as_json: bool) -> int:
     """Print every check of a host. Return the exit code: 1 if a required check failed."""
     checks = check_host(config)
-    failed = [one for one in checks if one.required and not one.ok]
+    failed = [check for check in checks if check.required and not check.ok]
     if as_json:
-        document = {"healthy": not failed, "checks": [asdict(one) for one in checks]}
+        document = {"healthy": not failed, "checks": [asdict(check) for check in checks]}
         click.echo(json.dumps(document, indent=2))
     else:
         _print_checks(checks, failed)
@@ -75,10 +78,10 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
     """Print one line for each check, and the remedy below a failed check. Not a table, because error texts are long."""
-    for one in checks:
-        word = "ok  " if one.ok else "NO  " if one.required else "warn"
-        click.echo(f"{word} {one.group}: {one.name}" + (f": {one.observation}" if one.observation else ""))
-        if not one.ok and one.remedy:
-            click.echo(f"     -> {one.remedy}")
-    names = ", ".join(f"{one.group} ({one.name})" for one in failed)
+    for check in checks:
+        mark = "ok  " if check.ok else "NO  " if check.required else "warn"
+        click.echo(f"{mark} {check.group}: {check.name}" + (f": {check.observation}" if check.observation else ""))
+        if not check.ok and check.remedy:
+            click.echo(f"     -> {check.remedy}")
+    names = ", ".join(f"{check.group} ({check.name})" for check in failed)
     click.echo(f"this host is not ready for clusters: {names}" if failed else "this host is ready for clusters")

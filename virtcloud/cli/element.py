@@ -53,12 +53,12 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         return
     printing.print_table(COLUMNS[:-1], [_row(view)[:-1]], "")
     if view.unsaved_since:
-        click.echo(f"\n{_format_unsaved(view)}: a restart could bring back the configuration of before")
+        click.echo(f"\n{_format_unsaved(view)}: a restart would restore an older configuration")
     if view.trouble:
         click.echo(f"\ntrouble: {view.trouble}")
     if view.read_at is not None:
-        lost = "" if view.reachable else "; it is unreachable and may have restarted"
-        click.echo(f"\nread at {printing.format_time(view.read_at)}{lost}")
+        connection = "" if view.reachable else "; it is unreachable and may have restarted"
+        click.echo(f"\nread at {printing.format_time(view.read_at)}{connection}")
     if view.carried is not None:
         click.echo()
         printing.print_table(
@@ -66,7 +66,7 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         )
     if view.circuits is not None:
         click.echo()
-        circuits = [(one.port, one.vlan, one.transport, one.service) for one in view.circuits]
+        circuits = [(circuit.port, circuit.vlan, circuit.transport, circuit.service) for circuit in view.circuits]
         printing.print_table(("port", "VLAN", "transport", "service"), circuits, "no circuits")
 
 
@@ -80,8 +80,8 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 
     Example: virtcloud element diff brno-sw --read
     """
-    found = open_client(context).sbf.difference(name, read=read)
-    printing.print_json(found) if as_json else differences.print_difference(found)
+    difference = open_client(context).sbf.difference(name, read=read)
+    printing.print_json(difference) if as_json else differences.print_difference(difference)
 
 
 @element.command()
@@ -96,10 +96,10 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 
     Example: virtcloud element reconcile brno-sw
     """
-    found = open_client(context).sbf.reconcile(name)
-    printing.print_json(found) if as_json else differences.print_reconciliation(found)
-    if found.element.trouble:
-        raise ElementError(found.element.trouble)
+    reconciliation = open_client(context).sbf.reconcile(name)
+    printing.print_json(reconciliation) if as_json else differences.print_reconciliation(reconciliation)
+    if reconciliation.element.trouble:
+        raise ElementError(reconciliation.element.trouble)
 
 
 @element.command()
@@ -111,8 +111,8 @@ def ports(context: click.Context, name: str, as_json: bool) -> None:
 
     Example: virtcloud element ports brno-sw
     """
-    found = open_client(context).sbf.ports(name)
-    printing.print_list(PORT_COLUMNS, found, _port_row, "no ports", as_json=as_json)
+    views = open_client(context).sbf.ports(name)
+    printing.print_list(PORT_COLUMNS, views, _port_row, "no ports", as_json=as_json)
 
 
 def _port_row(view: PortView) -> tuple[object, ...]:
@@ -142,10 +142,10 @@ def adopt(  # noqa: PLR0913 - click passes each option by its name
         printing.print_list(PORT_COLUMNS, selected, _port_row, "", as_json=True)
     else:
         confirmation.print_port_uses(selected)
-    names = ", ".join(one.port for one in selected)
+    names = ", ".join(view.port for view in selected)
     if not dry_run:
         confirmation.require_confirmation(f"Adopt {names} of {name}?", yes=yes)
-        sbf.adopt_ports(name, {one.port: one.use for one in selected})
+        sbf.adopt_ports(name, {view.port: view.use for view in selected})
     if not as_json:
         click.echo("nothing was changed" if dry_run else f"adopted {names} of {name}")
 
@@ -171,13 +171,13 @@ def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, for
 @click.argument("name")
 @printing.json_option
 def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - an option of the former command
-    """Print that this command is now named ``reconcile``, because it changes the device.
+    """Print that this command was renamed to ``reconcile``.
 
     Example: virtcloud element reconcile brno-sw
     """
     raise BadInput(
-        f"'element check' was renamed, because it changes the device: 'virtcloud element reconcile {name}' reads and "
-        f"changes it, 'virtcloud element diff {name} --read' only reads it"
+        f"'element check' was renamed, because it changes the device. 'virtcloud element reconcile {name}' reads and "
+        f"changes the device; 'virtcloud element diff {name} --read' only reads the device"
     )
 
 
@@ -196,17 +196,17 @@ def _row(view: ElementView) -> tuple[object, ...]:
 
 
 def _format_unsaved(view: ElementView) -> str | None:
-    """Return the time from which the running configuration may differ from the startup configuration."""
+    """Return since when the running configuration may differ from the startup configuration, or None."""
     return f"not saved since {printing.format_time(view.unsaved_since)}" if view.unsaved_since else None
 
 
 def _format_observed(view: ElementView) -> str | None:
-    """Return a summary of a device's observed state; if the device is unreachable, with the time of the observation."""
+    """Return a summary of a device's observed state. For an unreachable device, add the time of the observation."""
     as_of = (
         "" if view.reachable or view.read_at is None else f" as of {printing.format_time(view.read_at)}, unreachable"
     )
     if view.circuits is not None:
-        return f"{len(view.circuits)} circuit{'' if len(view.circuits) == 1 else 's'}{as_of}"
+        return f"{printing.count_of(len(view.circuits), 'circuit')}{as_of}"
     if view.carried is not None:
         vlans = VlanSet(vlan for carried in view.carried.values() for vlan in carried)
         return (f"VLAN {vlans}" if vlans else "no VLAN") + as_of

@@ -22,16 +22,16 @@ from virtcloud.model.document import format_validation_errors
 from virtcloud.model.errors import BadInput, ElementError
 
 MODULE = "sbf_service.trial"
-NEEDED = "netmiko"
+DRIVER_LIBRARY = "netmiko"
 FILE = click.Path(path_type=Path)
-EXAMPLE = {"platform", "ports", "vlan", "access"}
+REPLAYED_FIELDS = {"platform", "ports", "vlan", "access"}
 """The fields of a request that a replay reads from its record."""
 
 
 @click.command("try", cls=SummaryCommand)
-@click.option("--platform", help="The platform of the dialect, built in or of a plug-in.")
+@click.option("--platform", help="The platform of the dialect, built in or from a plug-in.")
 @click.option("--address", metavar="HOST[:PORT]", help="The switch's address for SSH.")
-@click.option("--username", metavar="NAME", help="The account; read-only access is sufficient.")
+@click.option("--username", metavar="NAME", help="The account on the switch; read-only access is sufficient.")
 @click.option("--key-file", type=FILE, help="The account's SSH key; without it you are asked for the password.")
 @click.option("--password-file", type=FILE, help="File with the password, instead of a prompt.")
 @click.option(
@@ -63,42 +63,42 @@ def try_command(  # noqa: PLR0913 - click passes each option by its name
     """Test a platform's dialect on one switch, read-only: SBF is not used, and only show commands are sent.
 
     Prints the VLANs, ports and LLDP neighbours that the dialect parsed, and the lines that it could not parse. Exit
-    code 1 if some output was not read or not parsed, or if SBF would refuse the example of --vlan. A replay uses the
-    platform, ports and example of the record, unless options override them.
+    code 1 if the switch did not answer a command, if a line could not be parsed, or if SBF would refuse --vlan. A
+    replay uses the platform, ports and VLAN ID of the record, unless options override them.
 
     Example: virtcloud element try --platform cisco_ios --address 192.0.2.10 --username viewer --port Gi1/0/1 --vlan 100
     """
-    recorded = None if replay is None else read_record(replay)
-    if recorded is not None:
-        trial = _make_replay(recorded, options)
+    replayed = None if replay is None else read_record(replay)
+    if replayed is not None:
+        trial = _make_replay(replayed, options)
     else:
         trial = _make_trial(options, password_file, enable_file)
-    named = source or (recorded.source if recorded else "")
-    found = _run_trial(trial).model_copy(update={"source": named})
+    device = source or (replayed.source if replayed else "")
+    result = _run_trial(trial).model_copy(update={"source": device})
     if record is not None:
-        _write_record(record, found)
-    printing.print_json(found) if as_json else _print_trial(found, record)
-    faults = [*found.faults, *(compare_records(recorded, found) if recorded and record is None else ())]
-    if faults:
-        raise ElementError("\n".join(faults))
+        _write_record(record, result)
+    printing.print_json(result) if as_json else _print_trial(result, record)
+    errors = [*result.faults, *(compare_records(replayed, result) if replayed and record is None else ())]
+    if errors:
+        raise ElementError("\n".join(errors))
 
 
-def _make_replay(recorded: TrialRecord, options: Mapping[str, object]) -> TrialRequest:
-    """Return the request to replay a record. Options for the example override the example of the record."""
-    example = {key: options[key] for key in EXAMPLE if options[key]}
-    return _validate_trial({**recorded.model_dump(include=EXAMPLE), **example, "replayed": recorded})
+def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialRequest:
+    """Return the request to replay a record. Options override fields of the record."""
+    overrides = {key: options[key] for key in REPLAYED_FIELDS if options[key]}
+    return _validate_trial({**record.model_dump(include=REPLAYED_FIELDS), **overrides, "replayed": record})
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
     """Return the request to test a switch. Prompt for the password unless a file contains it. Raise BadInput."""
     if not all(options[key] for key in ("platform", "address", "username")):
         raise BadInput("expected --platform, --address and --username, or --replay FILE")
-    names = {key: options[key] and str(options[key]) for key in ("key_file", "known_hosts")}
+    paths = {key: options[key] and str(options[key]) for key in ("key_file", "known_hosts")}
     password = _read_password(options["key_file"] is not None, password_file)
     enable = enable_file and _read_secret(enable_file)
     timeout = {"timeout_s": options["timeout"]}
-    plain = {key: options[key] for key in (*EXAMPLE, "address", "username")}
-    return _validate_trial({**plain, **names, **timeout, "password": password, "enable": enable})
+    plain = {key: options[key] for key in (*REPLAYED_FIELDS, "address", "username")}
+    return _validate_trial({**plain, **paths, **timeout, "password": password, "enable": enable})
 
 
 def read_record(path: Path) -> TrialRecord:
@@ -114,7 +114,7 @@ def read_record(path: Path) -> TrialRecord:
 
 
 def format_record(record: TrialRecord) -> str:
-    """Format a conversation as YAML; each line of an answer is a line of its own."""
+    """Format a conversation as YAML, with each line of an answer on a separate line."""
     document = record.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=sys.maxsize)
 
@@ -128,13 +128,15 @@ def _validate_trial(fields: Mapping[str, object]) -> TrialRequest:
 
 def _run_trial(trial: TrialRequest) -> TrialRecord:
     """Run the trial in a second process. If that process fails, exit with its exit code."""
-    if find_spec(NEEDED) is None or find_spec(MODULE.partition(".")[0]) is None:
-        raise BadInput(f"the command 'element try' needs {NEEDED}; install it with: pip install 'virtcloud[sbf]'")
+    if find_spec(DRIVER_LIBRARY) is None or find_spec(MODULE.partition(".")[0]) is None:
+        raise BadInput(
+            f"the command 'element try' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'"
+        )
     argv = [sys.executable, "-m", MODULE]
-    done = subprocess.run(argv, input=trial.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
-    if done.returncode:
-        click.get_current_context().exit(done.returncode)
-    return TrialRecord.model_validate_json(done.stdout)
+    process = subprocess.run(argv, input=trial.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
+    if process.returncode:
+        click.get_current_context().exit(process.returncode)
+    return TrialRecord.model_validate_json(process.stdout)
 
 
 def _read_password(has_key: bool, password_file: Path | None) -> str | None:
@@ -166,36 +168,38 @@ def _write_record(path: Path, record: TrialRecord) -> None:
 
 def _print_trial(record: TrialRecord, path: Path | None) -> None:
     for question in record.asked:
-        count = len(question.answer)
-        click.echo(f"asked {question.command!r}: {count} line{'' if count == 1 else 's'}")
+        click.echo(f"sent {question.command!r}: {printing.count_of(len(question.answer), 'line')} of output")
     if record.understood is not None:
-        _print_understood(record, record.understood)
+        _print_switch(record, record.understood)
     if record.vlan is not None and record.understood is not None:
         click.echo(f"\nlines that SBF would send for VLAN {record.vlan} on {', '.join(record.ports)} (none was sent):")
         click.echo("\n".join(record.lines) or "none")
     if path is not None:
-        click.echo(f"\nthe conversation is in {path}: remove passwords before you pass it on")
+        click.echo(f"\nthe conversation is in {path}; remove passwords before you share the file")
 
 
-def _print_understood(record: TrialRecord, found: ParsedSwitch) -> None:
+def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
     click.echo()
-    printing.print_table(("VLAN", "name"), list(found.vlans.items()), "no VLANs")
-    click.echo(f"\nVLAN IDs that the switch reserves: {found.reserved or 'none'}\n")
+    printing.print_table(("VLAN", "name"), list(switch.vlans.items()), "no VLANs")
+    click.echo(f"\nVLAN IDs that the switch reserves: {switch.reserved or 'none'}\n")
     columns = ("port", "mode", "tagged", "native", "access", "shut")
-    printing.print_table(columns, [_row(name, port) for name, port in _select_ports(record, found)], "no ports")
+    printing.print_table(columns, [_row(name, port) for name, port in _select_ports(record, switch)], "no ports")
     click.echo()
-    if found.neighbours is None:
-        click.echo("neighbours: not requested, or not understood")
+    if switch.neighbours is None:
+        click.echo("neighbours: not read, or not parsed")
         return
-    rows = [(one.local, one.name, one.port, one.description, one.address) for one in found.neighbours]
+    rows = [
+        (neighbour.local, neighbour.name, neighbour.port, neighbour.description, neighbour.address)
+        for neighbour in switch.neighbours
+    ]
     printing.print_table(("port", "neighbour", "its port", "description", "address"), rows, "no neighbours")
 
 
-def _select_ports(record: TrialRecord, found: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports to print: those of --port if all these names were found exactly, otherwise all ports."""
+def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
+    """Yield the ports to print: the ports of --port if the switch has all of them, otherwise all ports."""
     wanted = {port.lower() for port in record.ports}
-    exact = [(name, port) for name, port in found.ports.items() if name.lower() in wanted]
-    yield from exact if len(exact) == len(wanted) and exact else found.ports.items()
+    exact = [(name, port) for name, port in switch.ports.items() if name.lower() in wanted]
+    yield from exact if len(exact) == len(wanted) and exact else switch.ports.items()
 
 
 def _row(name: str, port: ParsedPort) -> tuple[object, ...]:

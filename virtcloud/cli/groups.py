@@ -1,4 +1,4 @@
-"""Click groups: lazy import of commands, error messages and exit codes, and help texts that are not cut off.
+"""Click groups: lazy import of commands, error messages, exit codes, and help texts that are not cut off.
 
 ====  ===================================================================================================
 code  meaning
@@ -27,7 +27,7 @@ PROGRAM = "virtcloud"
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only when the command runs, so that ``--help`` is fast and needs no extra.
+    """A group that imports a command only when the command runs, so that ``--help`` is fast and needs few libraries.
 
     An exception of virtcloud ends the program with a message and an exit code, never with a traceback.
     """
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
         """Complete the names of commands without importing them."""
         names = [CompletionItem(name, help=text) for name, (_, text) in sorted(self._lazy.items())]
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [one for one in names if one.value.startswith(incomplete)] + options
+        return [name for name in names if name.value.startswith(incomplete)] + options
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command. On an exception of virtcloud and on Ctrl-C, end with a message and an exit code."""
@@ -111,7 +111,7 @@ def exit_with_error(context: click.Context, error: VirtcloudError, program: str 
 
 
 def exit_interrupted(context: click.Context, message: str = "interrupted", program: str = PROGRAM) -> NoReturn:
-    """Print which operation continues after Ctrl-C, and exit with the code for an interruption."""
+    """Print ``message`` and exit with the code for an interruption by Ctrl-C."""
     click.echo(f"\n{program}: {message}", err=True)
     context.exit(EXIT_INTERRUPTED)
 

@@ -12,7 +12,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 
 AGENT_SETTINGS_FILE = Path("/etc/virtcloud/agent.toml")
-COLUMNS = ("image", "kind", "for", "you may", "trouble")
+COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
 
 
 @click.command()
@@ -24,9 +24,9 @@ COLUMNS = ("image", "kind", "for", "you may", "trouble")
     help="The agent's settings (TOML).",
 )
 def agent(config: Path) -> None:
-    """Reconcile this machine with its wanted state until SIGTERM. Needs root.
+    """Reconcile this host with its wanted state until SIGTERM. Needs root.
 
-    On SIGTERM the agent exits immediately and changes nothing on the machine. Clusters continue to run.
+    On SIGTERM the agent exits immediately and changes nothing on the host. Clusters continue to run.
 
     Example: virtcloud agent --config /etc/virtcloud/agent.toml
     """
@@ -46,11 +46,11 @@ def image() -> None:
     "--images",
     "folder",
     type=click.Path(path_type=Path),
-    help="The folder of images.  [default: the folder of this machine's agent, or /var/lib/virtcloud/images]",
+    help="The folder of images.  [default: the folder of this host's agent, or /var/lib/virtcloud/images]",
 )
 @printing.json_option
 def list_(folder: Path | None, as_json: bool) -> None:
-    """List this machine's images: the kind, the permitted users and the faults of each image.
+    """List the images on this host: the kind, the permitted users and the faults of each image.
 
     Example: virtcloud image list --images /var/lib/virtcloud/images
     """
@@ -59,12 +59,12 @@ def list_(folder: Path | None, as_json: bool) -> None:
 
 
 def _find_folder() -> Path:
-    """Return the image folder of this machine's agent; the default folder if the agent's settings are not readable."""
+    """Return the image folder of this host's agent, or the default folder if the agent's settings are not readable."""
     if os.access(AGENT_SETTINGS_FILE, os.R_OK):
         return read_settings(AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default
     return default
 
 
-def _row(one: ImageView) -> tuple[object, ...]:
-    return (one.name, one.kind, one.readable_by, "yes" if one.readable else "no", one.trouble)
+def _row(image: ImageView) -> tuple[object, ...]:
+    return (image.name, image.kind, image.readable_by, "yes" if image.readable else "no", image.trouble)

@@ -1,4 +1,4 @@
-"""``virtcloud job``: show the cluster of a batch job, and the elements that have not confirmed it."""
+"""``virtcloud job``: show the cluster of a batch job, and the elements that have not confirmed the cluster."""
 
 import os
 import re
@@ -23,7 +23,7 @@ JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
 
 
 class JobSummary(Document):
-    """The cluster of a job, the elements that have not confirmed it, and the visible clusters of its network."""
+    """The cluster of a job, sentences about elements that have not confirmed it, and the clusters in its network."""
 
     job: ClusterKey
     missing: tuple[str, ...]
@@ -38,7 +38,7 @@ class JobSummary(Document):
 @printing.json_option
 @click.pass_context
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
-    """Show the cluster of the job ID: its network, its guests, and the elements that have not confirmed it.
+    """Show the cluster of the job ID: network, guests, and elements that have not confirmed the cluster.
 
     Without ID, show the cluster of the job in which the command runs. Exit code 2 if the job has no cluster; with
     --wait, 1 if the cluster does not become active.
@@ -46,15 +46,15 @@ def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: f
     Example: virtcloud job 12.pbssrv
     """
     client = open_client(context)
-    found = _find_cluster(client, parse_job_id(job_id, os.environ))
+    cluster = _find_cluster(client, parse_job_id(job_id, os.environ))
     if wait:
-        wait_with_progress(context, found, "continues to be configured", ClusterState.ACTIVE, timeout)
-    summary = _summarize(client.sbf, found.view)
+        wait_with_progress(context, cluster, "continues to be configured", ClusterState.ACTIVE, timeout)
+    summary = _summarize(client.sbf, cluster.view)
     printing.print_json(summary) if as_json else _print_summary(summary)
 
 
-def _find_cluster(client: Client, given: str) -> Cluster:
-    name = complete_job_id(given, client.sbf.clusters() if given.isdecimal() else [])
+def _find_cluster(client: Client, job_id: str) -> Cluster:
+    name = complete_job_id(job_id, client.sbf.clusters() if job_id.isdecimal() else [])
     try:
         return client.get(name)
     except NotFound as error:
@@ -62,27 +62,29 @@ def _find_cluster(client: Client, given: str) -> Cluster:
 
 
 def _summarize(sbf: SbfClient, view: ClusterView) -> JobSummary:
-    network = () if view.state in ENDED_STATES else tuple(sbf.clusters(network=view.network or view.key))
-    return JobSummary(job=view.key, missing=list_unconfirmed(view), cluster=view, network=network)
+    clusters = () if view.state in ENDED_STATES else tuple(sbf.clusters(network=view.network or view.key))
+    return JobSummary(job=view.key, missing=list_unconfirmed(view), cluster=view, network=clusters)
 
 
-def _print_summary(found: JobSummary) -> None:
-    view = found.cluster
+def _print_summary(summary: JobSummary) -> None:
+    view = summary.cluster
     reason = f": {view.reason}" if view.reason else ""
-    click.echo(f"the cluster of job {found.job} ({view.spec.owner}, attempt {view.attempt}) is {view.state}{reason}")
+    click.echo(f"the cluster of job {summary.job} ({view.spec.owner}, attempt {view.attempt}) is {view.state}{reason}")
     if view.state not in ENDED_STATES:
         _print_network(view)
-    for line in found.missing:
+    for line in summary.missing:
         click.echo(f"missing: {line}")
     click.echo()
-    guests = [(one.name, one.host, " ".join(one.addresses), one.image) for one in view.spec.guests]
+    guests = [(guest.name, guest.host, " ".join(guest.addresses), guest.image) for guest in view.spec.guests]
     printing.print_table(
         ("guest", "host", "addresses", "image"), guests, f"no guests, on {', '.join(view.spec.all_hosts)}"
     )
-    others = [one for one in found.network if one.key != view.key]
+    others = [other for other in summary.network if other.key != view.key]
     if others:
         click.echo()
-        printing.print_table(("also in this network", "owner", "state", "guests"), [_row(one) for one in others], "")
+        printing.print_table(
+            ("also in this network", "owner", "state", "guests"), [_row(other) for other in others], ""
+        )
 
 
 def _print_network(view: ClusterView) -> None:
@@ -93,50 +95,55 @@ def _print_network(view: ClusterView) -> None:
 
 
 def _row(view: ClusterView) -> tuple[object, ...]:
-    guests = ", ".join(f"{one.name} {' '.join(one.addresses)}".strip() for one in view.spec.guests)
+    guests = ", ".join(f"{guest.name} {' '.join(guest.addresses)}".strip() for guest in view.spec.guests)
     return (view.key, view.spec.owner, view.state, guests)
 
 
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return ``given``, or else the job ID of the environment, in lower case. Raise BadInput if neither is set."""
-    found = given or next((environment[one] for one in JOB_VARIABLES if environment.get(one)), None)
-    if found is None:
-        names = " nor ".join(JOB_VARIABLES)
+    """Return ``given`` or the job ID of the environment, in lower case. Raise BadInput if there is none."""
+    job_id = given or next((environment[name] for name in JOB_VARIABLES if environment.get(name)), None)
+    if job_id is None:
+        names = " or ".join(JOB_VARIABLES)
         raise BadInput(
-            f"expected the ID of a job, or to run within a job (neither {names} is set); 'qstat' lists your jobs"
+            f"expected the ID of a job as argument, or in the environment as {names}, got none; 'qstat' lists your jobs"
         )
-    if "[" in found:
-        raise BadInput(f"job {found} is part of an array: such jobs have no clusters; submit one job for each cluster")
-    if not JOB_ID.fullmatch(found.lower()):
-        raise BadInput(f"expected the ID of a job, such as 12.pbssrv, got {found!r}; 'qstat' lists your jobs")
-    return found.lower()
+    if "[" in job_id:
+        raise BadInput(
+            f"job {job_id} is part of a job array, and such jobs have no clusters; submit one job for each cluster"
+        )
+    if not JOB_ID.fullmatch(job_id.lower()):
+        raise BadInput(f"expected the ID of a job, such as 12.pbssrv, got {job_id!r}; 'qstat' lists your jobs")
+    return job_id.lower()
 
 
 def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
-    """Return the full ID of a job given by its number. Raise BadInput if several servers have such a job."""
+    """Return the full ID of a job. ``job`` may be the number alone. Raise BadInput if several servers have the job."""
     if not re.fullmatch("[0-9]+", job):
         return job
-    found = sorted({one.key for one in clusters if one.key.startswith(f"{job}.")})
-    if len(found) > 1:
-        raise BadInput(f"job {job}: expected one, got {', '.join(found)}; use the full ID")
-    return found[0] if found else job
+    job_ids = sorted({cluster.key for cluster in clusters if cluster.key.startswith(f"{job}.")})
+    if len(job_ids) > 1:
+        raise BadInput(f"job {job} exists on several servers: {', '.join(job_ids)}; use the full ID")
+    return job_ids[0] if job_ids else job
 
 
 def job_not_found(job: str) -> NotFound:
     """Return the error for a job without a cluster, with the possible reasons."""
-    ended = "has ended (then use its full ID), " if job.isdecimal() else ""
+    ended = "has ended (use its full ID to show its cluster), " if job.isdecimal() else ""
     return NotFound(
-        f"job {job} has no cluster: it requested none (-l vcluster=…), has not started yet, {ended}or is another "
-        f"user's; see 'qstat -f {job}'"
+        f"found no cluster of job {job}: the job did not request a cluster (-l vcluster=…), has not started, {ended}"
+        f"or belongs to another user; see 'qstat -f {job}'"
     )
 
 
 def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
     """Return a sentence for each element that has not confirmed, or that reported an error."""
     late = [
-        part
-        for part in view.placements
-        if part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or part.trouble
+        placement
+        for placement in view.placements
+        if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or placement.trouble
     ]
-    at = "" if view.state not in ENDED_STATES else "at its end "
-    return tuple(f"{at}{part.kind} {part.element} at {part.site}: {format_progress(part, view)}" for part in late)
+    when = "when the cluster ended, " if view.state in ENDED_STATES else ""
+    return tuple(
+        f"{when}{placement.kind} {placement.element} at {placement.site}: {format_progress(placement, view)}"
+        for placement in late
+    )

@@ -22,7 +22,7 @@ from virtcloud.lab.state import LabState
 from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
-user_option = click.option("--user", help="Run as this user (of 'virtcloud lab pbs': alice, bob).")
+user_option = click.option("--user", help="Run as this user: alice or bob, whom 'virtcloud lab pbs' creates.")
 
 
 @click.group(cls=SummaryGroup)
@@ -36,19 +36,19 @@ def lab() -> None:
 @click.option(
     "--kernel",
     type=click.Choice(["direct", "uml"]),
-    help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: what works on this machine]",
+    help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: direct if possible, else uml]",
 )
 def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
-    """Start the lab of TOPOLOGY: a file, or the name of a topology that is part of virtcloud.
+    """Start the lab of TOPOLOGY, which is a file or the name of a topology that is part of virtcloud.
 
     The topologies of virtcloud are metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each),
     and evpn (the same sites joined by FRR with BGP EVPN over VXLAN; no VLAN ID is free at more than one site).
     """
-    described = read_lab_file(topology)
+    lab_file = read_lab_file(topology)
     with LabProgress(Console(stderr=True)) as progress:
-        running = Lab.up(described, LabOptions(bare=bare, kernel=kernel), progress.watch)
+        running = Lab.up(lab_file, LabOptions(bare=bare, kernel=kernel), progress.watch)
         seconds = progress.seconds
-    click.echo(f"lab {described.name} is up after {seconds:.1f} s: {_summarize(described)}")
+    click.echo(f"lab {lab_file.name} is up after {seconds:.1f} s: {_summarize(lab_file)}")
     click.echo("next: virtcloud lab status; a shell on a node: virtcloud lab shell NODE; stop it: virtcloud lab down")
     if not bare:
         click.echo(f"use its SBF: virtcloud {_url_option(running.sbf_socket)}site list")
@@ -59,10 +59,10 @@ def _url_option(socket: str) -> str:
     return "" if f"unix://{socket}" == DEFAULT_URL else f"--url unix://{socket} "
 
 
-def _summarize(described: LabFile) -> str:
-    sites = ", ".join(site.name for site in described.sites)
-    hosts = sum(len(site.hosts) for site in described.sites)
-    return f"{len(described.sites)} sites ({sites}), {hosts} hosts"
+def _summarize(lab_file: LabFile) -> str:
+    sites = ", ".join(site.name for site in lab_file.sites)
+    hosts = sum(len(site.hosts) for site in lab_file.sites)
+    return f"{printing.count_of(len(lab_file.sites), 'site')} ({sites}), {printing.count_of(hosts, 'host')}"
 
 
 @lab.command()
@@ -70,28 +70,28 @@ def down() -> None:
     """Stop the lab and remove all its parts, including the remains of a lab that crashed."""
     state = LabState.of_machine()
     was_running = state.pid() is not None
-    found = take_down(state)
-    if not found:
-        click.echo("no lab is up, and none has left anything")
+    remains = take_down(state)
+    if not remains:
+        click.echo("no lab is up, and no remains of a lab were found")
     elif was_running:
-        click.echo("the lab is down; nothing of it is left on this machine")
+        click.echo("the lab is down; all its parts were removed from this machine")
     else:
-        click.echo(f"a lab that ended unexpectedly had left {', '.join(found)}; removed, nothing is left")
+        click.echo(f"removed the remains of a lab that ended unexpectedly: {', '.join(remains)}")
 
 
 @lab.command()
 @printing.json_option
 def status(as_json: bool) -> None:
     """Show the lab's nodes and services."""
-    found = Lab.running().status()
+    status = Lab.running().status()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(status, indent=2))
         return
     kernels = {"direct": "this machine's kernel", "uml": "User-mode Linux"}
-    click.echo(f"lab {found['name']} on {kernels[found['kernel']]}; SBF: {found['sbf'] or 'none (bare)'}")
+    click.echo(f"lab {status['name']} on {kernels[status['kernel']]}; SBF: {status['sbf'] or 'none (bare)'}")
     rows = [
         (name, node["kind"], node["address"], _format_services(node["services"]))
-        for name, node in found["nodes"].items()
+        for name, node in status["nodes"].items()
     ]
     printing.print_table(("node", "kind", "address", "services"), rows, "no nodes")
 
@@ -162,7 +162,7 @@ def service(node: str, service: str, action: str) -> None:
 def demo() -> None:
     """Demonstrate virtcloud in a lab: two clusters across three sites, a fault, and the removal of both clusters.
 
-    Exit code 0 if every statement of the demonstration was checked and is true.
+    Exit code 0 if all checks of the demonstration succeed.
 
     Example: virtcloud lab demo
     """
@@ -173,10 +173,10 @@ def demo() -> None:
         with LabProgress(console) as progress:
             return Lab.up(read_lab_file(None), LabOptions(timing=DEMO_TIMING), progress.watch)
 
-    holds = run_demo(report, bring_up)
+    succeeded = run_demo(report, bring_up)
     console.print()
     console.print(report.table())
-    sys.exit(0 if holds else 1)
+    sys.exit(0 if succeeded else 1)
 
 
 class LabProgress:
@@ -215,5 +215,5 @@ class LabProgress:
         elif event.state == "note":
             self._console.print(f"         {event.text}", highlight=False, soft_wrap=True)
         else:
-            took = now - self._open.pop(event.step, now)
-            self._console.print(f"{self.seconds:5.1f} s  {event.step} ({took:.1f} s)", highlight=False)
+            duration = now - self._open.pop(event.step, now)
+            self._console.print(f"{self.seconds:5.1f} s  {event.step} ({duration:.1f} s)", highlight=False)

@@ -13,7 +13,7 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
 def open_client(context: click.Context) -> Client:
-    """Return the command's client, for the address and token of the command line. It is closed after the command."""
+    """Return the client for the address and token of the command line. The client is closed after the command."""
     root = context.find_root()
     client = root.meta.get(__name__)
     if not isinstance(client, Client):
@@ -27,7 +27,7 @@ def open_client(context: click.Context) -> Client:
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration and return seconds. Raise BadInput if the text is malformed or the duration is zero."""
+    """Parse a duration and return it in seconds. Raise BadInput if the text is malformed or the duration is zero."""
     parts = _PART.findall(text)
     seconds = sum(float(number) * DURATION_UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not seconds:
@@ -37,11 +37,11 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """Format whole seconds with the two largest units: ``1h30m``."""
-    left, parts = max(0, round(seconds)), []
-    for unit, size in sorted(DURATION_UNITS.items(), key=lambda one: -one[1]):
-        if unit != "w" and left >= size:
-            parts.append(f"{left // size}{unit}")
-            left %= size
+    remaining, parts = max(0, round(seconds)), []
+    for unit, size in sorted(DURATION_UNITS.items(), key=lambda item: -item[1]):
+        if unit != "w" and remaining >= size:
+            parts.append(f"{remaining // size}{unit}")
+            remaining %= size
     return "".join(parts[:2]) or "0s"
 
 

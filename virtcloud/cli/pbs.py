@@ -39,7 +39,7 @@ def pbs() -> None:
 @click.option("--sbf", metavar="URL", help="Address of SBF for the PBS server.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a scheduler's token for the hooks.")
 @click.option(
-    "--ca-file", type=click.Path(path_type=Path), help="File with the certificate of the authority that signed SBF's."
+    "--ca-file", type=click.Path(path_type=Path), help="File with the CA certificates that verify SBF's certificate."
 )
 @click.option(
     "--settings", type=click.Path(path_type=Path), help='File with more settings: JSON, {"server": {…}, "mom": {…}}.'
@@ -62,15 +62,15 @@ def install(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud pbs install --sbf https://sbf.example.org --token-file /etc/virtcloud/pbs.token --dry-run
     """
     options = {"sbf": sbf, "token_file": token_file and str(token_file), "ca_file": ca_file and str(ca_file)}
-    read = _read_settings_file(settings) if settings is not None else {}
-    server = {**read.get("server", {}), **{key: value for key, value in options.items() if value is not None}}
-    at = qmgr.find_installation()
+    file_settings = _read_settings_file(settings) if settings is not None else {}
+    server = {**file_settings.get("server", {}), **{key: value for key, value in options.items() if value is not None}}
+    openpbs = qmgr.find_installation()
     changes = installation.plan_installation(
-        Qmgr(at), at, BUNDLED_SOURCES, RequestedSettings({**read, "server": server})
+        Qmgr(openpbs), openpbs, BUNDLED_SOURCES, RequestedSettings({**file_settings, "server": server})
     )
     _check_files(server)
     for change in _announce(changes, dry_run=dry_run, as_json=as_json):
-        qmgr.apply_change(Qmgr(at), change)
+        qmgr.apply_change(Qmgr(openpbs), change)
     if as_json:
         _print_json(changes, dry_run=dry_run)
     elif not changes:
@@ -86,11 +86,11 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
 
     Example: virtcloud pbs uninstall --dry-run
     """
-    at = qmgr.find_installation()
-    changes = installation.plan_removal(Qmgr(at), lambda: list_jobs_with_cluster(at), force=force)
-    remaining = installation.apply_removal(Qmgr(at), _announce(changes, dry_run=dry_run, as_json=as_json))
+    openpbs = qmgr.find_installation()
+    changes = installation.plan_removal(Qmgr(openpbs), lambda: list_jobs_with_cluster(openpbs), force=force)
+    remaining = installation.apply_removal(Qmgr(openpbs), _announce(changes, dry_run=dry_run, as_json=as_json))
     for reason in remaining:
-        click.echo(f"kept, {reason}", err=True)
+        click.echo(f"not deleted: {reason}", err=True)
     if as_json:
         _print_json(changes, dry_run=dry_run)
     elif not changes:
@@ -111,29 +111,31 @@ def status(agent_config: Path, as_json: bool) -> None:
 
     Example: virtcloud pbs status
     """
-    at = qmgr.find_installation()
-    found = list(check_installation(Qmgr(at), at, BUNDLED_SOURCES, _find_status_file(agent_config), datetime.now(UTC)))
+    openpbs = qmgr.find_installation()
+    checks = list(
+        check_installation(Qmgr(openpbs), openpbs, BUNDLED_SOURCES, _find_status_file(agent_config), datetime.now(UTC))
+    )
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        click.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        rows = [("ok" if one.good else "WRONG", one.subject, one.seen) for one in found]
+        rows = [("ok" if check.good else "WRONG", check.subject, check.seen) for check in checks]
         printing.print_table(("", "subject", "found"), rows, "no checks")
-    if not all(one.good for one in found):
+    if not all(check.good for check in checks):
         click.get_current_context().exit(EXIT_FAILED)
 
 
 def _check_files(server: Mapping[str, Any]) -> None:
-    """Raise BadInput for a file or folder that does not exist on this host. The hook reads it on this host."""
-    for key in (one for one in FILES if server.get(one) and not os.path.exists(server[one])):  # noqa: PTH110 - Path.exists raises an exception
+    """Raise BadInput for a file or folder of the hook's settings that does not exist on this host."""
+    for key in (name for name in FILES if server.get(name) and not os.path.exists(server[name])):  # noqa: PTH110 - Path.exists raises an exception
         raise BadInput(
             f"server: the hook's setting {key}: expected a path on this host, got {server[key]}, which does not exist"
         )
 
 
 def _find_status_file(agent_config: Path) -> Path:
-    """Return the status file that this host's agent writes about jobs; the default path if it has no settings."""
-    keys = read_settings(agent_config).scheduler if agent_config.exists() else None
-    return (keys or SchedulerSettings()).status
+    """Return the path of the status file about jobs that this host's agent writes. Without settings, the default."""
+    settings = read_settings(agent_config).scheduler if agent_config.exists() else None
+    return (settings or SchedulerSettings()).status
 
 
 def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
@@ -147,20 +149,20 @@ def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: 
 
 def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
     """Print changes as JSON. ``done`` is true if they were made."""
-    click.echo(json.dumps({"done": not dry_run, "changes": [one.description for one in changes]}, indent=2))
+    click.echo(json.dumps({"done": not dry_run, "changes": [change.description for change in changes]}, indent=2))
 
 
 def _read_settings_file(path: Path) -> Mapping[str, Mapping[str, Any]]:
     try:
-        read = json.loads(path.read_text())
+        settings = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"settings {path}: expected a readable JSON file, got: {error}") from error
     if (
-        not isinstance(read, dict)
-        or not set(read) <= set(HOOK_NAMES)
-        or not all(isinstance(one, dict) for one in read.values())
+        not isinstance(settings, dict)
+        or not set(settings) <= set(HOOK_NAMES)
+        or not all(isinstance(section, dict) for section in settings.values())
     ):
         raise BadInput(
-            f'settings {path}: expected an object such as {{"server": {{}}, "mom": {{}}}}, got: {read!r:.80}'
+            f'settings {path}: expected an object such as {{"server": {{}}, "mom": {{}}}}, got: {settings!r:.80}'
         )
-    return read
+    return settings

@@ -33,17 +33,17 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 
     Example: virtcloud pool show brno
     """
-    found = open_client(context).sbf.site(site)
+    view = open_client(context).sbf.site(site)
     if as_json:
-        printing.print_json(found)
+        printing.print_json(view)
         return
-    click.echo(str(found.pool))
-    if found.quarantine:
+    click.echo(str(view.pool))
+    if view.quarantine:
         click.echo()
-        printing.print_table(COLUMNS, [_row(one) for one in found.quarantine], "")
-    if found.other_use:
+        printing.print_table(COLUMNS, [_row(vlan) for vlan in view.quarantine], "")
+    if view.other_use:
         click.echo()
-        printing.print_table(OTHER_USE, [_other_use_row(one) for one in found.other_use], "")
+        printing.print_table(OTHER_USE, [_other_use_row(vlan) for vlan in view.other_use], "")
 
 
 @pool.command("set")
@@ -69,8 +69,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
         confirmation.print_dry_run(preview, as_json=as_json)
         return
     confirmation.confirm_change(preview, yes=yes)
-    found = sbf.put_pool(site, pool)
-    printing.print_json(found) if as_json else click.echo(f"the pool of site {site} is {found.vlans or 'empty'}")
+    new_pool = sbf.put_pool(site, pool)
+    printing.print_json(new_pool) if as_json else click.echo(f"the pool of site {site} is {new_pool.vlans or 'empty'}")
 
 
 @pool.command()
@@ -87,26 +87,40 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
-    found = open_client(context).sbf.declare_clean(site, vlan, reason=reason)
-    left = [one for one in found.quarantine if one.vlan == vlan]
+    view = open_client(context).sbf.declare_clean(site, vlan, reason=reason)
+    remaining = [quarantined for quarantined in view.quarantine if quarantined.vlan == vlan]
     if as_json:
-        printing.print_json(found)
-    elif left:
+        printing.print_json(view)
+    elif remaining:
         click.echo(
-            f"VLAN {vlan} is still quarantined, unconfirmed by {_format_elements(left[0])}: declare it clean there, too"
+            f"VLAN {vlan} is still quarantined, not confirmed by {_format_elements(remaining[0])}: declare the VLAN ID "
+            "clean at these sites too"
         )
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")
 
 
-def _row(one: QuarantinedVlan) -> tuple[object, ...]:
-    return (one.vlan, one.cluster, printing.format_time(one.since), _format_elements(one))
+def _row(quarantined: QuarantinedVlan) -> tuple[object, ...]:
+    return (
+        quarantined.vlan,
+        quarantined.cluster,
+        printing.format_time(quarantined.since),
+        _format_elements(quarantined),
+    )
 
 
-def _other_use_row(one: VlanInOtherUse) -> tuple[object, ...]:
-    read = printing.format_time(one.read_at) if one.read_at else "never"
-    return (one.vlan, one.element, one.name, ", ".join(one.ports), printing.format_time(one.since), read, one.cluster)
+def _other_use_row(vlan: VlanInOtherUse) -> tuple[object, ...]:
+    read = printing.format_time(vlan.read_at) if vlan.read_at else "never"
+    return (
+        vlan.vlan,
+        vlan.element,
+        vlan.name,
+        ", ".join(vlan.ports),
+        printing.format_time(vlan.since),
+        read,
+        vlan.cluster,
+    )
 
 
-def _format_elements(one: QuarantinedVlan) -> str:
-    return ", ".join(f"{element} at {site}" for element, site in sorted(one.elements.items()))
+def _format_elements(quarantined: QuarantinedVlan) -> str:
+    return ", ".join(f"{element} at {site}" for element, site in sorted(quarantined.elements.items()))

@@ -29,11 +29,11 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def print_list(
     columns: Sequence[str], documents: Sequence[D], make_row: Callable[[D], Row], empty: str, *, as_json: bool
 ) -> None:
-    """Print documents as a table with a row each, or as a JSON list. ``empty`` is printed instead of an empty table."""
+    """Print documents as a table with one row for each, or as JSON. Print ``empty`` instead of an empty table."""
     if as_json:
-        click.echo(json.dumps([one.model_dump(mode="json") for one in documents], indent=2))
+        click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
     else:
-        print_table(columns, [make_row(one) for one in documents], empty)
+        print_table(columns, [make_row(document) for document in documents], empty)
 
 
 def print_json(document: Document) -> None:
@@ -79,28 +79,28 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the width of each column; None if the longest words of all columns do not fit side by side. Pure.
+    """Return the width of each column, or None if the longest words of all columns do not fit side by side. Pure.
 
     ``cells`` are the rows, all of the same length; the first row is the head. A column is at least as wide as its
     longest word and at most as wide as its longest cell. The remaining width is shared evenly. No word is ever broken.
     """
     columns = list(zip(*cells, strict=True))
-    least = [max(_longest_word(cell) for cell in column) for column in columns]
-    most = [max(len(cell) for cell in column) for column in columns]
-    room = width - sum(least) - COLUMN_GAP * (len(columns) - 1)
-    if room < 0:
+    minimum = [max(_longest_word(cell) for cell in column) for column in columns]
+    maximum = [max(len(cell) for cell in column) for column in columns]
+    remaining = width - sum(minimum) - COLUMN_GAP * (len(columns) - 1)
+    if remaining < 0:
         return None
-    return _share_room(least, most, room)
+    return _share_width(minimum, maximum, remaining)
 
 
-def _share_room(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
-    widths = list(least)
-    while room:
-        growing = [index for index, width in enumerate(widths) if width < most[index]]
+def _share_width(minimum: Sequence[int], maximum: Sequence[int], remaining: int) -> list[int]:
+    widths = list(minimum)
+    while remaining:
+        growing = [index for index, width in enumerate(widths) if width < maximum[index]]
         if not growing:
             break
         widths[min(growing, key=widths.__getitem__)] += 1
-        room -= 1
+        remaining -= 1
     return widths
 
 
@@ -109,7 +109,7 @@ def _longest_word(cell: str) -> int:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Return the lines of ``text``, broken only between words. Return at least one line. Pure."""
+    """Return ``text`` as at least one line, broken only between words. Pure."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -120,9 +120,15 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def shorten(text: str | None) -> str | None:
-    """Return a text on one line. If the text is too long for a table, return its beginning."""
+    """Return a text on one line, truncated if it is too long for a table."""
     line = " ".join(text.split()) if text else text
     return f"{line[:MAX_CELL_CHARACTERS].rstrip()}…" if line and len(line) > MAX_CELL_CHARACTERS + 1 else line
+
+
+def count_of(number: int, noun: str) -> str:
+    """Format a number of things: ``1 line``, ``2 lines``, ``2 addresses``."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def format_time(at: datetime) -> str:

@@ -26,7 +26,7 @@ MARKS = {
 
 
 class ProgressDisplay:
-    """A context manager that displays each view of a cluster with which it is called, and restores the terminal."""
+    """Displays each view of a cluster with which it is called. As a context manager, it restores the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         """Create a display and start its clock. ``clock`` returns seconds."""
@@ -50,13 +50,15 @@ class ProgressDisplay:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Stop the display, and remove its lines from a terminal."""
         if self._live:
             self._live.stop()
 
     def __call__(self, view: ClusterView) -> None:
-        """Display a view."""
+        """Display the progress in ``view``."""
         if self._live:
             self._live.update(self._draw(view), refresh=True)
         else:
@@ -75,10 +77,10 @@ class ProgressDisplay:
         return grid
 
     def _print_changes(self, view: ClusterView) -> None:
-        for who, what in _lines(view):
-            if self._printed.get(who) != what:
-                self._printed[who] = what
-                self._console.print(f"{self.seconds:6.1f} s  {who}: {what}", soft_wrap=True)
+        for name, text in _progress_lines(view):
+            if self._printed.get(name) != text:
+                self._printed[name] = text
+                self._console.print(f"{self.seconds:6.1f} s  {name}: {text}", soft_wrap=True)
 
     def _elapsed(self, placement: PlacementView) -> float:
         """Return the seconds until an element confirmed, or the seconds so far if it has not confirmed."""
@@ -92,12 +94,12 @@ class ProgressDisplay:
 
 
 def format_progress(placement: PlacementView, view: ClusterView) -> str:
-    """Return the progress of an element, and what it has not confirmed yet. Pure."""
-    what = _describe_wanted(placement, view)
+    """Return a sentence about the progress of an element, such as "waiting for VLAN 100 on its ports". Pure."""
+    wanted = _describe_wanted(placement, view)
     progress = {
-        PlacementProgress.ADDING: f"waiting for {what}",
-        PlacementProgress.CONFIRMED: f"has {what}",
-        PlacementProgress.REMOVING: f"waiting until {what} is gone",
+        PlacementProgress.ADDING: f"waiting for {wanted}",
+        PlacementProgress.CONFIRMED: f"has {wanted}",
+        PlacementProgress.REMOVING: f"waiting until {wanted} is gone",
         PlacementProgress.REMOVED: "clean",
     }[placement.progress]
     return f"{progress}; trouble: {placement.trouble}" if placement.trouble else progress
@@ -112,7 +114,7 @@ def _describe_wanted(placement: PlacementView, view: ClusterView) -> str:
     return f"{segment} and {', '.join(guests)}" if guests else segment
 
 
-def _lines(view: ClusterView) -> Iterator[tuple[str, str]]:
+def _progress_lines(view: ClusterView) -> Iterator[tuple[str, str]]:
     yield view.key, f"{view.state}" + (f": {view.reason}" if view.reason else "")
     for placement in view.placements:
         yield placement.element, format_progress(placement, view)
@@ -121,7 +123,7 @@ def _lines(view: ClusterView) -> Iterator[tuple[str, str]]:
 def wait_with_progress(
     context: click.Context, cluster: Cluster, continues: str, goal: ClusterState, timeout: float | None = None
 ) -> float:
-    """Wait for a state, display the progress meanwhile, and return the seconds that it took.
+    """Wait for a state and display the progress. Return the seconds until the cluster reached the state.
 
     On Ctrl-C, exit with a message. ``continues`` is the part of the message that describes what SBF continues to do.
     """

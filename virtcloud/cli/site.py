@@ -67,10 +67,10 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 
     Example: virtcloud site verify brno
     """
-    found = open_client(context).sbf.check_cables(name)
-    printing.print_json(found) if as_json else print_cables(found)
-    if fault := format_cable_errors(found):
-        raise ElementError(fault)
+    cables = open_client(context).sbf.check_cables(name)
+    printing.print_json(cables) if as_json else print_cables(cables)
+    if error := format_cable_errors(cables):
+        raise ElementError(error)
 
 
 @site.command()
@@ -90,35 +90,35 @@ def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str
 
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """
-    found = open_client(context).sbf.preparation(name, **backbone)
-    printing.print_json(found) if as_json else print_preparation(found)
+    preparation = open_client(context).sbf.preparation(name, **backbone)
+    printing.print_json(preparation) if as_json else print_preparation(preparation)
 
 
 def _row(view: SiteView) -> tuple[object, ...]:
     return (view.name, view.pool, view.claimed, view.quarantined, view.free, ", ".join(view.hosts))
 
 
-def print_cables(found: SiteCables) -> None:
+def print_cables(cables: SiteCables) -> None:
     """Print every cable whose check is not right, with the observed neighbours and the remedy, then the counts."""
-    for cable in found.wrong:
+    for cable in cables.wrong:
         _print_cable(cable, f"wrong: {cable.a} - {cable.b}: {CABLE_REMEDIES[cable.state]}")
-    for cable in found.cables:
+    for cable in cables.cables:
         if cable.state is CableState.UNKNOWN:
             _print_cable(cable, f"unknown: {cable.a} - {cable.b}")
-    for why in found.unread.values():
-        click.echo(f"not read: {why}")
-    counted = {state: sum(one.state is state for one in found.cables) for state in CableState}
+    for reason in cables.unread.values():
+        click.echo(f"not read: {reason}")
+    counts = {state: sum(cable.state is state for cable in cables.cables) for state in CableState}
     click.echo(
-        f"site {found.site}: {counted[CableState.RIGHT]} cables are right, {len(found.wrong)} wrong, "
-        f"{counted[CableState.UNKNOWN]} unknown"
+        f"site {cables.site}: cables: {counts[CableState.RIGHT]} right, {len(cables.wrong)} wrong, "
+        f"{counts[CableState.UNKNOWN]} unknown"
     )
 
 
-def format_cable_errors(found: SiteCables) -> str:
-    """Return one line about wrong cables and switches that were not read; empty if there are none."""
-    wrong = [f"{len(found.wrong)} cables are not where the topology says"] if found.wrong else []
-    unread = [f"{len(found.unread)} switches could not be read: {', '.join(found.unread)}"] if found.unread else []
-    return f"site {found.site}: {'; '.join([*wrong, *unread])}" if wrong or unread else ""
+def format_cable_errors(cables: SiteCables) -> str:
+    """Return one line about wrong cables and unread switches. Return "" if there are none."""
+    wrong = [f"{printing.count_of(len(cables.wrong), 'wrong cable')}"] if cables.wrong else []
+    unread = [f"could not read {', '.join(cables.unread)}"] if cables.unread else []
+    return f"site {cables.site}: {'; '.join([*wrong, *unread])}" if wrong or unread else ""
 
 
 def _print_cable(cable: CableView, head: str) -> None:
@@ -127,9 +127,9 @@ def _print_cable(cable: CableView, head: str) -> None:
         click.echo(f"  {sentence}")
 
 
-def print_preparation(found: SitePreparation) -> None:
+def print_preparation(preparation: SitePreparation) -> None:
     """Print all sheets, separated by empty lines."""
-    for number, sheet in enumerate(found.sheets):
+    for number, sheet in enumerate(preparation.sheets):
         if number:
             click.echo()
         _print_sheet(sheet)
@@ -143,5 +143,5 @@ def _print_sheet(sheet: PreparationSheet) -> None:
         click.echo(line)
     if sheet.to_fill:
         click.echo("# replace:")
-        for word, meaning in sheet.to_fill.items():
-            click.echo(f"#   {word}  {meaning}")
+        for placeholder, meaning in sheet.to_fill.items():
+            click.echo(f"#   {placeholder}  {meaning}")

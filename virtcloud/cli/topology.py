@@ -1,6 +1,6 @@
 """``virtcloud topology``: show and replace the topology, or the part of one site."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Generic, TypeVar
@@ -47,21 +47,25 @@ class TopologyScope(Generic[D]):
 
 
 def _whole_topology(sbf: SbfClient) -> TopologyScope[Topology]:
-    def summarize(made: Topology) -> str:
-        counts = f"{len(made.sites)} sites, {len(made.elements)} elements, {len(made.links)} links"
-        return f"topology {made.name}: {counts}"
+    def summarize(topology: Topology) -> str:
+        counts = _format_counts({"site": topology.sites, "element": topology.elements, "link": topology.links})
+        return f"topology {topology.name}: {counts}"
 
     return TopologyScope("topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology, summarize)
 
 
 def _site_topology(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
-    def summarize(made: SitePart) -> str:
-        return f"site {site}: {len(made.site.elements)} elements, {len(made.links)} links"
+    def summarize(part: SitePart) -> str:
+        return f"site {site}: {_format_counts({'element': part.site.elements, 'link': part.links})}"
 
     def read() -> tuple[SitePart, str | None]:
         return sbf.site_part(site)
 
     return TopologyScope(f"site {site}", read, sbf.dry_run_site_part, sbf.put_site_part, summarize)
+
+
+def _format_counts(items: Mapping[str, Sized]) -> str:
+    return ", ".join(printing.count_of(len(group), noun) for noun, group in items.items())
 
 
 @click.group(cls=SummaryGroup)
@@ -87,8 +91,8 @@ def show_(context: click.Context, site: str | None, as_json: bool) -> None:
     if as_json:
         printing.print_json(document)
     else:
-        shown = {} if version is None else {"version": int(version) if site is None else version}
-        click.echo(format_yaml(document, **shown), nl=False)
+        version_key = {} if version is None else {"version": int(version) if site is None else version}
+        click.echo(format_yaml(document, **version_key), nl=False)
 
 
 @topology.command("set")
@@ -113,7 +117,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     """Replace the topology, or one site's part of it, by the content of FILE (YAML or JSON; '-' is stdin).
 
     Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
-    current version is later, SBF refuses to replace it. The command first shows the difference and reads the switches
+    current version is later, SBF refuses the file. The command first shows the difference and reads the switches
     and edges that would change. You are asked for confirmation before a port in other use is changed; on a terminal,
     before any change.
 
@@ -163,14 +167,14 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
         click.echo(text, err=True)
     confirmation.confirm_change(dry_run, yes=options.yes)
     chosen = _choose_version(scope.name, version, current, options) if is_change else version
-    made = scope.put(wanted, ANY_VERSION if options.force else None if chosen is None else str(chosen))
-    printing.print_json(made) if options.as_json else click.echo(scope.summarize(made))
+    replaced = scope.put(wanted, ANY_VERSION if options.force else None if chosen is None else str(chosen))
+    printing.print_json(replaced) if options.as_json else click.echo(scope.summarize(replaced))
 
 
 def _choose_version(
     name: str, version: str | int | None, current: str | None, options: _SetOptions
 ) -> str | int | None:
-    """Return the version to replace: that of the file or, after confirmation of the difference, the current version.
+    """Return the version to replace: the file's version or, after a confirmation, the current version.
 
     Raise Conflict if the answer is no, BadInput if the file has no version and there is no terminal.
     """
@@ -179,7 +183,7 @@ def _choose_version(
         return current if version is None else version
     if version is None and current is not None and not options.force:
         raise BadInput(
-            f"{options.file}: expected the version of the {name} that it was made from, got none; it is {current} now. "
-            "Begin with the output of 'virtcloud topology show', or pass --force to replace any version"
+            f"{options.file}: expected the version of the {name} on which the file is based, got none; the current "
+            f"version is {current}. Begin with the output of 'virtcloud topology show', or replace any version: --force"
         )
     return version

@@ -24,7 +24,7 @@ settings_option = click.option(
 
 @click.group(cls=SummaryGroup)
 def torque() -> None:
-    """Write the scripts that Torque runs. Run this as root on each host.
+    """Write the scripts that Torque runs. Run this command as root on each host.
 
     Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
     """
@@ -45,7 +45,7 @@ def scripts(folder: Path, settings: Path, as_json: bool) -> None:
         raise BadInput(f"{folder}: expected the folder mom_priv of a MoM, found none")
     text = _build_program(settings)
     if read_script_settings(str(settings)).sbf is None:
-        raise BadInput(f"{settings}: expected the setting sbf, the address that the scripts ask, got none")
+        raise BadInput(f"{settings}: expected the setting sbf (SBF's address for the scripts), got none")
     _write(script_files.plan_scripts(folder, text, os.geteuid()), text, as_json=as_json)
 
 
@@ -56,7 +56,7 @@ def scripts(folder: Path, settings: Path, as_json: bool) -> None:
 @settings_option
 @printing.json_option
 def filter_(path: Path, settings: Path, as_json: bool) -> None:
-    """Write the submit filter. Run this on each host where users submit jobs. Idempotent.
+    """Write the submit filter. Run this command on each host where users submit jobs. Idempotent.
 
     Example: virtcloud torque filter --to /usr/local/sbin/torque_submitfilter
     """
@@ -77,5 +77,5 @@ def _write(files: list[script_files.ScriptFile], text: str, *, as_json: bool) ->
     if os.geteuid() != 0:
         raise BadInput("expected to run as root: Torque runs only scripts that root owns")
     script_files.write_files(files, text)
-    rows = [{"path": str(one.path), "mode": f"{one.mode:04o}", "written": not one.is_right} for one in files]
+    rows = [{"path": str(file.path), "mode": f"{file.mode:04o}", "written": not file.is_right} for file in files]
     click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(script_files.describe_files(files)))

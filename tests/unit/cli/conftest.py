@@ -14,13 +14,13 @@ from virtcloud.cli import main
 
 @pytest.fixture
 def sbf() -> Iterator[FakeSbf]:
-    made = FakeSbf()
+    sbf = FakeSbf()
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            made.matched += self.headers.get_all("if-match", [])
-            status, content = made.answer(self.command, self.path, body)
+            sbf.matched += self.headers.get_all("if-match", [])
+            status, content = sbf.answer(self.command, self.path, body)
             self.send_response(status)
             if self.path.endswith("/topology"):
                 self.send_header("etag", '"7"' if self.path == "/v1/topology" else '"abc"')
@@ -36,8 +36,8 @@ def sbf() -> Iterator[FakeSbf]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        made.url = f"http://127.0.0.1:{server.server_port}"
-        yield made
+        sbf.url = f"http://127.0.0.1:{server.server_port}"
+        yield sbf
         server.shutdown()
         thread.join()
 

@@ -11,7 +11,7 @@ QUOTA = {"user": "alice", "limits": LIMITS, "own": {}, "clusters": 2, "networks"
 def test_a_quota_is_shown_with_the_usage(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, "/v1/quotas/alice", QUOTA)
     shown = run("quota", "show", "alice").stdout.splitlines()
-    assert [one.strip() for one in shown[1].split("  ") if one.strip()] == [
+    assert [cell.strip() for cell in shown[1].split("  ") if cell.strip()] == [
         "alice",
         "2 of 4",
         "1",

@@ -52,18 +52,18 @@ def test_following_continues_after_the_last_row_until_interrupted(
     assert asked == [7]
 
 
-class Growing:
-    """A fake SBF whose audit log has one more row at the second call."""
+class GrowingAuditLog:
+    """A fake SBF whose audit log has a new row at the second call."""
 
     def __init__(self) -> None:
-        self.asked: list[int | None] = []
+        self.after_ids: list[int | None] = []
 
     def audit(self, element: str | None, cluster: str | None, after: int, wait: float) -> list[AuditEntry]:
-        self.asked.append(after)
-        return [AuditEntry.model_validate({**ROW, "id": 8})] if len(self.asked) == 2 else []
+        self.after_ids.append(after)
+        return [AuditEntry.model_validate({**ROW, "id": 8})] if len(self.after_ids) == 2 else []
 
 
 def test_following_requests_rows_after_the_newest_printed() -> None:
-    sbf = Growing()
-    seen = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7), 3)]
-    assert (seen, sbf.asked) == ([0, 1, 0], [7, 7, 8])
+    sbf = GrowingAuditLog()
+    row_counts = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7), 3)]
+    assert (row_counts, sbf.after_ids) == ([0, 1, 0], [7, 7, 8])

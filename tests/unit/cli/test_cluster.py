@@ -49,7 +49,7 @@ def test_the_options_become_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     )
     request = sbf.requests[0]
     assert (request.attempt, request.spec.lease_s, request.spec.deadline_s) == (3, 86400, 60)
-    assert [one.addresses for one in request.spec.guests] == [("10.1.0.1/16",), ("10.1.0.2/16",)]
+    assert [guest.addresses for guest in request.spec.guests] == [("10.1.0.1/16",), ("10.1.0.2/16",)]
 
 
 def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_error_for_a_taken_guest_name_names_options(run: RunCommand, sbf: Fa
     sbf.refuses = (409, "guest-taken", "guest g1 has the name g1, which a guest of cluster demo has")
     ended = run(*CREATE, "--join", "demo")
     assert ended.exit_code == 1
-    assert "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH" in ended.stderr
+    assert "Set them with --guest-prefix and --network, for example --guest-prefix m" in ended.stderr
 
 
 def test_a_failed_cluster_exits_with_1_and_the_reason(run: RunCommand, sbf: FakeSbf) -> None:
@@ -127,7 +127,7 @@ def test_an_unreachable_sbf_exits_with_2_and_a_remedy(run: RunCommand) -> None:
     assert (ended.exit_code, "check that it runs" in ended.stderr) == (2, True)
 
 
-def test_no_wait_returns_before_it_is_active(run: RunCommand) -> None:
+def test_no_wait_returns_before_the_cluster_is_active(run: RunCommand) -> None:
     ended = run(*CREATE, "--no-wait")
     assert (ended.stdout, ended.stderr) == (
         "cluster demo is configuring; wait for it: virtcloud cluster wait demo\n",
@@ -135,9 +135,13 @@ def test_no_wait_returns_before_it_is_active(run: RunCommand) -> None:
     )
 
 
-def test_json_is_the_whole_document_on_stdout(run: RunCommand) -> None:
-    found = json.loads(run(*CREATE, "--json").stdout)
-    assert (found["state"], found["vlans"], len(found["placements"])) == ("active", {"brno": 100, "praha": 100}, 2)
+def test_json_output_is_the_complete_document(run: RunCommand) -> None:
+    document = json.loads(run(*CREATE, "--json").stdout)
+    assert (document["state"], document["vlans"], len(document["placements"])) == (
+        "active",
+        {"brno": 100, "praha": 100},
+        2,
+    )
 
 
 def test_the_list_has_one_line_per_cluster_in_a_pipe(run: RunCommand) -> None:
@@ -158,7 +162,7 @@ def test_a_list_with_ended_clusters_names_the_next_page(run: RunCommand, sbf: Fa
 
 def test_the_list_as_json_is_a_list(run: RunCommand) -> None:
     run(*CREATE)
-    assert [one["key"] for one in json.loads(run("cluster", "list", "--json").stdout)] == ["demo"]
+    assert [cluster["key"] for cluster in json.loads(run("cluster", "list", "--json").stdout)] == ["demo"]
 
 
 def test_an_empty_list_prints_only_to_stderr(run: RunCommand) -> None:
@@ -167,8 +171,8 @@ def test_an_empty_list_prints_only_to_stderr(run: RunCommand) -> None:
 
 
 def test_a_name_and_a_vlan_id_can_be_requested(run: RunCommand) -> None:
-    found = json.loads(run(*CREATE, "--name", "ring", "--vlan", "117", "--no-wait", "--json").stdout)
-    assert (found["spec"]["name"], found["spec"]["vlan"]) == ("ring", 117)
+    document = json.loads(run(*CREATE, "--name", "ring", "--vlan", "117", "--no-wait", "--json").stdout)
+    assert (document["spec"]["name"], document["spec"]["vlan"]) == ("ring", 117)
     assert run("cluster", "list").stdout.splitlines()[1].split()[9] == "ring"
     assert run("cluster", "show", "demo").stdout.startswith("cluster demo (ring) of eva is ")
 
@@ -177,9 +181,12 @@ def test_a_network_is_joined_and_shared_by_options(run: RunCommand, sbf: FakeSbf
     run(*CREATE, "--name", "ring", "--share", "bob", "--share", "carol", "--no-wait")
     flags = ("--join", "ring", "--owner", "bob", "--guest-prefix", "m", "--network", "10.0.0.50/24")
     run("cluster", "create", "more", "--host", "plzen-h1", "--image", "busybox", *flags, "--no-wait")
-    own, member = (one.spec for one in sbf.requests)
-    assert (own.name, own.shares_with, own.joins) == ("ring", ("bob", "carol"), None)
-    assert (member.joins, [(one.name, one.addresses) for one in member.guests]) == ("ring", [("m1", ("10.0.0.50/24",))])
+    owner, member = (request.spec for request in sbf.requests)
+    assert (owner.name, owner.shares_with, owner.joins) == ("ring", ("bob", "carol"), None)
+    assert (member.joins, [(guest.name, guest.addresses) for guest in member.guests]) == (
+        "ring",
+        [("m1", ("10.0.0.50/24",))],
+    )
 
 
 def test_list_and_show_print_members(run: RunCommand, sbf: FakeSbf) -> None:
@@ -201,8 +208,8 @@ def test_list_and_show_print_members(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.clusters["more"] = sbf.clusters["more"].model_copy(update={"network": ClusterKey("demo")})
     with_member(sbf)
     assert " in demo " in run("cluster", "list").stdout.splitlines()[2]
-    assert "members of its network: more of bob\n" in run("cluster", "show", "demo").stdout
-    assert "it is a member of the network of cluster demo\n" in run("cluster", "show", "more").stdout
+    assert "members of this network: more of bob\n" in run("cluster", "show", "demo").stdout
+    assert "\nmember of the network of cluster demo\n" in run("cluster", "show", "more").stdout
 
 
 def test_show_has_guests_and_elements(run: RunCommand) -> None:
@@ -221,10 +228,10 @@ def test_show_has_the_time_of_an_unreachable_elements_state(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     run(*CREATE)
-    found = sbf.clusters["demo"]
-    lost = {"reachable": False, "seen_at": datetime(2026, 1, 1, 8, tzinfo=UTC)}
-    parts = tuple(one.model_copy(update=lost) for one in found.placements)
-    sbf.clusters["demo"] = found.model_copy(update={"placements": parts})
+    cluster = sbf.clusters["demo"]
+    unreachable = {"reachable": False, "seen_at": datetime(2026, 1, 1, 8, tzinfo=UTC)}
+    placements = tuple(placement.model_copy(update=unreachable) for placement in cluster.placements)
+    sbf.clusters["demo"] = cluster.model_copy(update={"placements": placements})
     assert "confirmed as of 2026-01-01 08:00:00" in run("cluster", "show", "demo").stdout
 
 
@@ -244,22 +251,22 @@ def test_members_are_named_before_their_network_is_deleted(run: RunCommand, sbf:
     with_member(sbf)
     ended = run("cluster", "delete", "demo")
     assert (ended.exit_code, sbf.clusters["demo"].state) == (2, ClusterState.ACTIVE)
-    assert "clusters that joined the network of cluster demo end with it: more of bob\n" in ended.stderr
+    assert "deleting cluster demo also deletes the clusters that joined its network: more of bob\n" in ended.stderr
     assert "there is no terminal for the confirmation; pass --yes to confirm" in ended.stderr
 
 
-@pytest.mark.parametrize(("said", "code"), [("n\n", 1), ("y\n", 0)])
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("y\n", 0)])
 def test_a_network_with_members_is_deleted_only_after_confirmation(
-    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     monkeypatch.setattr("virtcloud.cli.confirmation.is_terminal", lambda: True)
     run(*CREATE)
     with_member(sbf)
-    ended = run("cluster", "delete", "demo", stdin=said)
+    ended = run("cluster", "delete", "demo", stdin=answer)
     assert (ended.exit_code, sbf.clusters["demo"].state is ClusterState.ACTIVE) == (code, code == 1)
 
 
-def test_yes_deletes_a_network_with_members_without_a_question(run: RunCommand, sbf: FakeSbf) -> None:
+def test_yes_deletes_a_network_with_members_without_confirmation(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
     with_member(sbf)
     assert run("cluster", "delete", "demo", "--yes").exit_code == 0
@@ -273,9 +280,9 @@ def test_sharing_prints_the_current_shares(run: RunCommand) -> None:
     assert run("cluster", "unshare", "demo", "bob").stdout == "the network of cluster demo is shared with: carol\n"
 
 
-def test_a_later_lease_is_reported_as_unchanged(run: RunCommand) -> None:
+def test_a_longer_lease_is_reported_as_not_shortened(run: RunCommand) -> None:
     run(*CREATE)
-    assert "which is later than requested: unchanged" in run("cluster", "extend", "demo", "1m").stdout
+    assert "which is later than requested. A lease is never shortened." in run("cluster", "extend", "demo", "1m").stdout
 
 
 def test_a_site_of_reach_is_part_of_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
@@ -283,15 +290,15 @@ def test_a_site_of_reach_is_part_of_the_spec(run: RunCommand, sbf: FakeSbf) -> N
     assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
 
 
-def test_creation_names_sites_that_can_never_join(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creation_names_sites_without_the_vlan_id(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("brno", "100-199"), site("praha", "100-199"), site("plzen", "300-399")]
     monkeypatch.setitem(DOCUMENTS, "/v1/sites", sites)
     ended = run(*CREATE, "--name", "ring")
     assert ended.stderr.splitlines()[-1] == (
-        "virtcloud: site plzen cannot join the network of cluster demo, unless its transport translates VLAN IDs: "
-        "VLAN 100 is not free there; --reach plzen at creation reserves an ID there"
+        "virtcloud: VLAN 100 is not free at site plzen: clusters there can join the network of cluster demo only if "
+        "the transport translates VLAN IDs. To reserve a VLAN ID at plzen, create the cluster with --reach plzen"
     )
-    assert "plzen cannot join" not in run(*CREATE).stderr
+    assert "site plzen" not in run(*CREATE).stderr
 
 
 def site(name: str, free: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ from virtcloud.model.errors import BadInput
 
 def test_guests_get_numbers_and_addresses_host_by_host() -> None:
     guests = build_guests(["brno-h1", "praha-h1"], 2, "busybox", "10.0.0.0/24")
-    assert [(one.name, one.host, one.addresses) for one in guests] == [
+    assert [(guest.name, guest.host, guest.addresses) for guest in guests] == [
         ("g1", "brno-h1", ("10.0.0.1/24",)),
         ("g2", "brno-h1", ("10.0.0.2/24",)),
         ("g3", "praha-h1", ("10.0.0.3/24",)),
@@ -23,7 +23,7 @@ def test_an_ipv6_network_is_accepted() -> None:
 
 
 def test_a_network_that_is_too_small_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r"network 10\.0\.0\.0/30 has 2 addresses, 3 guests need one each"):
+    with pytest.raises(BadInput, match=r"network 10\.0\.0\.0/30 has 2 addresses for 3 guests"):
         build_guests(["brno-h1"], 3, "busybox", "10.0.0.0/30")
 
 

@@ -1,4 +1,4 @@
-"""Tests of simple commands, and of properties of all commands."""
+"""Tests of simple commands, and of rules for all commands."""
 
 import json
 import subprocess
@@ -62,9 +62,9 @@ def test_an_unreachable_switch_is_shown_with_the_time_of_reading(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     path = "/v1/elements/brno-sw"
-    lost = {**DOCUMENTS[path], "reachable": False, "read_at": "2026-01-01T08:00:00Z"}
-    monkeypatch.setitem(DOCUMENTS, path, lost)
-    monkeypatch.setitem(DOCUMENTS, "/v1/elements", [lost])
+    unreachable = {**DOCUMENTS[path], "reachable": False, "read_at": "2026-01-01T08:00:00Z"}
+    monkeypatch.setitem(DOCUMENTS, path, unreachable)
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements", [unreachable])
     shown = run("element", "show", "brno-sw").stdout
     assert "\nread at 2026-01-01 08:00:00; it is unreachable and may have restarted\n" in shown
     assert "VLAN 100,102 as of 2026-01-01 08:00:00, unreachable" in run("element", "list").stdout
@@ -73,7 +73,7 @@ def test_an_unreachable_switch_is_shown_with_the_time_of_reading(
 def test_a_topology_is_set_from_a_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
     ended = run("topology", "set", str(tmp_path / "t.yaml"))
-    assert (ended.stdout, sbf.put[0][0]) == ("topology small: 1 sites, 1 elements, 0 links\n", "/v1/topology")
+    assert (ended.stdout, sbf.put[0][0]) == ("topology small: 1 site, 1 element, 0 links\n", "/v1/topology")
 
 
 def test_a_topology_is_set_with_the_version_of_its_file(run: RunCommand, sbf: FakeSbf) -> None:
@@ -106,31 +106,31 @@ def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
     yield names
     if isinstance(command, click.Group):
         for name in command.list_commands(click.Context(command)):
-            found = command.get_command(click.Context(command), name)
-            assert found is not None
-            yield from _commands(found, *names, name)
+            subcommand = command.get_command(click.Context(command), name)
+            assert subcommand is not None
+            yield from _commands(subcommand, *names, name)
 
 
-OURS = [names for names in _commands(main) if names[:1] not in {("lab",), ("doctor",)}]
+COMMANDS_OF_SBF = [names for names in _commands(main) if names[:1] not in {("lab",), ("doctor",)}]
 
 
-@pytest.mark.parametrize("names", OURS, ids=" ".join)
+@pytest.mark.parametrize("names", COMMANDS_OF_SBF, ids=" ".join)
 def test_every_command_has_help_with_an_example(names: tuple[str, ...]) -> None:
     ended = CliRunner().invoke(main, [*names, "--help"])
     assert (ended.exit_code, "Example: virtcloud" in " ".join(ended.output.split())) == (0, True)
 
 
-def test_lists_of_commands_have_whole_sentences() -> None:
+def test_lists_of_commands_have_complete_sentences() -> None:
     helps = [CliRunner().invoke(main, [*names, "--help"]).stdout for names in _commands(main)]
     assert [line for text in helps for line in text.splitlines()[1:] if line.endswith("...")] == []
 
 
-@pytest.mark.parametrize("names", [names for names in OURS if len(names) == 2], ids=" ".join)
-def test_every_command_of_sbf_can_print_json(names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("names", [names for names in COMMANDS_OF_SBF if len(names) == 2], ids=" ".join)
+def test_every_command_that_calls_sbf_can_print_json(names: tuple[str, ...]) -> None:
     assert "--json" in CliRunner().invoke(main, [*names, "--help"]).output
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_the_version_option_prints_the_version_of_the_distribution() -> None:
     assert CliRunner().invoke(main, ["--version"]).output == f"virtcloud, version {__version__}\n"
 
 
@@ -164,7 +164,7 @@ def test_an_unknown_command_exits_with_2() -> None:
     assert CliRunner().invoke(main, ["clutser"]).exit_code == 2
 
 
-def test_the_python_api_is_at_the_top() -> None:
+def test_the_package_exports_the_python_api_without_importing_httpx() -> None:
     code = "import virtcloud, sys; assert 'httpx' not in sys.modules; print(virtcloud.Client, virtcloud.ClusterSpec)"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0  # noqa: S603
 

@@ -1,4 +1,4 @@
-"""Tests of dry runs and confirmation of changes of pools and topologies that concern ports and VLANs in other use."""
+"""Tests of dry runs and of confirmation: pools and topologies change ports and VLANs in other use."""
 
 import json
 from pathlib import Path
@@ -47,8 +47,8 @@ def test_a_dry_run_prints_every_devices_difference(run: RunCommand, in_use: Fake
 
 
 def test_a_dry_run_is_printed_as_json(run: RunCommand, in_use: FakeSbf) -> None:
-    found = json.loads(run(*SET_POOL, "--dry-run", "--json").stdout)
-    assert found["other_use"] == [PORT_USE]
+    dry_run = json.loads(run(*SET_POOL, "--dry-run", "--json").stdout)
+    assert dry_run["other_use"] == [PORT_USE]
 
 
 def test_without_a_terminal_a_change_in_use_needs_yes(run: RunCommand, in_use: FakeSbf) -> None:
@@ -90,8 +90,8 @@ def test_a_declined_change_is_not_made(run: RunCommand, in_use: FakeSbf) -> None
 def test_a_topology_in_other_use_needs_yes_too(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
     refused = run("topology", "set", str(tmp_path / "t.yaml"))
-    agreed = run("topology", "set", str(tmp_path / "t.yaml"), "--yes")
-    assert (refused.exit_code, agreed.exit_code, len(in_use.put)) == (2, 0, 1)
+    confirmed = run("topology", "set", str(tmp_path / "t.yaml"), "--yes")
+    assert (refused.exit_code, confirmed.exit_code, len(in_use.put)) == (2, 0, 1)
 
 
 def test_a_topologys_dry_run_sets_nothing(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_dry_run_prints_changes_and_creates_nothing(run: RunCommand, sbf: Fake
     sbf.preview = {"key": "demo", "created": True, "vlans": {"brno": 100}, "elements": [DIFFERENCE, HOST]}
     ended = run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run")
     assert ended.stdout.splitlines() == [
-        "cluster demo would get VLAN 100 at brno; nothing was changed",
+        "cluster demo would be created with VLAN 100 at brno; nothing was changed",
         "switch brno-sw at brno, never read:",
         "  - p2: VLAN 139",
         "  + VLAN 100",
@@ -54,21 +54,21 @@ def test_an_element_in_its_wanted_state_has_no_difference(run: RunCommand) -> No
     assert run("element", "diff", "brno-sw", "--read").stdout.splitlines()[1:] == ["  nothing to change"]
 
 
-def test_a_reconciliation_lists_what_was_changed(run: RunCommand) -> None:
+def test_a_reconciliation_lists_the_changes(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
     ended = run("element", "reconcile", "brno-sw")
     assert (ended.exit_code, ended.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
 
 
-def test_a_failed_reconciliation_exits_with_1_and_the_trouble(run: RunCommand) -> None:
+def test_a_failed_reconciliation_exits_with_1_and_the_error(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
     ended = run("element", "reconcile", "brno-sw")
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
 
 
-def test_a_silent_device_is_reported_as_not_read(run: RunCommand) -> None:
-    silent = {**SWITCH, "reachable": False, "trouble": "switch brno-sw does not answer"}
-    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": silent}
+def test_an_unreachable_device_is_reported_as_not_read(run: RunCommand) -> None:
+    unreachable = {**SWITCH, "reachable": False, "trouble": "switch brno-sw does not answer"}
+    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": unreachable}
     assert run("element", "reconcile", "brno-sw").stdout == "switch brno-sw could not be read; nothing was changed\n"
 
 

@@ -8,9 +8,9 @@ from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
 EDGE = SWITCH | {"name": "brno-pe", "kind": "edge"}
 CIRCUIT = {"transport": "evpn", "port": "ac1", "vlan": 100, "service": 10100}
-PART = {"transport": "evpn", "service": 10107}
-ALONE = {"transport": "evpn", "service": 0, "port": "ac1", "vlan": 109}
-CHANGE = {"clear": [PART, ALONE], "remove": [CIRCUIT | {"vlan": 101, "service": 10101}], "add": [CIRCUIT]}
+REMNANT = {"transport": "evpn", "service": 10107}
+WITHOUT_SERVICE = {"transport": "evpn", "service": 0, "port": "ac1", "vlan": 109}
+CHANGE = {"clear": [REMNANT, WITHOUT_SERVICE], "remove": [CIRCUIT | {"vlan": 101, "service": 10101}], "add": [CIRCUIT]}
 LINES = [
     "  ! service 10107 of evpn: remnant",
     "  ! ac1: VLAN 109 in no service: remnant",
@@ -64,9 +64,9 @@ def test_the_audit_log_has_changes_of_an_edge(run: RunCommand) -> None:
     assert run("audit").stdout.splitlines()[1:] == [f"  {line}" for line in LINES]
 
 
-def test_json_of_an_edges_difference_has_its_circuits(run: RunCommand) -> None:
-    found = json.loads(run("element", "diff", "brno-pe", "--json").stdout)
-    assert (found["edge"]["add"], found["switch"]) == ([CIRCUIT], None)
+def test_json_of_an_edges_difference_contains_circuits(run: RunCommand) -> None:
+    difference = json.loads(run("element", "diff", "brno-pe", "--json").stdout)
+    assert (difference["edge"]["add"], difference["switch"]) == ([CIRCUIT], None)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,8 @@ def test_a_dry_run_prints_transport_and_vlan_ids(
     vlans = {"praha": 200, "brno": 100}
     sbf.preview = {"key": "demo", "created": True, "vlans": vlans, "joined": joined, "elements": []}
     assert run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run").stdout == (
-        f"cluster demo would get VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; nothing was changed\n"
+        f"cluster demo would be created with VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; "
+        "nothing was changed\n"
     )
 
 
@@ -95,4 +96,4 @@ def test_a_cluster_is_shown_with_its_transport(run: RunCommand, sbf: FakeSbf) ->
     sbf.clusters["demo"] = sbf.clusters["demo"].model_validate(
         sbf.clusters["demo"].model_dump(mode="json") | {"joined": joined}
     )
-    assert "its sites are joined by evpn: VNI 10100" in run("cluster", "show", "demo").stdout.splitlines()
+    assert "sites joined by evpn: VNI 10100" in run("cluster", "show", "demo").stdout.splitlines()

@@ -15,19 +15,19 @@ LONG = "switch brno-sw: told 'write memory', it said 'startup-config file open f
 def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A switch with an unsaved configuration."""
     fields = {"trouble": LONG, "unsaved_since": "2026-01-01T12:00:00Z"}
-    one = clusters.DOCUMENTS["/v1/elements/brno-sw"] | fields
-    monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements/brno-sw", one)
-    monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements", [one])
+    element = clusters.DOCUMENTS["/v1/elements/brno-sw"] | fields
+    monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements/brno-sw", element)
+    monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements", [element])
 
 
-def test_a_long_text_is_cut_and_ends_with_dots() -> None:
+def test_a_long_text_is_truncated_and_ends_with_an_ellipsis() -> None:
     assert printing.shorten("x" * 81) == "x" * 81
     assert printing.shorten("y" * 99) == "y" * 80 + "…"
     assert printing.shorten(None) is None
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: RunCommand) -> None:
+def test_the_list_shows_unsaved_time_and_beginning_of_error(run: RunCommand) -> None:
     line = run("element", "list").stdout.splitlines()[1]
     assert "not saved since 2026-01-01" in line
     assert line.rstrip().endswith("…")
@@ -35,18 +35,18 @@ def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: RunCommand) -
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_show_prints_the_whole_trouble_of_an_element(run: RunCommand) -> None:
+def test_show_prints_an_elements_error_in_full(run: RunCommand) -> None:
     output = run("element", "show", "brno-sw").stdout
     assert f"trouble: {LONG}\n" in output
-    assert "a restart could bring back the configuration of before" in output
+    assert "a restart would restore an older configuration" in output
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_json_has_the_whole_trouble(run: RunCommand) -> None:
+def test_json_contains_the_error_in_full(run: RunCommand) -> None:
     assert LONG in run("element", "list", "--json").stdout
 
 
-def test_a_long_trouble_is_printed_below_the_table(run: RunCommand, sbf: FakeSbf) -> None:
+def test_a_long_error_is_printed_below_the_table(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
     view = sbf.clusters["demo"]
     document = view.model_dump(mode="json")

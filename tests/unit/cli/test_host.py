@@ -14,13 +14,13 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with three images: one for everybody, one with a missing file, one that only its owner may read."""
-    made = Path(tempfile.mkdtemp())  # other users cannot read the folder tmp_path of pytest
-    yield _filled(made)
-    shutil.rmtree(made)
+    """A folder with three images: readable by everybody, with a missing file, and readable only by the owner."""
+    folder = Path(tempfile.mkdtemp())  # other users cannot read the folder tmp_path of pytest
+    yield _create_images(folder)
+    shutil.rmtree(folder)
 
 
-def _filled(tmp_path: Path) -> Path:
+def _create_images(tmp_path: Path) -> Path:
     for name, text, mode in (
         ("debian12", "kind: qemu\nkernel: vmlinuz\n", 0o644),
         ("broken", "kind: qemu\nkernel: gone\n", 0o644),
@@ -32,63 +32,71 @@ def _filled(tmp_path: Path) -> Path:
     (tmp_path / "debian12" / "vmlinuz").touch()
     (tmp_path / "secret" / "rootfs").mkdir()
     (tmp_path / "lost+found").mkdir()
-    for one in (tmp_path, *tmp_path.iterdir()):
-        one.chmod(0o755)
+    for path in (tmp_path, *tmp_path.iterdir()):
+        path.chmod(0o755)
     return tmp_path
 
 
-def listed(*arguments: str) -> Result:
+def list_images(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["image", "list", *arguments])
 
 
 def test_images_are_listed_with_kind_and_permitted_users(folder: Path) -> None:
-    rows = [line.split(maxsplit=3) for line in listed("--images", str(folder)).stdout.splitlines()]
-    me = describe_readers(folder / "secret" / "image.yaml")
-    assert [row[:3] for row in rows[2:]] == [["debian12", "qemu", "everybody"], ["secret", "lxc", me]]
+    rows = [line.split(maxsplit=3) for line in list_images("--images", str(folder)).stdout.splitlines()]
+    owner = describe_readers(folder / "secret" / "image.yaml")
+    assert [row[:3] for row in rows[2:]] == [["debian12", "qemu", "everybody"], ["secret", "lxc", owner]]
 
 
-def test_a_faulty_image_is_listed_with_its_trouble(folder: Path) -> None:
-    first = json.loads(listed("--images", str(folder), "--json").stdout)[0]
+def test_a_faulty_image_is_listed_with_its_error(folder: Path) -> None:
+    first = json.loads(list_images("--images", str(folder), "--json").stdout)[0]
     assert (first["name"], first["kind"], first["readable"]) == ("broken", None, True)
     assert first["trouble"].startswith(f"image broken: its kernel {folder}/broken/gone does not exist")
 
 
 @pytest.mark.parametrize(
-    ("mode", "folder_mode", "who"),
+    ("mode", "folder_mode", "expected"),
     [(0o644, 0o755, "everybody"), (0o640, 0o755, "group"), (0o600, 0o755, "alone"), (0o644, 0o750, "group"),
      (0o644, 0o700, "alone"), (0o604, 0o750, "alone")],
 )  # fmt: skip
-def test_an_image_is_usable_by_readers_of_its_description(folder: Path, mode: int, folder_mode: int, who: str) -> None:
+def test_an_image_is_usable_by_readers_of_its_description(
+    folder: Path, mode: int, folder_mode: int, expected: str
+) -> None:
     path = folder / "secret" / "image.yaml"
     path.chmod(mode)
     path.parent.chmod(folder_mode)
     readers = describe_readers(path)
-    assert readers.replace("everybody", "").startswith("group ") == (who == "group")
-    assert (readers == "everybody") == (who == "everybody")
+    assert readers.replace("everybody", "").startswith("group ") == (expected == "group")
+    assert (readers == "everybody") == (expected == "everybody")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change its user id")
 def test_an_image_that_the_caller_may_not_use_is_marked(folder: Path) -> None:
     (folder / "secret").chmod(0o700)
     os.seteuid(65534)
     try:
-        found = {one["name"]: one for one in json.loads(listed("--images", str(folder), "--json").stdout)}
+        images = {image["name"]: image for image in json.loads(list_images("--images", str(folder), "--json").stdout)}
     finally:
         os.seteuid(0)
-    assert (found["secret"]["readable"], found["secret"]["kind"], found["debian12"]["readable"]) == (False, None, True)
+    assert (images["secret"]["readable"], images["secret"]["kind"], images["debian12"]["readable"]) == (
+        False,
+        None,
+        True,
+    )
 
 
-def test_the_default_folder_is_the_agents(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_from_the_agents_settings(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = tmp_path / "agent.toml"
     settings.write_text(f'element = "h1"\nsbf = "unix:///x"\nimages = "{folder}"\n')
     monkeypatch.setattr(host, "AGENT_SETTINGS_FILE", settings)
-    assert [one["name"] for one in json.loads(listed("--json").stdout)] == ["broken", "debian12", "secret"]
+    assert [image["name"] for image in json.loads(list_images("--json").stdout)] == ["broken", "debian12", "secret"]
 
 
 def test_a_missing_folder_is_bad_input(tmp_path: Path) -> None:
-    ended = listed("--images", str(tmp_path / "none"))
+    ended = list_images("--images", str(tmp_path / "none"))
     assert (ended.exit_code, "No such file or directory; name it with --images" in ended.stderr) == (2, True)
 
 
 def test_a_folder_without_images_is_no_error(tmp_path: Path) -> None:
-    assert listed("--images", str(tmp_path)).exit_code == 0
+    assert list_images("--images", str(tmp_path)).exit_code == 0

@@ -62,8 +62,8 @@ def test_other_clusters_of_the_network_are_listed(run: RunCommand, sbf_with_job:
 
 
 def test_a_job_is_printed_as_json(run: RunCommand, sbf_with_job: FakeSbf) -> None:
-    found = json.loads(run("job", "12.PBSSRV", "--json").stdout)
-    assert (found["job"], found["missing"], found["cluster"]["state"]) == ("12.pbssrv", [], "active")
+    summary = json.loads(run("job", "12.PBSSRV", "--json").stdout)
+    assert (summary["job"], summary["missing"], summary["cluster"]["state"]) == ("12.pbssrv", [], "active")
 
 
 def test_a_job_is_found_by_its_number(run: RunCommand, sbf_with_job: FakeSbf) -> None:
@@ -75,23 +75,23 @@ def test_a_job_number_of_two_servers_is_refused(run: RunCommand, sbf_with_job: F
     ended = run("job", "12")
     assert (ended.exit_code, ended.stderr) == (
         2,
-        "virtcloud: job 12: expected one, got 12.other, 12.pbssrv; use the full ID\n",
+        "virtcloud: job 12 exists on several servers: 12.other, 12.pbssrv; use the full ID\n",
     )
 
 
 def test_a_job_without_a_cluster_is_an_error_with_reasons(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     ended = run("job", "13.pbssrv")
-    reasons = "it requested none (-l vcluster=…), has not started yet, or is another user's"
+    reasons = "the job did not request a cluster (-l vcluster=…), has not started, or belongs to another user"
     assert (ended.exit_code, ended.stderr) == (
         2,
-        f"virtcloud: job 13.pbssrv has no cluster: {reasons}; see 'qstat -f 13.pbssrv'\n",
+        f"virtcloud: found no cluster of job 13.pbssrv: {reasons}; see 'qstat -f 13.pbssrv'\n",
     )
 
 
 def test_an_ended_job_needs_its_full_id(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.RELEASED)
     ended = run("job", "12")
-    assert (ended.exit_code, "has ended (then use its full ID), or is another user's" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "has ended (use its full ID to show its cluster), or belongs" in ended.stderr) == (2, True)
     assert run("job", "12.pbssrv").stdout.splitlines()[:2] == [
         "the cluster of job 12.pbssrv (alice, attempt 0) is released",
         "",
@@ -125,16 +125,18 @@ def test_waiting_for_a_failing_cluster_exits_with_1(run: RunCommand, sbf_with_jo
         (None, {"VCLUSTER_ID": "", "PBS_JOBID": "9.a"}, "9.a"),
     ],
 )
-def test_within_a_job_the_environment_has_its_id(given: str | None, environment: dict[str, str], job: str) -> None:
+def test_within_a_job_the_environment_contains_the_job_id(
+    given: str | None, environment: dict[str, str], job: str
+) -> None:
     assert parse_job_id(given, environment) == job
 
 
 def test_outside_of_a_job_an_id_is_required(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     ended = run("job")
-    message = "or to run within a job (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
-    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job, {message}\n")
+    message = "as argument, or in the environment as VCLUSTER_ID or PBS_JOBID, got none; 'qstat' lists your jobs"
+    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job {message}\n")
 
 
 def test_jobs_of_arrays_have_no_clusters() -> None:
-    with pytest.raises(BadInput, match=r"job 12\[3\]\.pbssrv is part of an array: such jobs have no clusters"):
+    with pytest.raises(BadInput, match=r"job 12\[3\]\.pbssrv is part of a job array, and such jobs have no clusters"):
         parse_job_id(None, {"PBS_JOBID": "12[3].pbssrv"})

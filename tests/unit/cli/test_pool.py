@@ -4,7 +4,7 @@ import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SITE, FakeSbf
 
-KEPT = {
+QUARANTINED = {
     "vlan": 112,
     "cluster": "demo",
     "cluster_id": "4c1f",
@@ -18,7 +18,7 @@ PATH = "/v1/sites/brno/quarantine/112/clean"
 def test_a_pool_shows_quarantined_vlan_ids_and_unconfirmed_elements(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno", {**SITE, "quarantined": "112", "quarantine": [KEPT]})
+    monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno", {**SITE, "quarantined": "112", "quarantine": [QUARANTINED]})
     lines = run("pool", "show", "brno").stdout.splitlines()
     assert (lines[0], lines[-1].split()[:2]) == ("100-199", ["112", "demo"])
     assert lines[-1].endswith("brno-sw at brno")
@@ -33,10 +33,11 @@ def test_a_vlan_id_is_declared_clean_with_a_reason(
 
 
 def test_elements_without_confirmation_are_named(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    still = {**KEPT, "elements": {"praha-sw": "praha"}}
-    monkeypatch.setitem(DOCUMENTS, PATH, {**SITE, "quarantine": [still]})
+    remaining = {**QUARANTINED, "elements": {"praha-sw": "praha"}}
+    monkeypatch.setitem(DOCUMENTS, PATH, {**SITE, "quarantine": [remaining]})
     assert run(*CLEAN).stdout == (
-        "VLAN 112 is still quarantined, unconfirmed by praha-sw at praha: declare it clean there, too\n"
+        "VLAN 112 is still quarantined, not confirmed by praha-sw at praha: declare the VLAN ID clean at these sites "
+        "too\n"
     )
 
 

@@ -20,16 +20,16 @@ SHOWN = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs onl
 @pytest.fixture
 def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
     """The list of requests sent to a fake SBF, whose switch has two managed ports."""
-    made: list[tuple[str, dict[str, object]]] = []
+    requests: list[tuple[str, dict[str, object]]] = []
 
     def answer(method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if method == "GET":
             return 200, json.dumps([IN_USE, TAKEN]).encode()
-        made.append((path, json.loads(body)))
+        requests.append((path, json.loads(body)))
         return 204, b""
 
     monkeypatch.setattr(sbf, "answer", answer)
-    return made
+    return requests
 
 
 def test_adoption_without_a_terminal_needs_yes(run: RunCommand, posted: list[object]) -> None:
@@ -54,7 +54,7 @@ def test_a_dry_run_adopts_nothing(run: RunCommand, posted: list[object]) -> None
 
 @pytest.mark.parametrize(
     ("port", "words"),
-    [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "is controlled by SBF already")],
+    [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "SBF already controls port Gi1/0/2")],
 )
 def test_a_port_that_cannot_be_adopted_is_refused(run: RunCommand, posted: list[object], port: str, words: str) -> None:
     ended = run("element", "adopt", "brno-sw", port, "--yes")

@@ -18,7 +18,7 @@ ROWS = [
 WORDS = st.lists(st.text("abc-,09", min_size=1, max_size=12), min_size=1, max_size=6).map(" ".join)
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int) -> list[str]:
+def print_on_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int) -> list[str]:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
     printing.print_table(HEAD, ROWS, "none")
@@ -29,7 +29,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 def test_a_table_fits_and_breaks_no_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    lines = printed(monkeypatch, capsys, width)
+    lines = print_on_terminal(monkeypatch, capsys, width)
     words = {word for row in ROWS for cell in row if cell for word in cell.split()}
     assert words <= {word for line in lines for word in line.split()}
     assert max(map(len, lines)) <= width
@@ -38,7 +38,7 @@ def test_a_table_fits_and_breaks_no_word(
 def test_a_table_of_60_columns_wraps_the_longest_column(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert printed(monkeypatch, capsys, 60)[2:] == [
+    assert print_on_terminal(monkeypatch, capsys, 60)[2:] == [
         "demo      active  VLAN 100 at brno,",
         "                  praha",
         "job-4711  failed  no VLAN               not set up in time:",
@@ -50,7 +50,7 @@ def test_a_table_of_60_columns_wraps_the_longest_column(
 def test_a_row_becomes_a_list_if_words_do_not_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert printed(monkeypatch, capsys, 30) == [
+    assert print_on_terminal(monkeypatch, capsys, 30) == [
         "cluster: demo",
         "state: active",
         "VLANs: VLAN 100 at brno,",
@@ -81,15 +81,15 @@ def test_columns_are_as_wide_as_their_words_and_fit(rows: list[tuple[str, str, s
         return
     assert sum(widths) + COLUMN_GAP * 2 <= width
     for row in rows:
-        for cell, room in zip(row, widths, strict=True):
-            assert all(len(line) <= room for line in wrap_text(cell, room))
-            assert " ".join(wrap_text(cell, room)) == cell
+        for cell, cell_width in zip(row, widths, strict=True):
+            assert all(len(line) <= cell_width for line in wrap_text(cell, cell_width))
+            assert " ".join(wrap_text(cell, cell_width)) == cell
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "suggestion"),
     [(("clutser", "list"), "'cluster'"), (("cluster", "lits"), "'list'"), (("elment",), "'element'")],
 )
-def test_a_misspelt_command_suggests_the_nearest(typed: tuple[str, ...], meant: str) -> None:
+def test_a_misspelt_command_suggests_the_most_similar_command(typed: tuple[str, ...], suggestion: str) -> None:
     ended = CliRunner().invoke(main, typed)
-    assert (ended.exit_code, f"Did you mean {meant}?" in ended.output) == (2, True)
+    assert (ended.exit_code, f"Did you mean {suggestion}?" in ended.output) == (2, True)

@@ -38,14 +38,14 @@ def shown(*states: ClusterState, terminal: bool) -> str:
     ],
 )
 def test_each_element_has_its_progress(state: ClusterState, expected: list[str]) -> None:
-    seen = view("demo", SPEC, state)
-    assert [format_progress(one, seen) for one in seen.placements] == expected
+    cluster = view("demo", SPEC, state)
+    assert [format_progress(placement, cluster) for placement in cluster.placements] == expected
 
 
-def test_trouble_is_printed_beside_the_progress() -> None:
-    seen = view("demo", SPEC, ClusterState.CONFIGURING)
-    troubled = seen.placements[0].model_copy(update={"trouble": "it does not answer"})
-    assert format_progress(troubled, seen) == "waiting for VLAN 100 on its ports; trouble: it does not answer"
+def test_an_elements_error_is_printed_after_its_progress() -> None:
+    cluster = view("demo", SPEC, ClusterState.CONFIGURING)
+    failing = cluster.placements[0].model_copy(update={"trouble": "it does not answer"})
+    assert format_progress(failing, cluster) == "waiting for VLAN 100 on its ports; trouble: it does not answer"
 
 
 def test_in_a_pipe_only_changes_are_printed() -> None:

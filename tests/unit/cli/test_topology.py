@@ -21,7 +21,7 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a terminal: commands find that standard input is one."""
+    """Simulate a terminal on standard input."""
     monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 
@@ -51,7 +51,7 @@ def test_confirmation_on_a_terminal_replaces_the_shown_version(
 def test_a_file_without_a_version_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin=json.dumps(OTHER))
     assert (ended.exit_code, [path for path, _ in sbf.put if path == "/v1/topology"]) == (2, [])
-    assert "<stdin>: expected the version of the topology that it was made from, got none; it is 7 now" in ended.stderr
+    assert "<stdin>: expected the version of the topology on which the file is based, got none" in ended.stderr
 
 
 def test_a_sites_part_is_shown_with_its_version(run: RunCommand) -> None:
@@ -61,7 +61,7 @@ def test_a_sites_part_is_shown_with_its_version(run: RunCommand) -> None:
 
 def test_only_the_part_of_one_site_is_set(run: RunCommand, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", "--site", "brno", stdin=json.dumps(CHANGED | {"version": "abc"}))
-    assert (ended.exit_code, ended.stdout) == (0, "site brno: 1 elements, 0 links\n")
+    assert (ended.exit_code, ended.stdout) == (0, "site brno: 1 element, 0 links\n")
     assert "+    - p2" in ended.stderr
     assert (sbf.put[-1][0], sbf.matched) == ("/v1/sites/brno/topology", ['"abc"'])
 
