@@ -95,7 +95,7 @@ def test_a_moved_cable_is_reported_with_its_new_place(cabled: Lab, client: SbfCl
     assert output.stdout.splitlines() == [
         "wrong: brno-h1:eth0 - brno-sw1:p1: connected elsewhere: move the cable, or correct the topology",
         "  brno-h1:eth0 is seen at brno-sw1:p3",
-        "site brno: 2 cables are right, 1 wrong, 0 unknown",
+        "site brno: cables: 2 right, 1 wrong, 0 unknown",
     ]
     assert states(found) == {**RIGHT, "brno-h1:eth0": "elsewhere"}
     assert found.wrong[0].b == "brno-sw1:p1"

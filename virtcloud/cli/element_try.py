@@ -192,7 +192,7 @@ def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
         (neighbour.local, neighbour.name, neighbour.port, neighbour.description, neighbour.address)
         for neighbour in switch.neighbours
     ]
-    printing.print_table(("port", "neighbour", "its port", "description", "address"), rows, "no neighbours")
+    printing.print_table(("port", "neighbour", "neighbour's port", "description", "address"), rows, "no neighbours")
 
 
 def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
