@@ -55,7 +55,7 @@ class OnKernel:
 
     def do(self, program: str, *lines: str) -> None:
         if lines:
-            self.lab.run(self.node, [program, "-n", "bench", "-batch", "-"], given="\n".join(lines), check=True)
+            self.lab.run(self.node, [program, "-n", "bench", "-batch", "-"], stdin="\n".join(lines), check=True)
 
     def carries(self) -> dict[str, dict[int, str]]:
         output = self.lab.run(self.node, ["bridge", "-n", "bench", "-json", "vlan", "show"], check=True).stdout

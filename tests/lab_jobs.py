@@ -59,14 +59,14 @@ class LabJob:
 def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """Send requests to a host's agent, as hooks do."""
     lines = "".join(json.dumps(one) + "\n" for one in requests)
-    output = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], given=lines, check=True).stdout
+    output = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], stdin=lines, check=True).stdout
     return [json.loads(one) for one in output.splitlines()]
 
 
 def create_user(lab: Lab, host: str, user: str) -> None:
     """Create a user on a host, with the lab's key."""
     key = (lab.state.folder / "keys/user").read_text()
-    lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], given=key, check=True)
+    lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], stdin=key, check=True)
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, host: str, spec: ClusterSpec) -> LabJob:

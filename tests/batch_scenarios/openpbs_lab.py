@@ -109,10 +109,8 @@ class RealBatch:
 
     def start_mom(self, name: str) -> None:
         """Start the MoM unless it runs. It ends the jobs that it finds."""
-        self._shell(
-            name,
-            f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {scripts.start_mom(str(self.pbs.place.exec))}",
-        )
+        start = scripts.start_mom(str(self.pbs.installation.exec))
+        self._shell(name, f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {start}")
 
     def stop_server(self) -> None:
         """Kill the server, as in a crash."""
@@ -129,7 +127,7 @@ class RealBatch:
         return "\n".join(f"--- {node}\n{text}" for node, text in found.items())
 
     def _ask(self, argv: Sequence[str], given: str = "") -> str:
-        done = self.pbs.lab.run(addressing.STATION, argv, given=given)
+        done = self.pbs.lab.run(addressing.STATION, argv, stdin=given)
         reply = done.stderr.strip()
         if "cannot connect to server" in reply or "Connection refused" in reply:
             raise ServerStopped(reply)
@@ -140,7 +138,7 @@ class RealBatch:
         return done.stdout.strip()
 
     def _program(self, name: str) -> str:
-        return str(self.pbs.place.program(name))
+        return str(self.pbs.installation.program(name))
 
     def _run(self, node: str, script: str) -> str:
         return self.pbs.lab.run(node, ["sh", "-c", script]).stdout
@@ -177,7 +175,7 @@ class RealWorld:
 
     def left(self) -> str:
         """Return the differences of all switches and hosts from the start; "" for none."""
-        return self.before.differs(take_snapshot(self.lab, self.lab.topology))
+        return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     def cut_off(self, switch: str) -> None:
         """Disable a switch's management interface: SBF's session hangs, as with a dead switch."""

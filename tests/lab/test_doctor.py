@@ -19,14 +19,14 @@ KERNEL_WORDS = ("Operation not supported", "Unknown device type", "Specified qdi
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
 def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: KernelFeature) -> None:
-    done = lab.run("user", ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)])
+    done = lab.run("user", ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)])
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
 def test_a_failing_probe_lacks_the_kernel_feature(feature: KernelFeature) -> None:
     """A probe fails only because the kernel lacks a feature, not because ``ip`` or ``tc`` rejects the syntax."""
-    command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
+    command = ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the probe itself
     assert done.returncode == 0 or any(words in done.stderr for words in KERNEL_WORDS), done.stderr
     assert lab_kernel.has_feature(feature) is (done.returncode == 0)

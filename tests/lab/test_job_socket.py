@@ -68,7 +68,7 @@ def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
-    assert take_snapshot(lab, client.topology()).differs(before) == ""
+    assert take_snapshot(lab, client.topology()).describe_changes(before) == ""
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_light_takes_its_time(bare: Lab) -> None:
 
 
 def test_streams_and_exit_codes_pass_through(bare: Lab) -> None:
-    done = bare.run("brno-h1", ["sh", "-c", "cat; echo lost >&2; exit 7"], given="found\n")
+    done = bare.run("brno-h1", ["sh", "-c", "cat; echo lost >&2; exit 7"], stdin="found\n")
     assert (done.returncode, done.stdout, done.stderr) == (7, "found\n", "lost\n")
 
 
@@ -82,7 +82,7 @@ def test_a_signal_is_seen_as_such(bare: Lab) -> None:
 
 def test_a_large_input_comes_back_complete(bare: Lab) -> None:
     text = "0123456789abcdef" * 40_000
-    assert bare.run("user", ["cat"], given=text).stdout == text
+    assert bare.run("user", ["cat"], stdin=text).stdout == text
 
 
 @pytest.mark.parametrize("words", [["'a b'", "$HOME", "*"], ["", "\n", '"']])
@@ -111,10 +111,10 @@ def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:
 def test_a_dead_service_is_reported_and_can_be_restarted(bare: Lab) -> None:
     bare.run("praha-h2", ["sh", "-c", "kill -KILL $(pidof libvirtd)"], check=True)
     ends = time.monotonic() + 10
-    while bare.is_whole() and time.monotonic() < ends:
+    while bare.all_services_run() and time.monotonic() < ends:
         time.sleep(0.02)
     assert bare.status()["nodes"]["praha-h2"]["services"] == {"libvirtd": "died (-9)"}
-    assert not bare.is_whole()
+    assert not bare.all_services_run()
     bare.service("praha-h2", "libvirtd").start()
     assert bare.status()["nodes"]["praha-h2"]["services"] == {"libvirtd": "running"}
     assert bare.run("praha-h2", ["virsh", "-c", "lxc:///system", "list"]).returncode == 0
@@ -123,7 +123,7 @@ def test_a_dead_service_is_reported_and_can_be_restarted(bare: Lab) -> None:
 def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
     with pytest.raises(LabIsUp, match="virtcloud lab down"):
         Lab.up(read_lab_file(), BARE, state=bare.state)
-    assert bare.is_whole()
+    assert bare.all_services_run()
 
 
 def test_the_later_of_two_concurrent_starts_is_refused(own_state: LabState) -> None:

@@ -182,7 +182,7 @@ def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
     first = bare.state.pid()
     done = virtcloud(bare.state.folder, "lab", "up")
     assert (done.returncode, "a lab is up already (metacenter)" in done.stderr) == (2, True)
-    assert (bare.state.pid(), bare.is_whole()) == (first, True)
+    assert (bare.state.pid(), bare.all_services_run()) == (first, True)
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_what_the_lab_does_not_have(bare: Lab, argv: tuple[str, ...], code: int,
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(words)
-    assert bare.is_whole()
+    assert bare.all_services_run()

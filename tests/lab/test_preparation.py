@@ -34,7 +34,7 @@ FULL = ("-M", "do", "-s", "1472")
 
 
 def sh(lab: Lab, node: str, *lines: str) -> None:
-    lab.run(node, ["sh", "-e"], given="\n".join(lines), check=True)
+    lab.run(node, ["sh", "-e"], stdin="\n".join(lines), check=True)
 
 
 def set_up(lab: Lab, site: str, address: str) -> None:

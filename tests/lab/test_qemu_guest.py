@@ -46,7 +46,7 @@ def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
 
 def in_container(lab: Lab, *argv: str, given: str = "") -> str:
     (domain,) = read_guests(lab, "praha-h1")
-    return lab.run("praha-h1", ("sh", "-c", ENTER_CONTAINER, domain, *argv), given=given).stdout
+    return lab.run("praha-h1", ("sh", "-c", ENTER_CONTAINER, domain, *argv), stdin=given).stdout
 
 
 def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:

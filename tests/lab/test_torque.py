@@ -62,7 +62,7 @@ def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab,
     assert gone(client, mine)
     assert torque.end(mine) == [0, 0]
     assert torque.shell("brno-h1", f"ls {FACTS}") == ""
-    assert take_snapshot(lab, lab.topology).differs(before) == ""
+    assert take_snapshot(lab, lab.topology).describe_changes(before) == ""
 
 
 def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, client: SbfClient) -> None:
@@ -161,4 +161,4 @@ def test_an_old_scheduler_creates_a_network_for_a_job(lab: Lab, client: SbfClien
     assert sbf("removehosts", "Old4711", "brno-h1") == (0, "")
     assert f"br{number}" not in lab.run("brno-h1", ("ip", "-brief", "link")).stdout
     assert sbf("forcereleasevlan", "Old4711") == sbf("forcereleasevlan", "Old4711") == (0, "")
-    assert take_snapshot(lab, lab.topology).differs(before) == ""
+    assert take_snapshot(lab, lab.topology).describe_changes(before) == ""

@@ -90,7 +90,7 @@ def test_status_reports_faults(batch: LabPbs) -> None:
 
 
 def test_only_managers_can_install(batch: LabPbs) -> None:
-    error = batch.user("alice", [str(batch.place.program("qmgr")), "-c", "list hook"])
+    error = batch.user("alice", [str(batch.installation.program("qmgr")), "-c", "list hook"])
     assert "unauthorized" in error.stdout + error.stderr
 
 

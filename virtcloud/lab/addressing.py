@@ -38,10 +38,7 @@ def outside_address(number: int) -> str:
 
 
 def fabric_addresses(number: int) -> tuple[IPv4Address, IPv4Address]:
-    """Return the addresses of both ends of link ``number`` (from 0) of an EVPN fabric (RFC 3021).
-
-    The first address is that of the core.
-    """
+    """Return the core's and the edge's address of link ``number`` (from 0) of an EVPN fabric (RFC 3021)."""
     return _FABRIC + 2 * number, _FABRIC + 2 * number + 1
 
 
@@ -49,19 +46,18 @@ DeviceT = TypeVar("DeviceT", bound=Device)
 
 
 def number_nodes(topology: Topology) -> dict[str, int]:
-    """Return a number, from 1, for each node.
-
-    The order is: elements in the topology's order, transports, the user's computer.
-    """
-    known = [*topology.elements, *(transport.name for transport in topology.transports), USER]
-    return {str(name): number for number, name in enumerate(known, start=1)}
+    """Return the number of each node, from 1: elements in the topology's order, transports, the user's computer."""
+    names = [*topology.elements, *(transport.name for transport in topology.transports), USER]
+    return {str(name): number for number, name in enumerate(names, start=1)}
 
 
 def device_addresses(topology: Topology) -> dict[str, str]:
     """Return the management address of each switch and provider edge."""
     numbers = number_nodes(topology)
     return {
-        name: management_address(numbers[name]) for name, one in topology.elements.items() if isinstance(one, Device)
+        name: management_address(numbers[name])
+        for name, element in topology.elements.items()
+        if isinstance(element, Device)
     }
 
 
@@ -69,14 +65,14 @@ def with_addresses(topology: Topology) -> Topology:
     """Return the topology with the management address and the credential of each switch and provider edge."""
     addresses = device_addresses(topology)
 
-    def device(one: DeviceT) -> DeviceT:
-        return one.model_copy(update={"address": addresses[one.name], "credential": CREDENTIAL})
+    def address_device(device: DeviceT) -> DeviceT:
+        return device.model_copy(update={"address": addresses[device.name], "credential": CREDENTIAL})
 
-    def site(one: Site) -> Site:
-        switches, edges = tuple(map(device, one.switches)), tuple(map(device, one.edges))
-        return one.model_copy(update={"switches": switches, "edges": edges})
+    def address_site(site: Site) -> Site:
+        switches, edges = tuple(map(address_device, site.switches)), tuple(map(address_device, site.edges))
+        return site.model_copy(update={"switches": switches, "edges": edges})
 
-    return topology.model_copy(update={"sites": tuple(map(site, topology.sites))})
+    return topology.model_copy(update={"sites": tuple(map(address_site, topology.sites))})
 
 
 def hosts_file(topology: Topology) -> str:

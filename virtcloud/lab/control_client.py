@@ -1,4 +1,4 @@
-"""Client of a running lab's control server. It runs programs on nodes, controls services, and queries the status."""
+"""Client of a running lab's control server: runs programs on nodes, controls services, and queries the status."""
 
 import contextlib
 import json
@@ -24,17 +24,17 @@ CHUNK = 65536
 
 def check_node_exists(state: LabState, node: str, service: str | None = None) -> None:
     """Raise UnknownInLab if the running lab has no such node, or if the node has no such service."""
-    nodes = state.about.get("nodes", {})
+    nodes = state.metadata.get("nodes", {})
     if nodes and node not in nodes:
-        raise UnknownInLab(f"node {node} is not known; this lab has: {', '.join(nodes)}")
+        raise UnknownInLab(f"the lab has no node {node}; its nodes are: {', '.join(nodes)}")
     if service is not None and service not in nodes.get(node, [service]):
-        known = ", ".join(nodes[node]) or "none"
-        raise UnknownInLab(f"node {node} has no service {service}; it has: {known}")
+        names = ", ".join(nodes[node]) or "none"
+        raise UnknownInLab(f"node {node} has no service {service}; its services are: {names}")
 
 
 @contextmanager
 def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
-    """Connect to the station. Raise LabIsDown if no lab is running, and LabFailed if the lab stops answering."""
+    """Connect to the station. Raise LabIsDown if no lab is running, and LabFailed if the lab does not answer."""
     with socket.socket(socket.AF_UNIX) as link:
         try:
             link.connect(str(state.socket))
@@ -50,7 +50,7 @@ def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[
 def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
     """Send a request and return its answer. Raise LabFailed with the lab's message if the request fails."""
     with connect_to_lab(state, timeout_s) as link:
-        send_line(link, {**request, "token": state.about.get("token", "")})
+        send_line(link, {**request, "token": state.metadata.get("token", "")})
         answer = receive_line(link)
     if "error" in answer:
         raise LabFailed(answer["error"])
@@ -58,14 +58,14 @@ def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90
 
 
 def run_program(
-    state: LabState, node: str, argv: Sequence[str], given: bytes = b"", timeout_s: float | None = None
+    state: LabState, node: str, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program on a node until the program ends. A negative exit code is the signal that killed the program."""
     outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)
-        for start in range(0, len(given), CHUNK):
-            send_frame(link, b"i", given[start : start + CHUNK])
+        for start in range(0, len(stdin), CHUNK):
+            send_frame(link, b"i", stdin[start : start + CHUNK])
         send_frame(link, b"e")
         while True:
             letter, payload = receive_frame(link)
@@ -78,7 +78,7 @@ def run_program(
 
 
 def run_attached(state: LabState, node: str, argv: Sequence[str], *, terminal: bool) -> int:
-    """Run a program on a node with this process's standard streams. Return the exit code in the form of a shell."""
+    """Run a program on a node with this process's standard streams. Return its exit code, or 128 plus the signal."""
     with connect_to_lab(state) as link:
         _request_program(link, state, node, argv, tty=terminal)
         with _raw_terminal(link) if terminal else contextlib.nullcontext():
@@ -90,10 +90,10 @@ def _request_program(
     link: socket.socket, state: LabState, node: str, argv: Sequence[str], *, tty: bool = False
 ) -> None:
     check_node_exists(state, node)
-    request: dict[str, Any] = {"do": "exec", "node": node, "argv": list(argv), "token": state.about.get("token", "")}
+    request: dict[str, Any] = {"do": "exec", "node": node, "argv": list(argv), "token": state.metadata.get("token", "")}
     if tty:
         environment = {"TERM": os.environ.get("TERM", "linux"), "PS1": f"{node}:\\w# "}
-        request |= {"tty": True, "window": _window(), "environment": environment}
+        request |= {"tty": True, "window": _window_size(), "environment": environment}
     send_line(link, request)
 
 
@@ -111,11 +111,11 @@ def _copy_streams(link: socket.socket) -> int:
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
-        watched = _watch_input(selector, link)
+        stdin_is_open = _watch_input(selector, link)
         while True:
             for key, _ in selector.select():
                 if key.fileobj is not link:
-                    watched = _pass_input(selector, link, watched)
+                    stdin_is_open = _send_input(selector, link, stdin_is_open)
                     continue
                 letter, payload = receive_frame(link)
                 if letter not in outputs:
@@ -147,17 +147,17 @@ def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
     return True
 
 
-def _pass_input(selector: selectors.BaseSelector, link: socket.socket, watched: bool) -> bool:
+def _send_input(selector: selectors.BaseSelector, link: socket.socket, stdin_is_open: bool) -> bool:
     data = os.read(sys.stdin.fileno(), CHUNK)
     if data:
         send_frame(link, b"i", data)
-        return watched
+        return stdin_is_open
     send_frame(link, b"e")
     selector.unregister(sys.stdin.fileno())
     return False
 
 
-def _window() -> tuple[int, int]:
+def _window_size() -> tuple[int, int]:
     size = shutil.get_terminal_size()
     return size.lines, size.columns
 
@@ -168,11 +168,11 @@ def _raw_terminal(link: socket.socket) -> Iterator[None]:
     if not sys.stdin.isatty():
         yield
         return
-    before = termios.tcgetattr(sys.stdin)
-    handler = signal.signal(signal.SIGWINCH, lambda *_: send_frame(link, b"w", json.dumps(_window()).encode()))
+    attributes = termios.tcgetattr(sys.stdin)
+    handler = signal.signal(signal.SIGWINCH, lambda *_: send_frame(link, b"w", json.dumps(_window_size()).encode()))
     try:
         tty.setraw(sys.stdin, termios.TCSADRAIN)
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
         signal.signal(signal.SIGWINCH, handler)

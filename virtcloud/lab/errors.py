@@ -4,13 +4,14 @@
 
     VirtcloudError
     └── LabError
-        ├── LabImpossible    this machine lacks something; the message has the remedy
+        ├── LabImpossible    this machine lacks a prerequisite; the message contains the remedy
         ├── LabIsUp          a lab is running already
         ├── LabIsDown        no lab is running
         ├── UnknownInLab     the lab has no node or service of this name
         └── LabFailed        something in the lab failed
 
-LabImpossible and LabIsUp are also BadInput, LabIsDown and UnknownInLab are also NotFound: nothing was changed.
+LabImpossible and LabIsUp are also BadInput. LabIsDown and UnknownInLab are also NotFound. If one of these four errors
+is raised, nothing was changed.
 """
 
 from typing import ClassVar

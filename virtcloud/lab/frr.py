@@ -42,18 +42,18 @@ bgpd needs no configuration for each VNI (FRR: EVPN).
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
     """Return the configuration of an edge's daemons by file name. Return no files if the edge is in no EVPN fabric."""
-    wires = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
+    wires = [wire for wire in core_wires(topology) if wire.node == edge.name and is_fabric(wire.transport)]
     if not wires:
         return {}
-    peers = sorted({IPv4Address(peer) for one in wires for peer in peer_loopbacks(topology, one)})
+    peers = sorted({IPv4Address(peer) for wire in wires for peer in peer_loopbacks(topology, wire)})
     bgpd = BGP.format(
         name=edge.name,
         asn=wires[0].transport.asn,
         loopback=edge.loopback,
         neighbors="\n".join(line for peer in peers for line in _neighbor_lines(edge, peer)),
     )
-    own = {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": bgpd}
-    return {**own, SHELL: "service integrated-vtysh-config\n"}
+    files = {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": bgpd}
+    return {**files, SHELL: "service integrated-vtysh-config\n"}
 
 
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:

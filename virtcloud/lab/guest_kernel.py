@@ -28,11 +28,11 @@ MODULES = (
     "virtio_net",
     "virtio_blk",
 )
-"""The modules for a guest's network card and disk, each after its dependencies. In some kernels these are built in."""
+"""The modules for a guest's network card and disk, in loading order. Some kernels contain these modules built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-disk")  # an earlier version stored a kernel without the module of disks
+FETCHED = Path(CACHE, "guest-kernel-with-disk")  # an earlier version stored a kernel without the disk module
 STEP = "guest kernel"
 
 
@@ -45,7 +45,7 @@ class GuestKernel:
 
 
 def find_guest_kernel() -> GuestKernel | None:
-    """Return the machine's newest cloud kernel, or the downloaded one, or None."""
+    """Return the machine's newest cloud kernel, else the downloaded kernel, else None."""
     for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
         if modules.is_dir():
@@ -57,8 +57,8 @@ def find_guest_kernel() -> GuestKernel | None:
 
 
 def _modules(files: Sequence[Path]) -> tuple[Path, ...]:
-    found = {_module_name(file.name): file for file in files}
-    return tuple(found[name] for name in MODULES if name in found)
+    files_by_name = {_module_name(file.name): file for file in files}
+    return tuple(files_by_name[name] for name in MODULES if name in files_by_name)
 
 
 def _module_name(file: str) -> str:
@@ -70,22 +70,20 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
     Raise LabImpossible if the kernel cannot be downloaded.
     """
-    found = find_guest_kernel()
-    if found is not None:
-        return found
+    kernel = find_guest_kernel()
+    if kernel is not None:
+        return kernel
     watch(LabEvent(STEP, "begin"))
-    watch(
-        LabEvent(STEP, "note", f"this machine has no cloud kernel for QEMU guests: fetching {METAPACKAGE} from Debian")
-    )
+    watch(LabEvent(STEP, "note", f"this machine has no kernel for QEMU guests: downloading {METAPACKAGE} from Debian"))
     with tempfile.TemporaryDirectory() as folder:
         package = _download(Path(folder))
         watch(LabEvent(STEP, "note", f"{package.name} is unpacked into {FETCHED}; it is not installed"))
         _store_package(package, FETCHED)
     watch(LabEvent(STEP, "done"))
-    found = find_guest_kernel()
-    if found is None:
-        raise LabImpossible(f"{package.name} holds no kernel; {_remedy()}")
-    return found
+    kernel = find_guest_kernel()
+    if kernel is None:
+        raise LabImpossible(f"{package.name} contains no kernel; {_remedy()}")
+    return kernel
 
 
 def _download(folder: Path) -> Path:
@@ -101,34 +99,34 @@ def _download(folder: Path) -> Path:
         for package in folder.glob("*.deb"):
             return package
     raise LabImpossible(
-        f"QEMU guests need a kernel, and {METAPACKAGE} could not be fetched; {_remedy()}\n{output}".strip()
+        f"QEMU guests need a kernel, and {METAPACKAGE} could not be downloaded; {_remedy()}\n{output}".strip()
     )
 
 
 def _remedy() -> str:
-    return f"apt-get install {METAPACKAGE}, or give all hosts of the lab file hypervisors: [lxc]"
+    return f"apt-get install {METAPACKAGE}, or set hypervisors: [lxc] for all hosts of the lab file"
 
 
 def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     except OSError as error:
-        raise LabImpossible(f"{command[0]} cannot fetch a kernel for QEMU guests: {error}; {_remedy()}") from error
+        raise LabImpossible(f"{command[0]} cannot download a kernel for QEMU guests: {error}; {_remedy()}") from error
 
 
 def _store_package(package: Path, target: Path) -> None:
     """Unpack the kernel and the modules into ``target``, atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    unpacked = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        _unpack(package, fresh)
-        fresh.chmod(0o755)
-        fresh.rename(target)
+        _unpack(package, unpacked)
+        unpacked.chmod(0o755)
+        unpacked.rename(target)
     except OSError:
         if not target.exists():  # another lab stored the same kernel first
             raise
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(unpacked, ignore_errors=True)
 
 
 def _unpack(package: Path, folder: Path) -> None:
@@ -138,13 +136,13 @@ def _unpack(package: Path, folder: Path) -> None:
         tarfile.open(fileobj=unpacking.stdout, mode="r|") as archive,
     ):
         for member in archive:
-            name = _kept_name(Path(member.name))
+            name = _extracted_name(Path(member.name))
             content = archive.extractfile(member) if name else None
             if content is not None:
                 (folder / name).write_bytes(content.read())
 
 
-def _kept_name(path: Path) -> str:
+def _extracted_name(path: Path) -> str:
     if path.parent.name == "boot" and path.name.startswith("vmlinuz-"):
         return "vmlinuz"
     return path.name if _module_name(path.name) in MODULES else ""

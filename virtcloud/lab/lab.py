@@ -40,9 +40,9 @@ class ServiceHandle:
         """Kill the service, as a crash would (SIGKILL)."""
         self._do("kill")
 
-    def _do(self, what: str) -> None:
+    def _do(self, action: str) -> None:
         control_client.check_node_exists(self.state, self.node, self.name)
-        control_client.send_request(self.state, {"do": what, "node": self.node, "service": self.name})
+        control_client.send_request(self.state, {"do": action, "node": self.node, "service": self.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class Lab:
     ) -> Self:
         """Start a lab and wait until all services run.
 
-        Raise LabImpossible and LabIsUp before any change. Raise LabFailed after an error in the start, when everything
-        was removed again. An interrupt also removes everything.
+        Raise LabImpossible and LabIsUp before any change. Raise LabFailed if the start failed. After an error or an
+        interrupt, everything is removed again.
         """
         options, watch, state = options or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
         prerequisites.check_prerequisites(lab)
-        chosen = lab_kernel.choose_kernel(options.kernel)
+        kernel = lab_kernel.choose_kernel(options.kernel)
         with _lock_start(state):
-            _refuse_second(state)
+            _check_no_lab_is_up(state)
             if Hypervisor.QEMU in lab.hypervisors:
                 guest_kernel.fetch_guest_kernel(watch)
             _remove_stale_lab(state, watch)
             with _remove_on_error(state):
-                launch(lab, state, options, chosen, watch)
+                launch(lab, state, options, kernel, watch)
         return cls(state)
 
     @classmethod
@@ -93,17 +93,17 @@ class Lab:
         node: str,
         argv: Sequence[str],
         *,
-        given: str = "",
+        stdin: str = "",
         timeout_s: float | None = 60.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program on a node. With ``check``, an exit code other than 0 raises LabFailed."""
-        done = control_client.run_program(self.state, node, argv, given.encode(), timeout_s)
+        ended = control_client.run_program(self.state, node, argv, stdin.encode(), timeout_s)
         text = subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+            ended.args, ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
         )
-        if check and done.returncode:
-            raise LabFailed(f"{node}: {' '.join(argv)} ended with {done.returncode}: {text.stderr.strip()}")
+        if check and ended.returncode:
+            raise LabFailed(f"{node}: {' '.join(argv)} ended with exit code {ended.returncode}: {text.stderr.strip()}")
         return text
 
     def service(self, node: str, name: str) -> ServiceHandle:
@@ -117,17 +117,17 @@ class Lab:
 
     @property
     def topology(self) -> Topology:
-        """The topology with which SBF works. It contains the devices' management addresses."""
+        """The topology that SBF uses, with the devices' management addresses."""
         return with_addresses(self.file.topology)
 
     def status(self) -> dict[str, Any]:
         """Return ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` with the states of each node's services."""
-        about = {key: value for key, value in self.state.about.items() if key != "token"}
+        about = {key: value for key, value in self.state.metadata.items() if key != "token"}
         url = None if about.get("bare") else f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
         answer = control_client.send_request(self.state, {"do": "status", "node": addressing.STATION})
         return {**about, "sbf": url, "socket": url and str(self.state.sbf_socket), **answer}
 
-    def is_whole(self) -> bool:
+    def all_services_run(self) -> bool:
         """Return whether every service of every node runs."""
         services = [state for node in self.status()["nodes"].values() for state in node["services"].values()]
         return all(state == "running" for state in services)
@@ -140,37 +140,35 @@ class Lab:
 
 def take_down(state: LabState) -> list[str]:
     """Remove all remains of a lab, and return a list of them. Raise LabFailed if a part could not be removed."""
-    found = find_remains(state)
-    left = remove_remains(state) if found else []
-    if left:
-        raise LabFailed(f"still there after the lab was stopped: {', '.join(left)}")
-    return found
+    remains = find_remains(state)
+    remaining = remove_remains(state) if remains else []
+    if remaining:
+        raise LabFailed(f"the lab was stopped, but could not be removed completely: {', '.join(remaining)}")
+    return remains
 
 
 @contextmanager
 def _lock_start(state: LabState) -> Iterator[None]:
-    """Lock the start of labs with the same folder.
-
-    The lock is a socket name, which disappears when its process ends.
-    """
+    """Lock the start of labs with the same folder. The lock is a socket name, so it ends with this process."""
     with socket.socket(socket.AF_UNIX) as lock:
         try:
             lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")
         except OSError as error:
-            raise LabIsUp("another process is starting a lab: wait until it is up") from error
+            raise LabIsUp("another process is starting a lab; wait until that lab is up") from error
         yield
 
 
-def _refuse_second(state: LabState) -> None:
+def _check_no_lab_is_up(state: LabState) -> None:
     if state.pid() is not None or state.launcher() is not None:
-        name = state.about.get("name", "unknown")
-        raise LabIsUp(f"a lab is up already ({name}); stop it first with: virtcloud lab down")
+        name = state.metadata.get("name", "unknown")
+        raise LabIsUp(f"lab {name} is up already; stop it first with: virtcloud lab down")
 
 
 def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
-    found = take_down(state)
-    if found:
-        watch(LabEvent("remains", "note", f"a lab that ended unexpectedly had left {', '.join(found)}; removed"))
+    remains = take_down(state)
+    if remains:
+        text = f"removed the remains of a lab that ended unexpectedly: {', '.join(remains)}"
+        watch(LabEvent("remains", "note", text))
 
 
 @contextmanager
@@ -181,16 +179,16 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
             yield
         except OSError as error:
             remove_remains(state)
-            raise LabFailed(_os_error(error)) from error
+            raise LabFailed(_format_os_error(error)) from error
         except BaseException:
             remove_remains(state)
             raise
 
 
-def _os_error(error: OSError) -> str:
+def _format_os_error(error: OSError) -> str:
     """Format an error of the operating system. The message for a full disk contains the remedy."""
     name = error.filename2 or error.filename  # if a copy failed, the second file name is its target
     where = f"{name}: " if name else ""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-    remedy = "; make room there, or set VIRTCLOUD_LAB_STATE to a folder with room" if full else ""
-    return f"the lab could not be started, and was removed: {where}{error.strerror or error}{remedy}"
+    remedy = "; free space there, or set VIRTCLOUD_LAB_STATE to a folder with free space" if full else ""
+    return f"the lab could not be started and was removed:  {where}{error.strerror or error}{remedy}"

@@ -1,4 +1,4 @@
-"""The lab's images: busybox for containers and for QEMU guests, and busybox with OpenSSH for containers.
+"""The lab's guest images: busybox for containers and for QEMU guests, and busybox with OpenSSH for containers.
 
 The programs of the image ``busybox-ssh`` are copied from this machine, with their libraries. The lab's user key allows
 a login as any of the lab's users, and as root.
@@ -22,15 +22,15 @@ APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "ht
 DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
 
 CONTAINER_INIT = """#!/bin/sh
-# The agent sets the addresses. Exits at once on a signal.
+# The agent sets the addresses. Exits immediately on a signal.
 trap 'exit 0' TERM INT PWR
 hostname "$VIRTCLOUD_GUEST"
 echo "$(hostname): up"
 while :; do sleep 3600 & wait $!; done
 """
 
-MACHINE_INIT = """#!/bin/sh
-# A guest's init: sets the addresses from the kernel's command line, then waits. Everybody on its
+QEMU_INIT = """#!/bin/sh
+# A guest's init: sets the addresses from the kernel's command line, then waits. Everybody on the guest's
 # network gets a shell on port 23 (nc, no password): this image is for trials.
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 for module in /modules/*.ko; do insmod "$module"; done
@@ -57,8 +57,8 @@ def make_container_image(folder: Path) -> None:
     (folder / "busybox/image.yaml").write_text("kind: lxc\nrootfs: rootfs\ninit: /sbin/init\n")
 
 
-def make_readable(folder: Path) -> None:
-    """Make images readable by everybody, independent of the umask: a guest's owner must be able to read them."""
+def make_images_readable(folder: Path) -> None:
+    """Make images readable by everybody, independent of the umask: a guest's owner must be able to read its image."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)
@@ -66,7 +66,7 @@ def make_readable(folder: Path) -> None:
 
 
 def install_busybox(root: Path) -> None:
-    """Install busybox and the names of its programs in ``root``/bin."""
+    """Install busybox in ``root``/bin, and a symbolic link for each of its programs."""
     shutil.copy(BUSYBOX, root / "bin/busybox")
     applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603
     for applet in {*APPLETS, *applets} - {"busybox", "init"}:
@@ -80,12 +80,12 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def make_machine_image(folder: Path, kernel: GuestKernel) -> None:
+def make_qemu_image(folder: Path, kernel: GuestKernel) -> None:
     """Create the image ``busybox-qemu`` (kind qemu) in ``folder``."""
     image = folder / "busybox-qemu"
     image.mkdir()
     shutil.copy(kernel.image, image / "vmlinuz")
-    (image / "initrd").write_bytes(gzip.compress(_cpio_archive(_machine_tree(image, kernel.modules)), compresslevel=1))
+    (image / "initrd").write_bytes(gzip.compress(_cpio_archive(_qemu_tree(image, kernel.modules)), compresslevel=1))
     shutil.rmtree(image / "tree")
     (image / "image.yaml").write_text(
         "kind: qemu\nkernel: vmlinuz\ninitrd: initrd\ncmdline: console=ttyS0 quiet panic=-1\n"
@@ -103,12 +103,12 @@ def make_disk_image(folder: Path) -> None:
     )
 
 
-def _machine_tree(image: Path, modules: Sequence[Path]) -> Path:
+def _qemu_tree(image: Path, modules: Sequence[Path]) -> Path:
     tree = image / "tree"
     for name in ("bin", "proc", "sys", "dev", "modules"):
         (tree / name).mkdir(parents=True)
     install_busybox(tree)
-    write_program(tree / "init", MACHINE_INIT)
+    write_program(tree / "init", QEMU_INIT)
     for number, source in enumerate(modules):
         content = source.read_bytes()
         plain = lzma.decompress(content) if source.suffix == ".xz" else content
@@ -146,7 +146,7 @@ LIBRARY = re.compile(r"(/\S+) \(0x")
 HOMES = "/tmp/home"  # noqa: S108 - a folder inside the guest, the only writable one there
 
 SSH_INIT = f"""#!/bin/sh
-# The agent sets the addresses. Exits at once on a signal. Each start creates a new host key.
+# The agent sets the addresses. Exits immediately on a signal. Each start creates a new host key.
 trap 'exit 0' TERM INT PWR
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 hostname "$VIRTCLOUD_GUEST"
@@ -190,10 +190,10 @@ def make_ssh_image(folder: Path, authorized_key: str) -> None:
 
 
 def _files(authorized_key: str) -> dict[str, str]:
-    people = {"root": 0, "sshd": 101, **addressing.USERS}
+    user_ids = {"root": 0, "sshd": 101, **addressing.USERS}
     return {
-        "passwd": "".join(f"{name}:*:{uid}:{uid}::{HOMES}/{name}:/bin/sh\n" for name, uid in people.items()),
-        "group": "".join(f"{name}:x:{uid}:\n" for name, uid in people.items()),
+        "passwd": "".join(f"{name}:*:{uid}:{uid}::{HOMES}/{name}:/bin/sh\n" for name, uid in user_ids.items()),
+        "group": "".join(f"{name}:x:{uid}:\n" for name, uid in user_ids.items()),
         "ssh/sshd_config": SSHD,
         "ssh/ssh_config": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n",
         "ssh/authorized_keys": authorized_key,
@@ -203,4 +203,4 @@ def _files(authorized_key: str) -> dict[str, str]:
 def _libraries(programs: Iterable[Path]) -> set[Path]:
     """Return the libraries of programs, and the loader."""
     output = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
-    return {Path(one) for one in LIBRARY.findall(output)}
+    return {Path(path) for path in LIBRARY.findall(output)}

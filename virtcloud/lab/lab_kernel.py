@@ -19,10 +19,10 @@ XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.
 
 @dataclass(frozen=True, slots=True)
 class KernelFeature:
-    """A feature that the lab needs, and the commands that test it in a new network namespace."""
+    """A kernel feature that the lab needs, and the commands that test the feature in a new network namespace."""
 
     name: str
-    tries: tuple[str, ...]
+    commands: tuple[str, ...]
 
 
 FEATURES = (
@@ -46,7 +46,7 @@ def missing_features() -> list[KernelFeature]:
 
 def has_feature(feature: KernelFeature) -> bool:
     """Return whether the machine's kernel has a feature."""
-    command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
+    command = ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
     except OSError:
@@ -56,30 +56,30 @@ def has_feature(feature: KernelFeature) -> bool:
 def find_uml_obstacles() -> list[str]:
     """Return the reasons why User-mode Linux cannot run here. The result is empty if User-mode Linux can run."""
     if platform.machine() != "x86_64":
-        return [f"User-mode Linux runs on x86_64 only, this is {platform.machine()}"]
-    faults = []
+        return [f"User-mode Linux runs on x86_64 only, but this machine is {platform.machine()}"]
+    obstacles = []
     if not Path(UML).exists():
-        faults.append("User-mode Linux is missing: apt-get install user-mode-linux")
+        obstacles.append("User-mode Linux is missing: apt-get install user-mode-linux")
     if not Path("/bin/busybox").exists():
-        faults.append("busybox is missing: apt-get install busybox-static")
+        obstacles.append("busybox is missing: apt-get install busybox-static")
     if not Path("/dev/net/tun").exists():
-        faults.append("/dev/net/tun is missing: modprobe tun")
+        obstacles.append("/dev/net/tun is missing: modprobe tun")
     if needs_preload() and find_compiler() is None:
-        faults.append("this processor's state is larger than User-mode Linux expects; it needs: apt-get install gcc")
-    return faults
+        obstacles.append("User-mode Linux needs a C compiler for this processor: apt-get install gcc")
+    return obstacles
 
 
-def choose_kernel(wanted: str | None = None) -> str:
-    """Return ``direct`` or ``uml``. Raise LabImpossible with what is missing for each of the two kernels."""
-    missing = [] if wanted == "uml" else missing_features()
-    if not missing and wanted != "uml":
+def choose_kernel(requested: str | None = None) -> str:
+    """Return ``direct`` or ``uml``. Raise LabImpossible with the reasons why neither kernel can run the lab."""
+    missing = [] if requested == "uml" else missing_features()
+    if not missing and requested != "uml":
         return "direct"
-    faults = find_uml_obstacles() if wanted != "direct" else ["User-mode Linux was not requested"]
-    if not faults:
+    obstacles = find_uml_obstacles() if requested != "direct" else ["User-mode Linux was not requested"]
+    if not obstacles:
         return "uml"
-    lacks = ", ".join(feature.name for feature in missing)
-    words = f"this machine's kernel lacks: {lacks}; " if lacks else ""
-    raise LabImpossible(f"no lab can run here: {words}{'; '.join(faults)}")
+    names = ", ".join(feature.name for feature in missing)
+    lacks = f"this machine's kernel lacks: {names}; " if names else ""
+    raise LabImpossible(f"no lab can run here: {lacks}{'; '.join(obstacles)}")
 
 
 def needs_preload() -> bool:
@@ -128,13 +128,15 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
     )
 
 
-def init_text(python: str, settings: Path, kept: Sequence[str], paths: Sequence[str]) -> str:
+def init_text(python: str, settings: Path, visible_folders: Sequence[str], paths: Sequence[str]) -> str:
     """Return the first program of User-mode Linux: a script that executes the fabric."""
-    words = " ".join(f"'{one}'" for one in (python, "-m", "virtcloud.lab.fabric", settings, "--machine", *kept))
-    search = os.pathsep.join(paths)
+    command = " ".join(
+        f"'{word}'" for word in (python, "-m", "virtcloud.lab.fabric", settings, "--uml", *visible_folders)
+    )
+    search_path = os.pathsep.join(paths)
     return (
         "#!/bin/busybox sh\nexport PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-        f"export PYTHONPATH='{search}' HOME=/run/home LANG=C.UTF-8\ncd /\nexec {words} </dev/null\n"
+        f"export PYTHONPATH='{search_path}' HOME=/run/home LANG=C.UTF-8\ncd /\nexec {command} </dev/null\n"
     )
 
 

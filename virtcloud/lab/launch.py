@@ -1,4 +1,4 @@
-"""The start of a lab: starts its first process, waits for its services, and registers the topology with its SBF.
+"""The start of a lab: starts the first process, waits for the services, and registers the topology with SBF.
 
 An interrupt is possible at any time, except between the start of a process and the recording of its process id.
 """
@@ -37,19 +37,19 @@ NAMESPACES = ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork"
 SBF_RUNS = LabEvent(f"{addressing.STATION} sbf", "done")
 
 
-def launch(lab: LabFile, state: LabState, options: LabOptions, chosen: str, watch: Watcher) -> None:
+def launch(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watch: Watcher) -> None:
     """Start the lab and return when all services run. After an error, the caller removes what was created."""
     watch(LabEvent("files", "begin"))
-    write_launch_files(lab, state, options, chosen, watch)
+    write_launch_files(lab, state, options, kernel, watch)
     watch(LabEvent("files", "done"))
-    process = _start(state)
+    process = _start_first_process(state)
 
-    def seen(event: LabEvent) -> None:
+    def watch_start(event: LabEvent) -> None:
         watch(event)
         if event == SBF_RUNS:
             register_topology(lab, state, watch)
 
-    _await(state, chosen, process, seen)
+    _wait_for_start(state, kernel, process, watch_start)
     if not options.bare:
         wait_for_agents(state, watch)
     _check_all_run(state)
@@ -65,7 +65,7 @@ def _check_all_run(state: LabState) -> None:
                 raise LabFailed(f"{name}: {service} {status} soon after its start{tail}")
 
 
-def _start(state: LabState) -> subprocess.Popen[bytes]:
+def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
     command = [*NAMESPACES, sys.executable, "-m", "virtcloud.lab.fabric", str(state.folder / "station.json")]
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -76,7 +76,7 @@ def _start(state: LabState) -> subprocess.Popen[bytes]:
     with (
         (state.folder / "supervisor.log").open("ab") as log,
         defer_interrupts(),
-    ):  # until its process id is recorded, no other process could find the first process
+    ):  # until the process id is recorded, no other process could find the first process
         process = subprocess.Popen(  # noqa: S603 - a module of virtcloud
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )
@@ -85,36 +85,36 @@ def _start(state: LabState) -> subprocess.Popen[bytes]:
     return process
 
 
-def _await(state: LabState, chosen: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
-    files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if chosen == "uml" else [])
-    waiting = {file: follow_events(file) for file in files}
-    if chosen == "uml":
+def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
+    files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
+    readers = {file: follow_events(file) for file in files}
+    if kernel == "uml":
         watch(LabEvent("kernel", "begin"))
-    deadline, booted = time.monotonic() + DEADLINE_S, chosen != "uml"
-    while waiting:
+    deadline, booted = time.monotonic() + DEADLINE_S, kernel != "uml"
+    while readers:
         if process.poll() is not None:
             raise LabFailed(f"the lab's first process ended{_tail(state.folder / 'supervisor.log')}")
         if time.monotonic() > deadline:
             raise LabFailed(f"the lab was not up after {DEADLINE_S:.0f} s{_tail(state.folder / 'supervisor.log')}")
-        for file in list(waiting):
-            for event in next(waiting[file]):
+        for file in list(readers):
+            for event in next(readers[file]):
                 if file.name == "fabric.events" and not booted:
                     booted = True
                     watch(LabEvent("kernel", "done"))
                 if event.state == "failed":
                     raise LabFailed(_explain_failure(state, event))
                 if event.step == "ready":
-                    del waiting[file]
+                    del readers[file]
                 else:
                     watch(event)
         time.sleep(0.05)
 
 
 def _explain_failure(state: LabState, event: LabEvent) -> str:
-    """Return the failed step with the end of its log, because the logs are removed with the lab."""
-    words = event.text.split()
-    named = [Path(word) for word in words if word.startswith(f"{state.folder}/log/")]
-    log = named[0] if named else state.folder / ("console.log" if "kernel" in event.step else "supervisor.log")
+    """Return the failed step with the end of the log, because the logs are removed with the lab."""
+    words_of_event = event.text.split()
+    logs = [Path(word) for word in words_of_event if word.startswith(f"{state.folder}/log/")]
+    log = logs[0] if logs else state.folder / ("console.log" if "kernel" in event.step else "supervisor.log")
     return f"{event.step}: {event.text}{_tail(log)}"
 
 
@@ -137,11 +137,11 @@ def register_topology(lab: LabFile, state: LabState, watch: Watcher) -> None:
         for site, vlans in lab.pools.items():
             client.put_pool(site, Pool(vlans=vlans))
         for name in elements_with_agents(lab.topology):
-            _give_token(client, state, name)
+            _create_token(client, state, name)
     watch(LabEvent("topology and pools", "done"))
 
 
-def _give_token(client: SbfClient, state: LabState, element: Name) -> None:
+def _create_token(client: SbfClient, state: LabState, element: Name) -> None:
     file = Path(token_folder(str(state.folder), element)) / "token"
     if not file.exists():
         write_token(file, client.create_token(element, Role.AGENT).token)
@@ -152,16 +152,16 @@ def wait_for_agents(state: LabState, watch: Watcher) -> None:
     watch(LabEvent("agents", "begin"))
     deadline = time.monotonic() + AGENTS_S
     with SbfClient(f"unix://{state.sbf_socket}") as client:
-        while silent := _agents_not_seen(client):
+        while missing := _list_missing_agents(client):
             if time.monotonic() > deadline:
-                raise LabFailed(f"agents of {', '.join(silent)} did not reach SBF within {AGENTS_S:.0f} s")
+                raise LabFailed(f"agents of {', '.join(missing)} did not reach SBF within {AGENTS_S:.0f} s")
             time.sleep(POLL_S)
     watch(LabEvent("agents", "done"))
 
 
-def _agents_not_seen(client: SbfClient) -> list[str]:
+def _list_missing_agents(client: SbfClient) -> list[str]:
     elements = client.elements()
-    return [one.name for one in elements if one.kind in AGENT_KINDS and one.last_seen is None]
+    return [element.name for element in elements if element.kind in AGENT_KINDS and element.last_seen is None]
 
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -189,16 +189,16 @@ def defer_interrupts() -> Iterator[None]:
     This function replaces Python's handlers and not the signal mask, so that a process started in the context inherits
     no blocked signals.
     """
-    came: list[int] = []
+    received: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
     for number in TERMINATION_SIGNALS:
-        _set_handler(number, lambda which, _: came.append(which))
+        _set_handler(number, lambda received_number, _: received.append(received_number))
     try:
         yield
     finally:
         for number, handler in before.items():
             _set_handler(number, handler)
-        for first in came[:1]:
+        for first in received[:1]:
             signal.raise_signal(first)
 
 

@@ -24,8 +24,8 @@ from virtcloud.model.element import Hypervisor
 class LabOptions:
     """The options of a lab's start.
 
-    ``bare``: without SBF and agents. ``kernel``: ``direct``, ``uml``, or None for an automatic choice. ``timing``:
-    settings of SBF, in seconds.
+    ``bare``: start neither SBF nor agents. ``kernel``: ``direct``, ``uml``, or None for an automatic choice.
+    ``timing``: settings of SBF, in seconds.
     """
 
     bare: bool = False
@@ -33,16 +33,16 @@ class LabOptions:
     timing: Mapping[str, float] = field(default_factory=dict)
 
 
-def write_launch_files(lab: LabFile, state: LabState, options: LabOptions, chosen: str, watch: Watcher) -> None:
-    """Write all files of a lab. The lab will run in the kernel ``chosen`` (``direct`` or ``uml``)."""
+def write_launch_files(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watch: Watcher) -> None:
+    """Write all files of a lab that runs in ``kernel``: ``direct`` or ``uml``."""
     _create_folders(lab, state)
     state.write_lab_file(lab)
     materials = _materials(lab, state, options)
-    station = station_plan(materials, tap=chosen == "uml")
-    nodes = fabric_plan(lab, materials, uplink="vec0" if chosen == "uml" else "")
-    about = {"name": lab.name, "kernel": chosen, "bare": options.bare, "nodes": _services(station, nodes)}
-    state.write_about({**about, "token": secrets.token_hex(16)})
-    _write_plans(state, materials.kept, station, nodes)
+    station = station_plan(materials, tap=kernel == "uml")
+    nodes = fabric_plan(lab, materials, uplink="vec0" if kernel == "uml" else "")
+    metadata = {"name": lab.name, "kernel": kernel, "bare": options.bare, "nodes": _services(station, nodes)}
+    state.write_metadata({**metadata, "token": secrets.token_hex(16)})
+    _write_plans(state, materials.visible_folders, station, nodes)
     if not options.bare:
         config = node_services.sbf_config(str(state.folder), str(state.sbf_socket), options.timing)
         (state.folder / "sbf.toml").write_text(config)
@@ -62,9 +62,9 @@ def _write_images(lab: LabFile, state: LabState, watch: Watcher) -> None:
     lab_images.make_container_image(images)
     lab_images.make_ssh_image(images, (state.folder / "keys/user.pub").read_text())
     if Hypervisor.QEMU in lab.hypervisors:
-        lab_images.make_machine_image(images, guest_kernel.fetch_guest_kernel(watch))
+        lab_images.make_qemu_image(images, guest_kernel.fetch_guest_kernel(watch))
         lab_images.make_disk_image(images)
-    lab_images.make_readable(images)
+    lab_images.make_images_readable(images)
 
 
 def _services(*plans: FabricPlan) -> dict[str, list[str]]:
@@ -81,7 +81,7 @@ def _materials(lab: LabFile, state: LabState, options: LabOptions) -> LabMateria
         python=sys.executable,
         authorized_key=authorized,
         host_keys=host_keys,
-        kept=_covered_folders(),
+        visible_folders=_hidden_folders(),
         bare=options.bare,
         sbf=(sys.executable, "-m", "sbf_service"),
         lldp=_lldp_account() if lab.lldp else None,
@@ -97,30 +97,32 @@ def _source() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def _covered_folders() -> tuple[str, ...]:
-    """Return the folders of this program that the nodes' own file systems would hide."""
-    own_folders = {str(_source()), sys.prefix, sys.base_prefix}
-    return tuple(sorted(one for one in own_folders if any(Path(one).is_relative_to(place) for place in TMPFS)))
+def _hidden_folders() -> tuple[str, ...]:
+    """Return the folders of this program that are below a node's temporary file systems and would be hidden."""
+    folders = {str(_source()), sys.prefix, sys.base_prefix}
+    return tuple(sorted(folder for folder in folders if any(Path(folder).is_relative_to(hidden) for hidden in TMPFS)))
 
 
-def _write_plans(state: LabState, kept: tuple[str, ...], station: FabricPlan, nodes: FabricPlan) -> None:
+def _write_plans(state: LabState, visible_folders: tuple[str, ...], station: FabricPlan, nodes: FabricPlan) -> None:
     station_settings = _fabric_settings(state, "station", f"unix:{state.socket}")
-    if state.about["kernel"] == "direct":
+    if state.metadata["kernel"] == "direct":
         _write_plan(state, "station", station_settings, join_plans(station, nodes))
         return
     folder, relay = state.folder, lab_kernel.relay_address()
-    boot = lab_kernel.uml_command(folder, folder / "init")
-    with_kernel = replace(station_settings, relay=relay, kernel=boot, preload=lab_kernel.preload_library(folder))
+    boot_command = lab_kernel.uml_command(folder, folder / "init")
+    with_kernel = replace(
+        station_settings, relay=relay, kernel=boot_command, preload=lab_kernel.preload_library(folder)
+    )
     _write_plan(state, "station", with_kernel, station)
-    _write_plan(state, "fabric", replace(_fabric_settings(state, "fabric", f"tcp:{relay}"), machine=True), nodes)
+    _write_plan(state, "fabric", replace(_fabric_settings(state, "fabric", f"tcp:{relay}"), in_uml=True), nodes)
     init = folder / "init"
-    init.write_text(lab_kernel.init_text(sys.executable, folder / "fabric.json", kept, python_path()))
+    init.write_text(lab_kernel.init_text(sys.executable, folder / "fabric.json", visible_folders, python_path()))
     init.chmod(0o755)
 
 
 def _fabric_settings(state: LabState, name: str, listen: str) -> FabricSettings:
     plan, events = str(state.folder / f"{name}.plan"), str(state.folder / f"{name}.events")
-    return FabricSettings(str(state.folder), plan, events, state.about["token"], listen)
+    return FabricSettings(str(state.folder), plan, events, state.metadata["token"], listen)
 
 
 def _write_plan(state: LabState, name: str, settings: FabricSettings, plan: FabricPlan) -> None:
@@ -153,7 +155,7 @@ def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
 
 def _make_key(path: Path) -> Path:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "virtcloud-lab", "-f", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a fixed command
-    if done.returncode:
-        raise LabFailed(f"ssh-keygen made no key {path}: {done.stderr.strip()}")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a fixed command
+    if ended.returncode:
+        raise LabFailed(f"ssh-keygen could not create the key {path}: {ended.stderr.strip()}")
     return path

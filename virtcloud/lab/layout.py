@@ -11,10 +11,10 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
-QUIET = {
+DEVICE_SYSCTLS = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
-    # if br_netfilter is loaded, these values are set in every new network namespace
+    # with br_netfilter loaded, each new network namespace has the value 1
     "net.bridge.bridge-nf-call-iptables": "0",
     "net.bridge.bridge-nf-call-ip6tables": "0",
     "net.bridge.bridge-nf-call-arptables": "0",
@@ -23,8 +23,8 @@ QUIET = {
 
 def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
     """Return the plan of the station (SBF and the operator). With ``tap``, the other nodes run in another kernel."""
-    running = () if materials.bare else (node_services.sbf_service_of_lab(materials),)
-    node = LabNode(addressing.STATION, "station", addressing.STATION_ADDRESS, isolated=False, services=running)
+    services = () if materials.bare else (node_services.sbf_service_of_lab(materials),)
+    node = LabNode(addressing.STATION, "station", addressing.STATION_ADDRESS, isolated=False, services=services)
     address = f"addr add {addressing.STATION_ADDRESS}/{addressing.PREFIX} dev"
     lines = (f"{address} kernel0", "link set kernel0 up") if tap else (f"{address} mgmt",)
     return FabricPlan((node,), (), before=("link set lo up", *(lines if tap else ())), after=() if tap else lines)
@@ -35,13 +35,13 @@ def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = ""
     numbers = addressing.number_nodes(topology)
     hosts = addressing.hosts_file(topology)
     nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
-    service_cables = [one for name, number in numbers.items() for one in _service_cables(name, number, topology)]
+    service_cables = [cable for name, number in numbers.items() for cable in _service_cables(name, number, topology)]
     before = ["link add mgmt type bridge", "link add outside type bridge"]
     if uplink:
         address = f"{addressing.FABRIC_ADDRESS}/{addressing.PREFIX}"
         before += ["link set lo up", f"link set {uplink} master mgmt up", f"addr add {address} dev mgmt"]
     before += ["link set mgmt up", "link set outside up"]
-    after = tuple(f"link set {one.peer_port} master {_network(one)} up" for one in service_cables)
+    after = tuple(f"link set {cable.peer_port} master {_network(cable)} up" for cable in service_cables)
     return FabricPlan(nodes, (*network.cables(topology), *service_cables), tuple(before), after)
 
 
@@ -57,20 +57,24 @@ def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
 
 def _node(name: str, number: int, hosts: str, topology: Topology, materials: LabMaterials) -> LabNode:
     address = addressing.management_address(number)
-    parts = _node_by_kind(name, number, topology, materials)
+    by_kind = _node_by_kind(name, number, topology, materials)
     return LabNode(
         name=name,
-        kind=parts.kind,
+        kind=by_kind.kind,
         address=address,
         tmpfs=TMPFS,
-        binds=((f"{materials.state}/images",) * 2, *((one, one) for one in materials.kept), *parts.binds),
-        files={**node_services.base_files(hosts, materials.lldp), **parts.files},
-        sysctls=parts.sysctls,
-        ip=(*network.management_lines(number), *parts.ip),
-        bridge=parts.bridge,
+        binds=(
+            (f"{materials.state}/images",) * 2,
+            *((folder, folder) for folder in materials.visible_folders),
+            *by_kind.binds,
+        ),
+        files={**node_services.base_files(hosts, materials.lldp), **by_kind.files},
+        sysctls=by_kind.sysctls,
+        ip=(*network.management_lines(number), *by_kind.ip),
+        bridge=by_kind.bridge,
         tc=network.shaping_lines(topology, name),
-        plain=network.ports_towards(topology, openvswitch.ovs_switch_names(topology), name),
-        services=(*parts.services, *_lldpd(name, topology, materials)),
+        no_offload_ports=network.ports_towards(topology, openvswitch.ovs_switch_names(topology), name),
+        services=(*by_kind.services, *_lldpd(name, topology, materials)),
     )
 
 
@@ -90,12 +94,12 @@ def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMate
     if isinstance(element, Host):
         return _host(element, number, materials)
     if isinstance(element, Gateway):
-        lines = (*network.plain_lines(element), *network.outside_lines(number, "outside0"))
+        lines = (*network.port_up_lines(element), *network.outside_lines(number, "outside0"))
         settings = node_services.agent_config(name, (), materials.state)
-        running = () if materials.bare else (node_services.agent_service(),)
+        services = () if materials.bare else (node_services.agent_service(),)
         binds = _token_binds(name, materials)
         return LabNode(
-            name, "gateway", binds=binds, files={node_services.AGENT_FILE: settings}, ip=lines, services=running
+            name, "gateway", binds=binds, files={node_services.AGENT_FILE: settings}, ip=lines, services=services
         )
     if name == addressing.USER:
         return LabNode(name, "user", ip=network.outside_lines(number, "eth0"))
@@ -105,14 +109,16 @@ def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMate
 def _switch(switch: Switch, number: int, materials: LabMaterials) -> LabNode:
     address = addressing.management_address(number)
     files = node_services.device_files(address, materials.authorized_key, materials.host_keys[switch.name])
-    made = LabNode(switch.name, "switch", files=files, sysctls=QUIET, services=(node_services.sshd_service(address),))
+    node = LabNode(
+        switch.name, "switch", files=files, sysctls=DEVICE_SYSCTLS, services=(node_services.sshd_service(address),)
+    )
     if switch.platform != openvswitch.PLATFORM:
-        return replace(made, ip=network.switch_lines(switch))
+        return replace(node, ip=network.switch_lines(switch))
     return replace(
-        made,
+        node,
         files={**files, **openvswitch.ovs_files(switch)},
         ip=openvswitch.ip_lines(switch),
-        services=(*openvswitch.ovs_services(), *made.services),
+        services=(*openvswitch.ovs_services(), *node.services),
     )
 
 
@@ -123,14 +129,14 @@ def _edge(edge: Edge, number: int, topology: Topology, materials: LabMaterials) 
         edge.name,
         "edge",
         files={**files, **frr.frr_files(edge, topology)},
-        sysctls=QUIET,
+        sysctls=DEVICE_SYSCTLS,
         ip=network.edge_lines(edge, topology),
         services=(node_services.sshd_service(address), *frr.frr_services(edge, topology)),
     )
 
 
 def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
-    running = (
+    services = (
         (node_services.libvirtd_service(),)
         if materials.bare
         else (node_services.libvirtd_service(), node_services.agent_service())
@@ -144,8 +150,8 @@ def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
             *_token_binds(host.name, materials),
         ),
         files=node_services.host_files(host, number, materials.state),
-        ip=network.plain_lines(host),
-        services=running,
+        ip=network.port_up_lines(host),
+        services=services,
     )
 
 
@@ -156,7 +162,7 @@ def _token_binds(element: str, materials: LabMaterials) -> tuple[tuple[str, str]
 
 def _core(transport: Transport, topology: Topology) -> LabNode:
     lines, vlans = network.core_lines(transport, topology)
-    sysctls = {**QUIET, **network.ROUTER_SYSCTLS} if network.is_fabric(transport) else QUIET
+    sysctls = {**DEVICE_SYSCTLS, **network.ROUTER_SYSCTLS} if network.is_fabric(transport) else DEVICE_SYSCTLS
     return LabNode(transport.name, "core", sysctls=sysctls, ip=lines, bridge=vlans)
 
 

@@ -46,18 +46,18 @@ class CoreWire:
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
     """Yield the links of all attachments.
 
-    A core's port has the name of the site; further ports of the same site also have a number, from 2.
+    A core's port has the name of the site. The second port of a site ends with ``-2``, the third with ``-3``.
     """
     count = 0
     for site in topology.sites:
-        seen: list[str] = []
-        for one in site.attachments:
-            seen.append(one.transport)
-            transport = topology.transport(one.transport)
-            number = seen.count(one.transport)
+        transports: list[str] = []
+        for attachment in site.attachments:
+            transports.append(attachment.transport)
+            transport = topology.transport(attachment.transport)
+            number = transports.count(attachment.transport)
             core_port = site.name if number == 1 else f"{site.name[:12]}-{number}"
-            port = _edge_port(topology, one, transport)
-            yield CoreWire(site, one, transport, port, core_port, addressing.fabric_addresses(count))
+            port = _edge_port(topology, attachment, transport)
+            yield CoreWire(site, attachment, transport, port, core_port, addressing.fabric_addresses(count))
             count += 1
 
 
@@ -88,10 +88,10 @@ def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, 
     A core's bridge is a tagged member of its own VLANs, so that a capture on the bridge contains the frames as
     transmitted.
     """
-    ends = [one for one in core_wires(topology) if one.transport == transport]
+    ends = [wire for wire in core_wires(topology) if wire.transport == transport]
     if is_fabric(transport):
-        return tuple(line for one in ends for line in _router_lines(topology, one)), ()
-    ports = tuple(one.core_port for one in ends)
+        return tuple(line for wire in ends for line in _router_lines(topology, wire)), ()
+    ports = tuple(wire.core_port for wire in ends)
     if transport.kind is TransportKind.DIRECT:
         return bridge_lines(ports), _vlan_lines(ports, "1-4094")
     lines = bridge_lines(ports, " vlan_protocol 802.1ad")
@@ -101,45 +101,45 @@ def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, 
     return lines, (*members, f"vlan add dev br0 vid {transport.s_tag} self")
 
 
-def _vlan_lines(ports: CommandLines, numbers: str) -> CommandLines:
-    return (*(f"vlan add dev {port} vid {numbers}" for port in ports), f"vlan add dev br0 vid {numbers} self")
+def _vlan_lines(ports: CommandLines, vlan_ids: str) -> CommandLines:
+    return (*(f"vlan add dev {port} vid {vlan_ids}" for port in ports), f"vlan add dev br0 vid {vlan_ids} self")
 
 
-def _router_lines(topology: Topology, one: CoreWire) -> CommandLines:
-    core_address, edge_address = one.addresses
+def _router_lines(topology: Topology, wire: CoreWire) -> CommandLines:
+    core_address, edge_address = wire.addresses
     return (
-        f"addr add {core_address}/31 dev {one.core_port}",
-        f"link set {one.core_port} up",
-        f"route add {loopback(topology, one)}/32 via {edge_address}",
+        f"addr add {core_address}/31 dev {wire.core_port}",
+        f"link set {wire.core_port} up",
+        f"route add {loopback(topology, wire)}/32 via {edge_address}",
     )
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
     """Return the commands for an edge without circuits: its bridge with customer ports, and its links to each core."""
-    wires = [one for one in core_wires(topology) if one.node == edge.name]
+    wires = [wire for wire in core_wires(topology) if wire.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
-    if any(is_fabric(one.transport) for one in wires):
+    if any(is_fabric(wire.transport) for wire in wires):
         lines += (f"addr add {edge.loopback}/32 dev lo",)
-    return lines + tuple(line for one in wires for line in _core_port_lines(topology, one))
+    return lines + tuple(line for wire in wires for line in _core_port_lines(topology, wire))
 
 
-def _core_port_lines(topology: Topology, one: CoreWire) -> CommandLines:
-    if not is_fabric(one.transport):
-        return (f"link set {one.port} up",)
-    core_address, edge_address = one.addresses
-    peers = tuple(f"route add {peer}/32 via {core_address}" for peer in peer_loopbacks(topology, one))
-    return (f"addr add {edge_address}/31 dev {one.port}", f"link set {one.port} up", *peers)
+def _core_port_lines(topology: Topology, wire: CoreWire) -> CommandLines:
+    if not is_fabric(wire.transport):
+        return (f"link set {wire.port} up",)
+    core_address, edge_address = wire.addresses
+    peers = tuple(f"route add {peer}/32 via {core_address}" for peer in peer_loopbacks(topology, wire))
+    return (f"addr add {edge_address}/31 dev {wire.port}", f"link set {wire.port} up", *peers)
 
 
-def peer_loopbacks(topology: Topology, one: CoreWire) -> CommandLines:
+def peer_loopbacks(topology: Topology, wire: CoreWire) -> CommandLines:
     """Return the loopbacks of the other edges on the same transport."""
-    others = (other for other in core_wires(topology) if other.transport == one.transport and other.node != one.node)
+    others = (other for other in core_wires(topology) if other.transport == wire.transport and other.node != wire.node)
     return tuple(loopback(topology, other) for other in others)
 
 
-def loopback(topology: Topology, one: CoreWire) -> str:
+def loopback(topology: Topology, wire: CoreWire) -> str:
     """Return the loopback of the edge at this link, or "" for a switch."""
-    edge = topology.element(one.node)
+    edge = topology.element(wire.node)
     return str(edge.loopback) if isinstance(edge, Edge) else ""
 
 
@@ -162,27 +162,29 @@ class NodeLink:
 def node_links(topology: Topology) -> list[NodeLink]:
     """Return all links between nodes: the topology's links, then the link of each attachment to its transport's core.
 
-    A link between aggregates becomes one link for each member. Each has the aggregate's latency and bandwidth.
+    A link between aggregates becomes one link for each member, with the aggregate's latency and bandwidth.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
         for link in topology.links
         for a, b in zip(*(topology.element(end.element).members(end.port) for end in link.ends), strict=True)
     ]
-    return links + [_core_link(one) for one in core_wires(topology)]
+    return links + [_core_link(wire) for wire in core_wires(topology)]
 
 
-def _core_link(one: CoreWire) -> NodeLink:
-    shape = one.attachment
-    return NodeLink(one.node, one.port, one.transport.name, one.core_port, shape.latency_ms, shape.bandwidth_mbit)
+def _core_link(wire: CoreWire) -> NodeLink:
+    attachment = wire.attachment
+    return NodeLink(
+        wire.node, wire.port, wire.transport.name, wire.core_port, attachment.latency_ms, attachment.bandwidth_mbit
+    )
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Return the veth pairs of all links. A port without a link gets a pair whose other end stays in the fabric."""
+    """Return the veth pairs of all links. The other end of an unlinked port's pair remains in the fabric."""
 
-    def cable(one: NodeLink) -> VethPair:
-        mtus = mtu(topology, one.node, one.port), mtu(topology, one.peer_node, one.peer_port)
-        return VethPair(one.node, one.port, mtus[0], one.peer_node, one.peer_port, mtus[1])
+    def cable(link: NodeLink) -> VethPair:
+        mtus = mtu(topology, link.node, link.port), mtu(topology, link.peer_node, link.peer_port)
+        return VethPair(link.node, link.port, mtus[0], link.peer_node, link.peer_port, mtus[1])
 
     joined = [cable(one) for one in node_links(topology)]
     used = {(one.node, one.port) for one in joined} | {(one.peer_node, one.peer_port) for one in joined}
@@ -197,10 +199,10 @@ def cables(topology: Topology) -> list[VethPair]:
 def mtu(topology: Topology, node: str, port: str) -> int:
     """Return a port's MTU in bytes.
 
-    Devices and cores have room for tags, EVPN fabrics for VXLAN; hosts have the usual MTU.
+    Devices and cores need space for tags, and EVPN fabrics need space for VXLAN. Hosts have the usual MTU.
     """
     element = topology.elements.get(node)  # type: ignore[call-overload]
-    fabrics = {one.name for one in topology.transports if is_fabric(one)}
+    fabrics = {transport.name for transport in topology.transports if is_fabric(transport)}
     if node in fabrics or (isinstance(element, Edge) and port in fabrics):
         return FABRIC_MTU
     return TRUNK_MTU if element is None or isinstance(element, Device) else HOST_MTU
@@ -213,9 +215,9 @@ def switch_lines(switch: Switch) -> tuple[str, ...]:
 
 def ports_towards(topology: Topology, nodes: Collection[str], node: str) -> tuple[str, ...]:
     """Return the ports of ``node`` that are linked to one of ``nodes``."""
-    joined = [(one.node, one.port, one.peer_node) for one in node_links(topology)]
-    joined += [(one.peer_node, one.peer_port, one.node) for one in node_links(topology)]
-    return tuple(port for name, port, peer in joined if name == node and peer in nodes)
+    ends = [(link.node, link.port, link.peer_node) for link in node_links(topology)]
+    ends += [(link.peer_node, link.peer_port, link.node) for link in node_links(topology)]
+    return tuple(port for name, port, peer in ends if name == node and peer in nodes)
 
 
 def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
@@ -225,28 +227,25 @@ def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
     return (*bonds, *(f"link set {member} master {port}" for member, port in members))
 
 
-def plain_lines(element: Element) -> tuple[str, ...]:
+def port_up_lines(element: Element) -> tuple[str, ...]:
     """Return the commands that bring up a host's or gateway's ports."""
     return (*_bond_lines(element, HOST_MTU), *(f"link set {port} up" for port in element.ports))
 
 
 def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:
-    """Return the commands that delay and limit the frames that ``node`` sends.
-
-    Each end of a link shapes its own direction.
-    """
-    ends = [(one.node, one.port, one) for one in node_links(topology)]
-    ends += [(one.peer_node, one.peer_port, one) for one in node_links(topology)]
+    """Return the commands that delay and limit the frames that ``node`` sends."""
+    ends = [(link.node, link.port, link) for link in node_links(topology)]
+    ends += [(link.peer_node, link.peer_port, link) for link in node_links(topology)]
     return tuple(
-        f"qdisc add dev {port} root netem limit 10000{_netem(one)}"
-        for name, port, one in ends
-        if name == node and (one.latency_ms or one.bandwidth_mbit)
+        f"qdisc add dev {port} root netem limit 10000{_netem(link)}"
+        for name, port, link in ends
+        if name == node and (link.latency_ms or link.bandwidth_mbit)
     )
 
 
-def _netem(wire: NodeLink) -> str:
-    delay = f" delay {wire.latency_ms:g}ms" if wire.latency_ms else ""
-    return delay + (f" rate {wire.bandwidth_mbit:g}mbit" if wire.bandwidth_mbit else "")
+def _netem(link: NodeLink) -> str:
+    delay = f" delay {link.latency_ms:g}ms" if link.latency_ms else ""
+    return delay + (f" rate {link.bandwidth_mbit:g}mbit" if link.bandwidth_mbit else "")
 
 
 def management_lines(number: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""PURE. The files and services of nodes, by kind of node."""
+"""PURE. The files and services of switches, edges, hosts, gateways and the station."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class LabMaterials:
     python: str
     authorized_key: str
     host_keys: Mapping[str, str]
-    kept: tuple[str, ...] = ()
+    visible_folders: tuple[str, ...] = ()
     bare: bool = False
     sbf: tuple[str, ...] = ()
     lldp: LldpAccount | None = None
@@ -149,7 +149,7 @@ def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) ->
         "[hypervisors]",
         *(f'{kind.value} = "{uris[kind]}"' for kind in hypervisors),
         "[guests]",
-        'accelerator = "tcg"  # a lab runs where KVM may boot nothing',
+        'accelerator = "tcg"  # KVM may be unavailable where the lab runs',
         "confined = false",
         "stop_grace = 1",
         "[timing]",
@@ -176,9 +176,9 @@ def libvirtd_service() -> NodeService:
 
 def agent_service() -> NodeService:
     """Return a host's agent."""
-    heavy = ("virtcloud.agent.local_host",)
+    imports = ("virtcloud.agent.local_host",)
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
-    return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=heavy, ready=f"unix:{AGENT_SOCKET}")
+    return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=imports, ready=f"unix:{AGENT_SOCKET}")
 
 
 def sbf_service_of_lab(materials: LabMaterials) -> NodeService:
@@ -196,7 +196,7 @@ def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
     lines = [
         f'database = "sqlite:///{state}/sbf.db"',
         f'listen = "{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"',
-        "allow_plaintext = true  # the network is wholly the lab's",
+        "allow_plaintext = true  # only the lab uses this network",
         f'socket = "{socket}"',
         f"[credentials.{addressing.CREDENTIAL}]",
         f'username = "{addressing.SWITCH_ACCOUNT}"',

@@ -20,8 +20,8 @@ UNUSED_VLAN = 4095
 def ovs_files(switch: Switch) -> dict[str, str]:
     """Return the script that creates the bridge once. A restarted daemon finds the existing bridge."""
     ports = " ".join(_port(switch, port) for port in switch.ports)
-    make = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
-    return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {make}\nexec ovs-vswitchd {DATABASE} "$@"\n'}
+    create = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
+    return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {create}\nexec ovs-vswitchd {DATABASE} "$@"\n'}
 
 
 def ovs_services() -> tuple[NodeService, ...]:
@@ -49,8 +49,8 @@ def ovs_switch_names(topology: Topology) -> frozenset[str]:
 
 
 def _port(switch: Switch, port: str) -> str:
-    closed = f"vlan_mode=trunk trunks={UNUSED_VLAN}"
+    no_vlans = f"vlan_mode=trunk trunks={UNUSED_VLAN}"
     members = switch.aggregates.get(port)  # type: ignore[call-overload]
     if members:
-        return f"-- add-bond br0 {port} {' '.join(members)} lacp=active other_config:lacp-time=fast {closed}"
-    return f"-- add-port br0 {port} {closed}"
+        return f"-- add-bond br0 {port} {' '.join(members)} lacp=active other_config:lacp-time=fast {no_vlans}"
+    return f"-- add-port br0 {port} {no_vlans}"

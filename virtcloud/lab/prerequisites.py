@@ -61,12 +61,12 @@ def has_driver(kind: Hypervisor) -> bool:
 
 
 def check_prerequisites(lab: LabFile) -> None:
-    """Raise LabImpossible with everything that this machine lacks for a lab, and the remedy."""
+    """Raise LabImpossible with the prerequisites that this machine lacks, and the remedy."""
     if os.geteuid() != 0:
-        raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
-    absent = missing_modules()
-    if absent:
-        raise LabImpossible(f"this Python lacks {', '.join(absent)}: pip install 'virtcloud[lab]'")
+        raise LabImpossible("a lab needs root to create network namespaces: run the command with sudo")
+    missing_packages = missing_modules()
+    if missing_packages:
+        raise LabImpossible(f"this Python lacks {', '.join(missing_packages)}: pip install 'virtcloud[lab]'")
     missing = sorted({*_missing_programs(lab), *_missing_routers(lab)})
     if missing:
         programs = ", ".join(name for name, _ in missing)
@@ -80,12 +80,12 @@ def missing_modules() -> list[str]:
 
 
 def _missing_programs(lab: LabFile) -> Iterator[tuple[str, str]]:
-    wanted = (
+    programs = (
         REQUIRED_PROGRAMS
         | (LLDP_PROGRAMS if lab.lldp else {})
         | (openvswitch.OVS_PROGRAMS if openvswitch.ovs_switch_names(lab) else {})
     )
-    yield from ((program, package) for program, package in wanted.items() if find_program(program) is None)
+    yield from ((program, package) for program, package in programs.items() if find_program(program) is None)
     for kind in lab.hypervisors:
         if not has_driver(kind):
             yield f"libvirt's {kind.value} driver", DRIVER_PACKAGES[kind]
@@ -101,7 +101,7 @@ def has_routers() -> bool:
 
 
 def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
-    if any(is_fabric(one) for one in lab.transports) and not has_routers():
+    if any(is_fabric(transport) for transport in lab.transports) and not has_routers():
         yield "zebra and bgpd", FRR_PACKAGE
 
 
@@ -129,27 +129,31 @@ class Diagnosis:
     @property
     def healthy(self) -> bool:
         """Return whether a lab can run here."""
-        return self.kernel is not None and all(one.present for one in self.findings if one.needed)
+        return self.kernel is not None and all(finding.present for finding in self.findings if finding.needed)
 
 
 def diagnose() -> Diagnosis:
     """Check this machine. Kernel features are tested in temporary namespaces."""
     root = os.geteuid() == 0
     features = {feature.name: root and lab_kernel.has_feature(feature) for feature in lab_kernel.FEATURES}
-    uml = lab_kernel.find_uml_obstacles()
-    chosen = "direct" if all(features.values()) else "uml" if not uml else None
-    return Diagnosis((*_rights(root), *_kernel(features, uml, chosen), *_programs(), *_python(), *_images()), chosen)
+    uml_obstacles = lab_kernel.find_uml_obstacles()
+    kernel = "direct" if all(features.values()) else "uml" if not uml_obstacles else None
+    return Diagnosis(
+        (*_rights(root), *_kernel(features, uml_obstacles, kernel), *_programs(), *_python(), *_images()), kernel
+    )
 
 
 def _rights(root: bool) -> Iterator[Prerequisite]:
-    yield Prerequisite("rights", "root", root, remedy="run it as root, for instance with sudo")
+    yield Prerequisite("rights", "root", root, remedy="run the command with sudo")
 
 
-def _kernel(features: dict[str, bool], uml: list[str], chosen: str | None) -> Iterator[Prerequisite]:
-    for name, works in features.items():
-        remedy = "" if works else "User-mode Linux has it" if chosen == "uml" else "needs another kernel"
-        yield Prerequisite("kernel", name, works, needed=chosen is None, remedy=remedy)
-    yield Prerequisite("kernel", "User-mode Linux", not uml, needed=chosen is None, remedy="; ".join(uml))
+def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | None) -> Iterator[Prerequisite]:
+    for name, is_present in features.items():
+        remedy = "" if is_present else "User-mode Linux has this feature" if kernel == "uml" else "needs another kernel"
+        yield Prerequisite("kernel", name, is_present, needed=kernel is None, remedy=remedy)
+    yield Prerequisite(
+        "kernel", "User-mode Linux", not uml_obstacles, needed=kernel is None, remedy="; ".join(uml_obstacles)
+    )
 
 
 def _programs() -> Iterator[Prerequisite]:
@@ -179,5 +183,5 @@ def _images() -> Iterator[Prerequisite]:
         "kernel for QEMU guests",
         guest_kernel.find_guest_kernel() is not None,
         needed=False,
-        remedy="a lab that needs one fetches it (27 MB, apt-get download)",
+        remedy="a lab with QEMU guests downloads the kernel (27 MB, apt-get download)",
     )

@@ -27,8 +27,8 @@ class Snapshot:
     cores: dict[str, dict[str, str]]
     edges: dict[str, tuple[str, ...]]
 
-    def differs(self, other: "Snapshot") -> str:
-        """Return the differences, element by element. The result is empty if there are no differences."""
+    def describe_changes(self, other: "Snapshot") -> str:
+        """Return the changes from this snapshot to ``other``. The result is empty if there are no changes."""
         return "; ".join(
             f"{name}: {before.get(name)} became {after.get(name)}"
             for field in fields(self)
@@ -45,7 +45,7 @@ def take_snapshot(lab: Lab, topology: Topology) -> Snapshot:
         switches={name: read_switch_vlans(lab, name) for name in switch_names(topology)},
         hosts={name: read_interfaces(lab, name) for name in hosts},
         guests={name: read_guests(lab, name) for name in hosts},
-        cores={one.name: read_switch_vlans(lab, one.name) for one in topology.transports},
+        cores={transport.name: read_switch_vlans(lab, transport.name) for transport in topology.transports},
         edges={edge.name: read_edge(lab, edge.name) for site in topology.sites for edge in site.edges},
     )
 
@@ -64,8 +64,8 @@ def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
 
 
 def _open_vswitch_vlans(lab: Lab, node: str) -> dict[str, str]:
-    shown = "--format=csv", "--no-headings", "--data=bare", "--columns=name,tag,trunks"
-    rows = csv.reader(run_checked(lab, node, "ovs-vsctl", *shown, "list", "Port").splitlines())
+    options = "--format=csv", "--no-headings", "--data=bare", "--columns=name,tag,trunks"
+    rows = csv.reader(run_checked(lab, node, "ovs-vsctl", *options, "list", "Port").splitlines())
     numbers = {name: [int(word) for word in f"{tag} {trunks}".split()] for name, tag, trunks in rows}
     carried = {name: VlanSet(one for one in found if one != openvswitch.UNUSED_VLAN) for name, found in numbers.items()}
     return {name: str(vlans) for name, vlans in carried.items() if vlans}
@@ -84,45 +84,51 @@ def read_interfaces(lab: Lab, host: str) -> tuple[str, ...]:
 
 def read_edge(lab: Lab, edge: str) -> tuple[str, ...]:
     """Read an edge's interfaces, its bridge's VLANs, its learnt addresses, and the routes of its bgpd."""
-    vlans = [f"{port}: VLAN {numbers}" for port, numbers in read_switch_vlans(lab, edge).items()]
+    vlans = [f"{port}: VLAN {vlan_ids}" for port, vlan_ids in read_switch_vlans(lab, edge).items()]
     learnt = [
-        f"{one['mac']} on {one['ifname']}" for one in read_forwarding(lab, edge) if one.get("state") != "permanent"
+        f"{entry['mac']} on {entry['ifname']}"
+        for entry in read_forwarding(lab, edge)
+        if entry.get("state") != "permanent"
     ]
     return (*read_interfaces(lab, edge), *sorted(vlans), *sorted(learnt), *read_evpn_routes(lab, edge))
 
 
 def read_forwarding(lab: Lab, edge: str) -> list[dict[str, Any]]:
     """Read an edge's forwarding database in the format of ``bridge fdb``."""
-    found: list[dict[str, Any]] = json.loads(run_checked(lab, edge, "bridge", "-json", "fdb", "show"))
-    return found
+    entries: list[dict[str, Any]] = json.loads(run_checked(lab, edge, "bridge", "-json", "fdb", "show"))
+    return entries
 
 
 def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
     """Read the EVPN routes of an edge's bgpd. The result is empty if the edge runs no bgpd."""
-    if "bgpd" not in lab.state.about["nodes"][edge]:
+    if "bgpd" not in lab.state.metadata["nodes"][edge]:
         return ()
     output = run_checked(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
     return tuple(
-        sorted(f"{known} {route}" for known, found in json.loads(output).items() for route in _prefixes(found))
+        sorted(
+            f"{distinguisher} {route}"
+            for distinguisher, value in json.loads(output).items()
+            for route in _prefixes(value)
+        )
     )
 
 
-def _prefixes(found: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers it contains counters
-    return [key for key in found if key.startswith("[")] if isinstance(found, dict) else []
+def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers it contains counters
+    return [key for key in value if key.startswith("[")] if isinstance(value, dict) else []
 
 
 def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
-    """Read the names of a host's running guests from libvirt, one hypervisor after the other."""
+    """Read the names of a host's running guests from libvirt."""
     kinds = lab.file.host(host).hypervisors
-    found = [
+    guests = [
         run_checked(lab, host, "virsh", "-q", "-c", f"{kind}:///system", "list", "--name").split() for kind in kinds
     ]
-    return tuple(sorted(itertools.chain(*found)))
+    return tuple(sorted(itertools.chain(*guests)))
 
 
 def run_checked(lab: Lab, node: str, *argv: str) -> str:
     """Run a command on a node and return its output. Raise CalledProcessError if the command fails."""
-    done = lab.run(node, argv)
-    if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, [node, *argv], done.stdout, done.stderr)
-    return done.stdout
+    ended = lab.run(node, argv)
+    if ended.returncode:
+        raise subprocess.CalledProcessError(ended.returncode, [node, *argv], ended.stdout, ended.stderr)
+    return ended.stdout

@@ -34,10 +34,10 @@ class LabState:
         Raise LabImpossible if the folder exists and the caller may not enter it.
         """
         folder = Path(os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)).absolute()
-        if _is_closed(folder):
+        if _is_inaccessible(folder):
             raise LabImpossible(
-                f"the lab's folder {folder} belongs to another user, who started the lab: run this as root, for "
-                "instance with sudo"
+                f"the lab's folder {folder} belongs to another user, who started the lab: run the command as root, for "
+                "example with sudo"
             )
         return cls(folder)
 
@@ -57,15 +57,15 @@ class LabState:
         return lab_cgroup(str(self.folder))
 
     @property
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Name, kernel, token and options of the lab. The result is empty if they were not written."""
         return _read(self.folder / "lab.json")
 
-    def write_about(self, about: dict[str, Any]) -> None:
+    def write_metadata(self, metadata: dict[str, Any]) -> None:
         """Write name, kernel, token and options of the lab."""
         target = self.folder / "lab.json"
         target.touch(mode=0o600)
-        target.write_text(json.dumps(about))
+        target.write_text(json.dumps(metadata))
 
     def write_lab_file(self, lab: LabFile) -> None:
         """Write the lab file as JSON, which is also valid YAML."""
@@ -73,13 +73,13 @@ class LabState:
 
     def pid(self) -> int | None:
         """Return the process id of the lab's first process, or None if it is not alive."""
-        noted = _read(self.folder / "pid")
-        return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
+        recorded = _read(self.folder / "pid")
+        return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
     def launcher(self) -> int | None:
         """Return the process id of the process that holds the lab's namespaces, or None if it is not alive."""
-        noted = _read(self.folder / "launcher")
-        return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
+        recorded = _read(self.folder / "launcher")
+        return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
     def note_launcher(self, pid: int) -> None:
         """Record the process that holds the lab's namespaces."""
@@ -92,7 +92,7 @@ class LabState:
         self.folder.chmod(0o700)
 
 
-def _is_closed(folder: Path) -> bool:
+def _is_inaccessible(folder: Path) -> bool:
     """Return whether a folder exists that this process may not read and enter."""
     try:
         return folder.exists() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
@@ -128,20 +128,20 @@ def kill_lab(state: LabState) -> None:
 
 
 def _kill_process(pid: int) -> None:
-    since, deadline = process_start_time(pid), time.monotonic() + END_S
+    start, deadline = process_start_time(pid), time.monotonic() + END_S
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    while process_start_time(pid) is not None and process_start_time(pid) == since and time.monotonic() < deadline:
+    while process_start_time(pid) is not None and process_start_time(pid) == start and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def find_remains(state: LabState) -> list[str]:
-    """Return what a lab left on this machine: processes, folder, control groups, and SBF's socket."""
-    found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
-    found += [str(one) for one in (state.folder, state.cgroup) if one.exists()]
+    """Return the remains of a lab on this machine: processes, folder, control groups, and SBF's socket."""
+    remains = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
+    remains += [str(path) for path in (state.folder, state.cgroup) if path.exists()]
     if state.folder.exists() and state.sbf_socket.exists():
-        found.append(str(state.sbf_socket))
-    return found
+        remains.append(str(state.sbf_socket))
+    return remains
 
 
 def remove_remains(state: LabState) -> list[str]:

@@ -36,7 +36,7 @@ def test_a_new_open_vswitch_has_trunks_without_vlans(nodes: dict[str, LabNode]) 
 
 
 def test_senders_to_an_open_vswitch_have_no_offloads(nodes: dict[str, LabNode]) -> None:
-    assert {name: node.plain for name, node in nodes.items() if node.plain} == {
+    assert {name: node.no_offload_ports for name, node in nodes.items() if node.no_offload_ports} == {
         "sw2": ("to1",),
         "sw3": ("to1",),
         "h3": ("eth0",),

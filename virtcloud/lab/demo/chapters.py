@@ -28,7 +28,7 @@ def create_clusters(context: DemoContext) -> None:
         views = [context.request(key, SET_UP_S) for key in ("demo-a", "demo-b")]
         for view in views:
             reached = context.follow(
-                view, lambda seen: seen.state not in {ClusterState.REQUESTED, ClusterState.CONFIGURING}, SET_UP_S
+                view, lambda current: current.state not in {ClusterState.REQUESTED, ClusterState.CONFIGURING}, SET_UP_S
             )
             context.clusters[view.key] = reached
             report.check(
@@ -36,38 +36,38 @@ def create_clusters(context: DemoContext) -> None:
             )
         a, b = context.clusters.values()
         report.check(
-            f"they have VLANs of their own: {_vlans(a)} and {_vlans(b)}",
+            f"the clusters have different VLANs: {_format_vlans(a)} and {_format_vlans(b)}",
             not VlanSet(a.vlans.values()) & VlanSet(b.vlans.values()),
         )
 
 
-def _vlans(view: ClusterView) -> str:
+def _format_vlans(view: ClusterView) -> str:
     return f"{view.key} {VlanSet(view.vlans.values())}"
 
 
 def check_switches(context: DemoContext) -> None:
-    """Compare the VLANs of every switch with those that the paths between the guests need."""
+    """Compare the VLANs of every switch with the VLANs that the paths between the guests need."""
     report = context.report
     with report.chapter("Each switch's VLANs, as read from the switch"):
         for name in switch_names(context.topology):
             ports = read_switch_vlans(context.lab, name)
             report.print_line(f"{name:<10} " + "  ".join(f"{port}: {vlans}" for port, vlans in ports.items()))
-            expected = _expected(context, name)
+            expected = _expected_vlans(context, name)
             report.check(
-                f"{name} carries exactly these VLANs on the ports of the path, and none elsewhere",
+                f"{name} carries exactly these VLANs on the ports of the path, and no VLANs on other ports",
                 ports == expected,
                 str(ports),
             )
 
 
-def _expected(context: DemoContext, switch: Name) -> dict[str, str]:
+def _expected_vlans(context: DemoContext, switch: Name) -> dict[str, str]:
     """Return a switch's expected VLANs by port: both clusters on the ports to the first host and to the core."""
     site = context.topology.site_of[switch]
     uplink = site.attachments[0].port
     host = next(link for link in context.topology.links if site.hosts[0].name in {end.element for end in link.ends})
     ports = [end.port for end in (*host.ends, uplink) if end.element == switch]
-    numbers = VlanSet(view.vlans[site.name] for view in context.clusters.values())
-    return dict.fromkeys(ports, str(numbers))
+    vlans = VlanSet(view.vlans[site.name] for view in context.clusters.values())
+    return dict.fromkeys(ports, str(vlans))
 
 
 def check_connectivity(context: DemoContext) -> None:
@@ -78,10 +78,10 @@ def check_connectivity(context: DemoContext) -> None:
         for view in context.clusters.values():
             capture = capture_frames(context, pool, core.name, "br0", "icmp or vlan")
             for number in range(2, len(view.spec.guests) + 1):
-                answer = ping_from_guest(context, view, 0, f"{NETWORK}{number}", "-c", "4", "-W", "2")
-                report.check(f"{view.key}: n1 reaches n{number}: {answer.words}", answer.answered, answer.words)
+                ping = ping_from_guest(context, view, 0, f"{NETWORK}{number}", "-c", "4", "-W", "2")
+                report.check(f"{view.key}: n1 reaches n{number}: {ping.summary}", ping.succeeded, ping.summary)
             frames = capture.result()
-            tagged = [frame for frame in frames if _both_tags(frame, core.s_tag, view)]
+            tagged = [frame for frame in frames if _has_both_tags(frame, core.s_tag, view)]
             report.print_line(tagged[0] if tagged else "no frame with both tags was seen")
             report.check(
                 f"on the core {len(tagged)} frames of {view.key} carry both tags: S-tag {core.s_tag} and C-tag "
@@ -91,32 +91,32 @@ def check_connectivity(context: DemoContext) -> None:
             )
 
 
-def _both_tags(frame: str, s_tag: int | None, view: ClusterView) -> bool:
-    customer = next(iter(view.vlans.values()))
-    return bool(re.search(rf"0x88a8.*vlan {s_tag}, .*vlan {customer}, ", frame))
+def _has_both_tags(frame: str, s_tag: int | None, view: ClusterView) -> bool:
+    c_tag = next(iter(view.vlans.values()))
+    return bool(re.search(rf"0x88a8.*vlan {s_tag}, .*vlan {c_tag}, ", frame))
 
 
 def check_isolation(context: DemoContext) -> None:
     """Send ARP requests from a guest of one cluster, and listen on every segment of both clusters."""
     report = context.report
-    speaking, silent = context.clusters.values()
-    with report.chapter("The other cluster's guests receive none of the frames"), ThreadPoolExecutor() as pool:
-        ears = {
+    sender, other = context.clusters.values()
+    with report.chapter("The other cluster's guests receive no frame"), ThreadPoolExecutor() as pool:
+        captures = {
             (view.key, guest.host): capture_frames(
                 context, pool, guest.host, f"br{vlan}", "arp", "and", "host", ABSENT_ADDRESS
             )
-            for view in (speaking, silent)
+            for view in (sender, other)
             for guest in view.spec.guests
             for vlan in {view.vlans[context.topology.site_of[guest.host].name]}
         }
-        ping_from_guest(context, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
-        report.print_line(f"{speaking.key}'s n1 has sent five ARP requests for {ABSENT_ADDRESS} to its segment")
-        for (key, host), ear in ears.items():
-            received = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
-            if key == speaking.key:
-                report.check(f"{key} on {host} receives them ({len(received)} frames)", bool(received), "none")
+        ping_from_guest(context, sender, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
+        report.print_line(f"{sender.key}'s n1 has sent five ARP requests for {ABSENT_ADDRESS} to its segment")
+        for (key, host), capture in captures.items():
+            received = [frame for frame in capture.result() if ABSENT_ADDRESS in frame]
+            if key == sender.key:
+                report.check(f"{key} on {host} receives the requests ({len(received)} frames)", bool(received), "none")
             else:
-                report.check(f"{key} on {host} receives none", not received, "; ".join(received))
+                report.check(f"{key} on {host} receives no request", not received, "; ".join(received))
 
 
 DEADLINE_S = 6.0
@@ -124,23 +124,26 @@ LIMIT_S = 60.0
 
 
 def check_failed_creation(context: DemoContext) -> None:
-    """Disconnect the second site's switch, request a cluster, and check that the cluster fails and leaves nothing."""
+    """Disconnect the second site's switch, request a cluster, and check that the cluster fails and is fully removed."""
     report, lab = context.report, context.lab
-    first, victim = switch_names(context.topology)[:2]
-    with report.chapter(f"A creation fails: {victim} is disconnected half-way"), ThreadPoolExecutor() as pool:
+    first, disconnected = switch_names(context.topology)[:2]
+    with report.chapter(f"A creation fails, because {disconnected} is disconnected"), ThreadPoolExecutor() as pool:
         before = take_snapshot(lab, context.topology)
-        steady = context.clusters["demo-a"]
-        pinging = pool.submit(ping_from_guest, context, steady, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
-        lab.run(victim, ("ip", "link", "set", "mgmt0", "down"), check=True)
+        active = context.clusters["demo-a"]
+        ping = pool.submit(ping_from_guest, context, active, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
+        lab.run(disconnected, ("ip", "link", "set", "mgmt0", "down"), check=True)
         report.print_line(
-            f"{victim}'s management port is down; demo-c is requested, with a deadline of {DEADLINE_S:.0f} s"
+            f"{disconnected}'s management port is down; demo-c is requested, with a deadline of {DEADLINE_S:.0f} s"
         )
         view, vlans = _fail_creation(context, first)
-        lab.run(victim, ("ip", "link", "set", "mgmt0", "up"), check=True)
-        report.print_line(f"{victim}'s management port is up again")
+        lab.run(disconnected, ("ip", "link", "set", "mgmt0", "up"), check=True)
+        report.print_line(f"{disconnected}'s management port is up again")
         _check_removal(context, view, vlans, before)
-        answer = pinging.result()
-        report.check(f"demo-a lost no frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
+        ping_result = ping.result()
+        report.check(
+            f"demo-a lost no frame during the failed creation: {ping_result.summary}",
+            " 0% packet loss" in ping_result.summary,
+        )
 
 
 def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict[Name, VlanId]]:
@@ -150,13 +153,15 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
     """
     report = context.report
     view = context.request("demo-c", DEADLINE_S)
-    view = context.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
+    view = context.follow(
+        view, lambda current: _confirmed(current, first) or current.state is ClusterState.FAILING, LIMIT_S
+    )
     claimed = view.vlans
     vlan = claimed[context.topology.site_of[first].name]
     carried = [port for port, vlans in read_switch_vlans(context.lab, first).items() if str(vlan) in vlans]
-    report.check(f"half-way: {first} carries VLAN {vlan} on {', '.join(carried)} already", bool(carried))
+    report.check(f"before the failure, {first} carries VLAN {vlan} on {', '.join(carried)}", bool(carried))
     ended = {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}
-    view = context.follow(view, lambda seen: seen.state in ended, LIMIT_S)
+    view = context.follow(view, lambda current: current.state in ended, LIMIT_S)
     report.check("demo-c failed in time, with a reason", view.state is not ClusterState.ACTIVE, str(view.state))
     report.print_line(f"reason: {view.reason}")
     return view, claimed
@@ -165,21 +170,30 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
     """Wait until a failed cluster is removed, and check that every element is in the same state as before."""
     report = context.report
-    context.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
+    context.follow(view, lambda current: current.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)
-    report.check("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
+    report.check(
+        "every switch, host and guest is in the same state as before demo-c",
+        after == before,
+        before.describe_changes(after),
+    )
     sites = {site.name: site for site in context.client.sites()}
     report.check(
         f"VLAN {VlanSet(vlans.values())} is free again at every site",
         all(vlan in sites[site].free for site, vlan in vlans.items()),
     )
     for key in context.clusters:
-        seen = context.follow(context.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
-        report.check(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
+        current = context.follow(
+            context.client.cluster(key), lambda current: current.state is ClusterState.ACTIVE, LIMIT_S
+        )
+        report.check(f"{key} is active", current.state is ClusterState.ACTIVE, str(current.state))
 
 
 def _confirmed(view: ClusterView, element: str) -> bool:
-    return any(one.element == element and one.progress is PlacementProgress.CONFIRMED for one in view.placements)
+    return any(
+        placement.element == element and placement.progress is PlacementProgress.CONFIRMED
+        for placement in view.placements
+    )
 
 
 REMOVAL_LIMIT_S = 60.0
@@ -191,22 +205,22 @@ def remove_clusters(context: DemoContext) -> None:
     with report.chapter("Both clusters are deleted"):
         views = [context.client.delete_cluster(key) for key in context.clusters]
         for view in views:
-            ended = context.follow(view, lambda seen: seen.state is ClusterState.RELEASED, REMOVAL_LIMIT_S)
+            ended = context.follow(view, lambda current: current.state is ClusterState.RELEASED, REMOVAL_LIMIT_S)
             report.check(f"{ended.key} is released", ended.state is ClusterState.RELEASED, str(ended.state))
         after = take_snapshot(context.lab, context.topology)
-        for what in ("switches", "hosts", "guests", "cores"):
-            same = getattr(after, what) == getattr(context.before, what)
-            report.check(f"{_NOTHING[what]}", same, context.before.differs(after))
+        for kind in ("switches", "hosts", "guests", "cores"):
+            is_unchanged = getattr(after, kind) == getattr(context.before, kind)
+            report.check(_REMOVAL_CLAIMS[kind], is_unchanged, context.before.describe_changes(after))
         report.check(
             "no site has a VLAN ID in use", not any(site.claimed | site.quarantined for site in context.client.sites())
         )
 
 
-_NOTHING = {
+_REMOVAL_CLAIMS = {
     "switches": "no switch port carries any VLAN",
     "hosts": "no host has an additional interface",
     "guests": "no guest runs on any host",
-    "cores": "the provider core is configured as it was",
+    "cores": "the provider core is in the same state as before",
 }
 
 
@@ -226,7 +240,7 @@ DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
 
 def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
     """Run all chapters and return whether every check succeeded. The lab is always taken down at the end."""
-    with report.chapter("Three sites are built: switches with sshd, an 802.1ad core, hosts with libvirt, SBF, agents"):
+    with report.chapter("The lab starts: three sites with switches and hosts, an 802.1ad core, SBF, and agents"):
         lab = bring_up()
     try:
         _run_chapters(report, lab)
@@ -234,14 +248,14 @@ def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
         with report.chapter("The lab is taken down"):
             lab.down()
             report.check(
-                "nothing of the lab is left on this machine", not find_remains(lab.state), str(find_remains(lab.state))
+                "no part of the lab remains on this machine", not find_remains(lab.state), str(find_remains(lab.state))
             )
     return report.succeeded
 
 
 def _run_chapters(report: DemoReport, lab: Lab) -> None:
     services = [state for node in lab.status()["nodes"].values() for state in node["services"].values()]
-    report.check(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
+    report.check(f"all {len(services)} services of the lab run", set(services) == {"running"}, str(services))
     with SbfClient(f"unix://{lab.sbf_socket}") as client:
         context = DemoContext(report, lab, client, client.topology(), take_snapshot(lab, client.topology()))
         for chapter in CHAPTERS:

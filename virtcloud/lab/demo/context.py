@@ -20,7 +20,7 @@ NETWORK = "10.0.0."
 
 @dataclass(slots=True)
 class DemoContext:
-    """The lab, the client, the snapshot from the time before the first cluster, and the clusters."""
+    """The lab, the client of SBF, the clusters, and ``before``: the snapshot before the first cluster was created."""
 
     report: DemoReport
     lab: Lab
@@ -43,26 +43,28 @@ class DemoContext:
         return self.client.put_cluster(key, ClusterRequest(spec=spec))
 
     def follow(self, view: ClusterView, until: Callable[[ClusterView], bool], limit_s: float) -> ClusterView:
-        """Print every step that SBF reports, until ``until`` returns True for the cluster's view, and return this view.
+        """Print every step of a cluster until ``until`` returns True for the cluster's view. Return this view.
 
         Raise VirtcloudError after ``limit_s`` seconds.
         """
         start, printed = time.monotonic(), set[str]()
         while True:
-            printed |= self._tell(view, printed, time.monotonic() - start)
+            printed |= self._print_new_steps(view, printed, time.monotonic() - start)
             if until(view):
                 return view
             if time.monotonic() - start > limit_s:
                 raise VirtcloudError(f"cluster {view.key} is still {view.state} after {limit_s:.0f} s: {view.reason}")
             view = self.client.cluster(view.key, after=view.version, wait=POLL_S)
 
-    def _tell(self, view: ClusterView, printed: set[str], seconds: float) -> set[str]:
+    def _print_new_steps(self, view: ClusterView, printed: set[str], seconds: float) -> set[str]:
         done = {PlacementProgress.CONFIRMED, PlacementProgress.REMOVED}
-        steps = [f"{one.element} {one.progress}" for one in view.placements if one.progress in done]
-        news = [step for step in [*steps, f"cluster is {view.state}"] if step not in printed]
-        if news:
-            self.report.print_line(f"{seconds:5.1f} s  {view.key}: {', '.join(news)}")
-        return set(news)
+        steps = [
+            f"{placement.element} {placement.progress}" for placement in view.placements if placement.progress in done
+        ]
+        new_steps = [step for step in [*steps, f"cluster is {view.state}"] if step not in printed]
+        if new_steps:
+            self.report.print_line(f"{seconds:5.1f} s  {view.key}: {', '.join(new_steps)}")
+        return set(new_steps)
 
 
 WINDOW_S = 6
@@ -76,27 +78,27 @@ ABSENT_ADDRESS = "10.0.0.77"
 
 @dataclass(frozen=True, slots=True)
 class PingResult:
-    """The result of ping: whether ping succeeded, and the last lines of its output."""
+    """Whether ping succeeded, and the last lines of its output."""
 
-    answered: bool
-    words: str
+    succeeded: bool
+    summary: str
 
 
 def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address: str, *options: str) -> PingResult:
     """Ping ``address`` from a guest of the cluster; ``guest`` is the index of the guest (from 0)."""
-    chosen = view.spec.guests[guest]
+    sender = view.spec.guests[guest]
     domain = next(
-        name for name in read_guests(context.lab, chosen.host) if view.id in name and name.endswith(chosen.name)
+        name for name in read_guests(context.lab, sender.host) if view.id in name and name.endswith(sender.name)
     )
-    done = context.lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options, address))
-    return PingResult(done.returncode == 0, " ".join(done.stdout.split("\n")[-3:]).strip() or done.stderr.strip())
+    ping = context.lab.run(sender.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options, address))
+    return PingResult(ping.returncode == 0, " ".join(ping.stdout.split("\n")[-3:]).strip() or ping.stderr.strip())
 
 
 def capture_frames(
-    context: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *words: str
+    context: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *filter_words: str
 ) -> Future[list[str]]:
     """Capture on a node's interface for some seconds. Return one line for each frame."""
-    command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
+    command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *filter_words)
 
     def capture() -> list[str]:
         result = context.lab.run(node, command)

@@ -15,7 +15,7 @@ class DemoChapter:
 
     title: str
     seconds: float = 0.0
-    held: int = 0
+    passed: int = 0
     failed: list[str] = field(default_factory=list)
 
 
@@ -29,7 +29,7 @@ class DemoReport:
 
     @contextmanager
     def chapter(self, title: str) -> Iterator[None]:
-        """Begin a chapter. The chapter ends with the block."""
+        """Print a chapter's title, and measure the duration of the block."""
         chapter = DemoChapter(title)
         self.chapters.append(chapter)
         self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]", highlight=False, soft_wrap=True)
@@ -43,27 +43,27 @@ class DemoReport:
         """Print a line of the current chapter."""
         self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
-    def check(self, sentence: str, holds: bool, seen: str = "") -> None:
-        """Print a claim and whether it is true. If the claim is false, print the observation ``seen``."""
+    def check(self, claim: str, is_true: bool, observation: str = "") -> None:
+        """Print a claim and whether the claim is true. If the claim is false, print ``observation``."""
         chapter = self.chapters[-1]
-        if holds:
-            chapter.held += 1
-            self.console.print(f"   [green]✓[/green] {sentence}", highlight=False, soft_wrap=True)
+        if is_true:
+            chapter.passed += 1
+            self.console.print(f"   [green]✓[/green] {claim}", highlight=False, soft_wrap=True)
         else:
-            chapter.failed.append(sentence)
-            self.console.print(f"   [red]✗ {sentence}[/red]: {seen}", highlight=False, soft_wrap=True)
+            chapter.failed.append(claim)
+            self.console.print(f"   [red]✗ {claim}[/red]: {observation}", highlight=False, soft_wrap=True)
 
     @property
     def succeeded(self) -> bool:
         """Return whether at least one check ran and no check failed."""
-        return any(chapter.held for chapter in self.chapters) and not any(chapter.failed for chapter in self.chapters)
+        return any(chapter.passed for chapter in self.chapters) and not any(chapter.failed for chapter in self.chapters)
 
     def table(self) -> Table:
         """Return the table of the chapters with their durations and checks."""
-        table = Table("", "what", "seconds", "claims checked", title="What this demonstration did")
+        table = Table("", "chapter", "seconds", "checks", title="Chapters of the demonstration")
         for number, chapter in enumerate(self.chapters, start=1):
-            verdict = f"{chapter.held}" if not chapter.failed else f"[red]{len(chapter.failed)} failed[/red]"
-            table.add_row(str(number), chapter.title, f"{chapter.seconds:.1f}", verdict)
+            result = f"{chapter.passed}" if not chapter.failed else f"[red]{len(chapter.failed)} failed[/red]"
+            table.add_row(str(number), chapter.title, f"{chapter.seconds:.1f}", result)
         total = sum(chapter.seconds for chapter in self.chapters)
-        table.add_row("", "all", f"{total:.1f}", str(sum(chapter.held for chapter in self.chapters)))
+        table.add_row("", "all", f"{total:.1f}", str(sum(chapter.passed for chapter in self.chapters)))
         return table

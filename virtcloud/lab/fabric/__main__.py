@@ -25,8 +25,8 @@ def main(argv: list[str]) -> int:
     path = Path(argv[0])
     if os.getpid() == 1 and not Path("/proc/self").exists():
         syscalls.mount("proc", "/proc", "proc")
-    if "--machine" in argv:
-        uml.set_up_machine(argv[0].rpartition("/")[0], tuple(argv[2:]))
+    if "--uml" in argv:
+        uml.mount_file_systems(argv[0].rpartition("/")[0], tuple(argv[2:]))
     settings = plan.read_settings(path)
     events = EventLog(Path(settings.events))
     try:
@@ -38,41 +38,41 @@ def main(argv: list[str]) -> int:
 
 
 def _end(settings: FabricSettings) -> int:
-    if settings.machine:
+    if settings.in_uml:
         os.sync()
         uml.power_off()
     return 1
 
 
 def _run(settings: FabricSettings, events: EventLog) -> None:
-    if not settings.machine:
-        _settle_station(settings)
+    if not settings.in_uml:
+        _prepare_station(settings)
     kernel = uml.boot_kernel(settings) if settings.kernel else None
     fabric = Fabric(plan.plan_from_json(Path(settings.plan).read_text()), settings.state, events)
     fabric.connect()
     if kernel:
         uml.report_end(kernel, events)
-    relay = (lambda: _dial(settings.relay)) if settings.relay else None
+    relay = (lambda: _connect(settings.relay)) if settings.relay else None
     server = ControlServer(fabric.nodes, fabric.services, settings.token, relay)
-    threading.Thread(target=server.listen, args=(_listener(settings.listen),), daemon=True).start()
+    threading.Thread(target=server.listen, args=(_create_listener(settings.listen),), daemon=True).start()
     fabric.serve()
     events.write("ready", "done")
-    _reap_for_ever(kernel.pid if kernel else 0)
+    _reap_forever(kernel.pid if kernel else 0)
 
 
-def _settle_station(settings: FabricSettings) -> None:
+def _prepare_station(settings: FabricSettings) -> None:
     """Record the process id of this process outside its namespace. Then mount a /proc of this namespace."""
-    outside = Path("/proc/self").readlink().name
+    pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()
     syscalls.mount("proc", "/proc", "proc")
     target = Path(settings.state, "pid")
-    target.with_suffix(".new").write_text(json.dumps({"pid": int(outside), "start": int(start)}))
+    target.with_suffix(".new").write_text(json.dumps({"pid": int(pid), "start": int(start)}))
     target.with_suffix(".new").replace(target)
 
 
-def _listener(where: str) -> socket.socket:
-    kind, _, rest = where.partition(":")
+def _create_listener(address: str) -> socket.socket:
+    kind, _, rest = address.partition(":")
     if kind == "unix":
         Path(rest).unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
@@ -85,7 +85,7 @@ def _listener(where: str) -> socket.socket:
     return listener
 
 
-def _dial(where: str) -> socket.socket:
+def _connect(where: str) -> socket.socket:
     """Connect to the fabric in the other kernel, which may still be booting."""
     address, _, port = where.rpartition(":")
     deadline = time.monotonic() + KERNEL_S
@@ -102,7 +102,7 @@ def _dial(where: str) -> socket.socket:
             return connection
 
 
-def _reap_for_ever(kernel: int) -> None:
+def _reap_forever(kernel: int) -> None:
     """Reap orphaned processes. A separate thread reaps the process of User-mode Linux."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:

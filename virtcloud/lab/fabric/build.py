@@ -24,7 +24,7 @@ class Fabric:
         logs, groups = Path(state, "log"), nodes.lab_cgroup(state)
         self._plan = plan
         self._events = events
-        self._zygote = _zygote(plan)
+        self._zygote = _create_zygote(plan)
         with events.step("nodes"):
             self.nodes = {node.name: nodes.start_node(node, groups) for node in plan.nodes}
             for handle in self.nodes.values():
@@ -42,9 +42,9 @@ class Fabric:
         with self._events.step("network"):
             pids = {name: handle.pid for name, handle in self.nodes.items()}
             cables = tuple(veth_line(cable, pids) for cable in self._plan.cables)
-            fault = run_batch("ip", (*self._plan.before, *cables, *self._plan.after))
-            if fault:
-                raise NodeFailed(f"the lab's network: {fault}")
+            error = run_batch("ip", (*self._plan.before, *cables, *self._plan.after))
+            if error:
+                raise NodeFailed(f"the lab's network: {error}")
             for handle in self.nodes.values():
                 handle.listen()
             if self._zygote:
@@ -61,7 +61,7 @@ class Fabric:
                 self.services[name, service.name].start()
 
 
-def _zygote(plan: FabricPlan) -> Zygote | None:
+def _create_zygote(plan: FabricPlan) -> Zygote | None:
     services = [service for node in plan.nodes for service in node.services if service.module]
     modules = sorted({name for service in services for name in (service.module, *service.imports)})
     return Zygote(tuple(modules)) if modules else None
@@ -69,18 +69,18 @@ def _zygote(plan: FabricPlan) -> Zygote | None:
 
 def run_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
     """Call ``work`` for all items at the same time. Raise the first error after all calls have ended."""
-    faults: list[Exception] = []
+    errors: list[Exception] = []
 
-    def one(item: T) -> None:
+    def call(item: T) -> None:
         try:
             work(item)
         except Exception as error:  # noqa: BLE001 - raised below, by the waiting thread
-            faults.append(error)
+            errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(item,), daemon=True) for item in items]
+    threads = [threading.Thread(target=call, args=(item,), daemon=True) for item in items]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if faults:
-        raise faults[0]
+    if errors:
+        raise errors[0]

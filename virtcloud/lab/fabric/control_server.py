@@ -1,4 +1,4 @@
-"""The control server of one kernel. It runs programs on nodes, controls services, and returns the status."""
+"""The control server of one kernel: runs programs on nodes, controls services, and returns the status."""
 
 import contextlib
 import hmac
@@ -23,24 +23,24 @@ CLOSE_TIMEOUT_S = 5.0
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
     """Run ``request["argv"]``. The connection carries the program's streams, and the exit code at the end."""
-    session = _terminal(request) if request.get("tty") else _pipes()
+    streams = _open_terminal(request) if request.get("tty") else _open_pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:
-        running = handle.spawn(request["argv"], session.child_ends, environment, tty=bool(request.get("tty")))
-    except ProgramNotStarted as fault:
-        session.close()
-        send_frame(connection, b"r", f"{fault}\n".encode())
-        send_frame(connection, b"x", json.dumps(fault.exit).encode())
-        _await_end(connection)
+        running = handle.spawn(request["argv"], streams.child_ends, environment, tty=bool(request.get("tty")))
+    except ProgramNotStarted as error:
+        streams.close()
+        send_frame(connection, b"r", f"{error}\n".encode())
+        send_frame(connection, b"x", json.dumps(error.exit).encode())
+        _read_until_end(connection)
         return
     finally:
-        session.close_child_ends()
+        streams.close_child_ends()
     lock = threading.Lock()
     pumps = [
-        threading.Thread(target=_pump, args=(connection, lock, letter, end), daemon=True)
-        for letter, end in session.outputs.items()
+        threading.Thread(target=_send_output, args=(connection, lock, letter, end), daemon=True)
+        for letter, end in streams.outputs.items()
     ]
-    threading.Thread(target=_feed, args=(connection, session, handle, running), daemon=True).start()
+    threading.Thread(target=_receive_input, args=(connection, streams, handle, running), daemon=True).start()
     for pump in pumps:
         pump.start()
     running.ended.wait()
@@ -50,11 +50,8 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
         send_frame(connection, b"x", json.dumps(running.exit).encode())
 
 
-def _await_end(connection: socket.socket) -> None:
-    """Read the rest of the input.
-
-    An earlier close would reset the connection, and the last frames to the client would be lost.
-    """
+def _read_until_end(connection: socket.socket) -> None:
+    """Read the remaining input. Without this, the close resets the connection, and the client loses the last frames."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(CLOSE_TIMEOUT_S)
@@ -72,7 +69,7 @@ class ProgramStreams:
         self.outputs = outputs
 
     def close_child_ends(self) -> None:
-        """Close the ends that the program has inherited."""
+        """Close this process's copies of the ends that the program inherited."""
         for end in set(self.child_ends):
             os.close(end)
 
@@ -90,19 +87,19 @@ class ProgramStreams:
             self.stdin = -1
 
 
-def _pipes() -> ProgramStreams:
+def _open_pipes() -> ProgramStreams:
     (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = os.pipe(), os.pipe(), os.pipe()
     return ProgramStreams((stdin, stdout, stderr), to_stdin, {b"o": from_stdout, b"r": from_stderr})
 
 
-def _terminal(request: Mapping[str, Any]) -> ProgramStreams:
+def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
     server_end, program_end = pty.openpty()
     rows, columns = request.get("window", (24, 80))
     set_window(server_end, rows, columns)
     return ProgramStreams((program_end, program_end, program_end), server_end, {b"o": server_end})
 
 
-def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
+def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
     with contextlib.suppress(OSError):  # reading a terminal whose program has ended raises OSError
         while data := os.read(end, CHUNK):
             with lock:
@@ -110,13 +107,15 @@ def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: i
     os.close(end)
 
 
-def _feed(connection: socket.socket, session: ProgramStreams, handle: NodeHandle, running: RunningProgram) -> None:
+def _receive_input(
+    connection: socket.socket, streams: ProgramStreams, handle: NodeHandle, running: RunningProgram
+) -> None:
     """Pass the client's input to the program until the client disconnects. Then end the program."""
     try:
         while True:
             letter, payload = receive_frame(connection)
             with contextlib.suppress(OSError):  # the program closed its input
-                _input(session, letter, payload)
+                _write_input(streams, letter, payload)
     except OSError:
         if running.exit is None:
             handle.signal(running.pid, signal.SIGHUP, group=True)
@@ -124,15 +123,15 @@ def _feed(connection: socket.socket, session: ProgramStreams, handle: NodeHandle
                 handle.signal(running.pid, signal.SIGKILL, group=True)
 
 
-def _input(session: ProgramStreams, letter: bytes, payload: bytes) -> None:
+def _write_input(streams: ProgramStreams, letter: bytes, payload: bytes) -> None:
     if letter == b"w":
         rows, columns = json.loads(payload)
-        set_window(session.stdin, rows, columns)
+        set_window(streams.stdin, rows, columns)
     elif letter == b"e":
-        session.close_stdin()
+        streams.close_stdin()
     else:
         while payload:
-            payload = payload[os.write(session.stdin, payload) :]
+            payload = payload[os.write(streams.stdin, payload) :]
 
 
 ControlRequest = dict[str, Any]
@@ -140,7 +139,7 @@ Services = Mapping[tuple[str, str], ServiceControl]
 
 
 class ControlServer:
-    """Serves the nodes of one kernel. Sends requests about other nodes to the other kernel through ``relay``."""
+    """Serves the nodes of one kernel. Forwards requests about other nodes to the other kernel through ``relay``."""
 
     def __init__(
         self,
@@ -185,44 +184,46 @@ class ControlServer:
 
     def _node(self, request: ControlRequest) -> NodeHandle:
         if request["node"] not in self._nodes:
-            raise NodeFailed(f"node {request['node']} is not known; virtcloud lab status lists all nodes")
+            raise NodeFailed(f"the lab has no node {request['node']}; virtcloud lab status lists all nodes")
         return self._nodes[request["node"]]
 
     def _service(self, request: ControlRequest) -> None:
         self._node(request)
         control = self._services.get((request["node"], request["service"]))
         if control is None:
-            known = ", ".join(name for node, name in self._services if node == request["node"]) or "none"
-            raise NodeFailed(f"node {request['node']} has no service {request['service']}; it has: {known}")
+            names = ", ".join(name for node, name in self._services if node == request["node"]) or "none"
+            raise NodeFailed(f"node {request['node']} has no service {request['service']}; its services are: {names}")
         {"start": control.start, "stop": control.stop, "kill": control.kill}[request["do"]]()
 
     def _status(self) -> ControlRequest:
-        own = {
+        local_nodes = {
             name: {
                 "kind": handle.node.kind,
                 "address": handle.node.address,
-                "services": {which: one.state for (node, which), one in self._services.items() if node == name},
+                "services": {
+                    service: control.state for (node, service), control in self._services.items() if node == name
+                },
             }
             for name, handle in self._nodes.items()
         }
-        return {"nodes": {**own, **self._far_status()}}
+        return {"nodes": {**local_nodes, **self._far_status()}}
 
     def _far_status(self) -> ControlRequest:
         if self._relay is None:
             return {}
-        with self._relay() as far:
-            send_line(far, {"token": self._token, "do": "status"})
-            nodes: ControlRequest = receive_line(far)["nodes"]
+        with self._relay() as connection:
+            send_line(connection, {"token": self._token, "do": "status"})
+            nodes: ControlRequest = receive_line(connection)["nodes"]
             return nodes
 
     def _pass_on(self, connection: socket.socket, request: ControlRequest) -> None:
         if self._relay is None:
             return
-        with self._relay() as far:
-            send_line(far, request)
-            there = threading.Thread(target=_copy, args=(connection, far), daemon=True)
-            there.start()
-            _copy(far, connection)
+        with self._relay() as other:
+            send_line(other, request)
+            sender = threading.Thread(target=_copy, args=(connection, other), daemon=True)
+            sender.start()
+            _copy(other, connection)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
@@ -242,9 +243,9 @@ class _Sender:
         self._target.sendall(data)
 
 
-def _send_error(connection: socket.socket, request: ControlRequest, words: str) -> None:
+def _send_error(connection: socket.socket, request: ControlRequest, message: str) -> None:
     with contextlib.suppress(OSError):
         if request["do"] == "exec":
-            send_frame(connection, b"f", json.dumps(words).encode())
+            send_frame(connection, b"f", json.dumps(message).encode())
         else:
-            send_line(connection, {"error": words})
+            send_line(connection, {"error": message})

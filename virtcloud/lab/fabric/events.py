@@ -48,7 +48,7 @@ class EventLog:
 
 
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
-    """Yield lists of the events that were added to the file since the previous iteration. The iterator never ends."""
+    """Yield the list of events that were added to the file since the previous iteration. The iterator never ends."""
     with path.open() as file:
         part = ""
         while True:

@@ -1,4 +1,4 @@
-"""The first process of a node. It creates the node's file tree and network, and runs programs on request.
+"""The first process of a node: creates the node's file tree and network, and runs programs on request.
 
 The process exchanges packets with the fabric over a packet socket: one JSON object per packet, with the file
 descriptors of a program's standard streams. Requests are ``network``, ``spawn`` and ``signal``. The process also reaps
@@ -27,7 +27,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def set_up_node(node: LabNode) -> None:
-    """Mount the node's own writable folders in this mount namespace, and write its files and its host name."""
+    """Mount the node's writable folders in this mount namespace, write the node's files, and set its host name."""
     syscalls.mount_private()
     sources = [(os.open(source, os.O_PATH), target) for source, target in node.binds if Path(source).exists()]
     for place in node.tmpfs:
@@ -43,14 +43,14 @@ def set_up_node(node: LabNode) -> None:
             syscalls.bind(name, name.removeprefix("/run"))
     syscalls.mount("proc", "/proc", "proc")
     syscalls.mount("sysfs", "/sys", "sysfs")
-    _own_cgroups()
+    _mount_cgroups()
     socket.sethostname(node.name)
     for name, value in node.sysctls.items():
         with contextlib.suppress(OSError):
             Path("/proc/sys", name.replace(".", "/")).write_text(value)
 
 
-def _own_cgroups() -> None:
+def _mount_cgroups() -> None:
     with contextlib.suppress(OSError):  # without cgroup v2, guests have no resource limits
         syscalls.mount("cgroup2", str(CGROUPS), "cgroup2")
         delegate_controllers(CGROUPS)
@@ -135,17 +135,17 @@ class NodeInit:
 
     def _network(self, request: dict[str, Any], _: list[int]) -> None:
         node = self._node
-        faults = [
-            *(_disable_offloads(port) for port in node.plain),
+        errors = [
+            *(_disable_offloads(port) for port in node.no_offload_ports),
             run_batch("ip", node.ip),
             run_batch("bridge", node.bridge),
             run_batch("tc", node.tc),
         ]
-        fault = "; ".join(one for one in faults if one)
-        self._send({"id": request["id"], "error": fault} if fault else {"id": request["id"]})
+        error = "; ".join(message for message in errors if message)
+        self._send({"id": request["id"], "error": error} if error else {"id": request["id"]})
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        child = _child(request, descriptors)
+        child = _start_program(request, descriptors)
         child.returncode = 0  # _reap() waits for the process
         self._calls[child.pid] = request["id"]
         self._send({"id": request["id"], "spawned": child.pid})
@@ -159,9 +159,9 @@ class NodeInit:
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                call = self._calls.pop(found[0], None)
-                if call is not None:
-                    self._send({"id": call, "exit": os.waitstatus_to_exitcode(found[1])})
+                request_id = self._calls.pop(found[0], None)
+                if request_id is not None:
+                    self._send({"id": request_id, "exit": os.waitstatus_to_exitcode(found[1])})
 
 
 class ProgramNotExecutable(Exception):
@@ -174,7 +174,7 @@ class ProgramNotExecutable(Exception):
         self.exit = 127 if missing else 126
 
 
-def _child(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
+def _start_program(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
     stdin, stdout, stderr = streams
     try:
         return subprocess.Popen(  # noqa: S603 - this function must run any program
@@ -185,13 +185,13 @@ def _child(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[byte
             cwd="/",
             env=request["environment"],
             start_new_session=True,
-            preexec_fn=_own_terminal if request.get("tty") else None,  # noqa: PLW1509 - there are no threads here
+            preexec_fn=_acquire_terminal if request.get("tty") else None,  # noqa: PLW1509 - there are no threads here
         )
     except OSError as error:
         raise ProgramNotExecutable(request["argv"][0], error) from error
 
 
-def _own_terminal() -> None:
+def _acquire_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

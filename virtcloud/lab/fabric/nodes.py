@@ -27,7 +27,7 @@ class NodeFailed(Exception):
 
 
 class ProgramNotStarted(NodeFailed):
-    """A program could not be started. ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
+    """A program could not be started. ``exit`` is the exit code that a shell would return: 127 or 126 (POSIX)."""
 
     def __init__(self, message: str, code: int) -> None:
         """Store the message and the exit code."""
@@ -108,7 +108,7 @@ class NodeHandle:
         while packet := self._channel.recv(PACKET):
             self._take(json.loads(packet))
         for answers in list(self._answers.values()):
-            answers.put({"error": "the node is gone"})
+            answers.put({"error": "the node has ended"})
         for running in list(self._running.values()):
             running.end(-signal.SIGKILL)
 
@@ -134,7 +134,7 @@ def start_node(node: LabNode, groups: Path) -> NodeHandle:
     child = os.fork()
     if child == 0:
         fabric_end.close()
-        _be_parent(node, node_end, write_end, groups / node.name)
+        _run_parent(node, node_end, write_end, groups / node.name)
     node_end.close()
     os.close(write_end)
     pid = int(os.read(read_end, 32) or b"0")
@@ -151,21 +151,21 @@ def wait_until_set_up(handle: NodeHandle) -> None:
         raise NodeFailed(f"{handle.node.name}: {message['error']}")
 
 
-def _be_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
-    """Enter new namespaces, start the node's first process in them, and send the id of this process to the fabric."""
+def _run_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
+    """Enter new namespaces, start the node's first process in them, and send its process id to the fabric."""
     try:
         os.setsid()
         if not node.isolated:
             syscalls.adopt_orphans()
             os.write(write_end, str(os.getpid()).encode())
-            _be_first(node, channel)
-        grouped = _own_group(group)
+            _run_first_process(node, channel)
+        has_cgroups = _enter_new_group(group)
         syscalls.unshare(NAMESPACES)
-        if grouped:
-            _enter(group / "init")  # the node's root group must contain no process before it can have subgroups
+        if has_cgroups:
+            _enter_group(group / "init")  # a group with processes cannot enable controllers for subgroups
         pid = os.fork()
         if pid == 0:
-            _be_first(node, channel)
+            _run_first_process(node, channel)
         os.write(write_end, str(pid).encode())
     except BaseException:  # noqa: BLE001 - a forked copy must never return into its parent's code
         traceback.print_exc()
@@ -173,25 +173,25 @@ def _be_parent(node: LabNode, channel: socket.socket, write_end: int, group: Pat
     os._exit(0)
 
 
-def _own_group(group: Path) -> bool:
+def _enter_new_group(group: Path) -> bool:
     """Move this process into the node's own control group. Return whether the machine has cgroup v2."""
     if not (CGROUPS / "cgroup.procs").exists():
         return False
     group.mkdir(parents=True, exist_ok=True)
-    for above in (CGROUPS, BRANCH, group.parent):
-        delegate_controllers(above)
-    _enter(group)
+    for parent in (CGROUPS, BRANCH, group.parent):
+        delegate_controllers(parent)
+    _enter_group(group)
     return True
 
 
-def _enter(group: Path) -> None:
+def _enter_group(group: Path) -> None:
     group.mkdir(exist_ok=True)
     (group / "cgroup.procs").write_text("0")
 
 
-def _be_first(node: LabNode, channel: socket.socket) -> NoReturn:
+def _run_first_process(node: LabNode, channel: socket.socket) -> NoReturn:
     try:
-        _keep_only(channel.fileno())
+        _close_all_except(channel.fileno())
         if node.isolated:
             set_up_node(node)
         channel.send(b"{}")
@@ -201,6 +201,6 @@ def _be_first(node: LabNode, channel: socket.socket) -> NoReturn:
     NodeInit(node, channel).run()
 
 
-def _keep_only(descriptor: int) -> None:
+def _close_all_except(descriptor: int) -> None:
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, 4096)

@@ -1,4 +1,4 @@
-"""Plans and settings of the fabric: plain data, passed as JSON to the fabric's processes, also in User-mode Linux."""
+"""Plans and settings of the fabric, which are passed to the fabric's processes as JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -10,9 +10,10 @@ from typing import Any
 class FabricSettings:
     """The settings of a fabric process.
 
-    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``; ``relay`` is ADDRESS:PORT or "". ``machine`` is true for the
-    first process of a User-mode Linux kernel. ``kernel`` is the command that boots such a kernel (only the station has
-    one), and ``preload`` is a library that is loaded into the kernel's process.
+    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``. ``relay`` is the ADDRESS:PORT of the other kernel's control
+    server, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``kernel`` is the command that
+    boots this kernel, and is empty except for the station. ``preload`` is a library that is loaded into the kernel's
+    process.
     """
 
     state: str
@@ -21,8 +22,7 @@ class FabricSettings:
     token: str
     listen: str
     relay: str = ""
-    machine: bool = False
-    kept: tuple[str, ...] = ()
+    in_uml: bool = False
     kernel: tuple[str, ...] = ()
     preload: str = ""
 
@@ -36,7 +36,7 @@ def write_settings(settings: FabricSettings, path: Path) -> None:
 def read_settings(path: Path) -> FabricSettings:
     """Read the file that :func:`write_settings` wrote."""
     data = json.loads(path.read_text())
-    return FabricSettings(**{**data, "kept": tuple(data["kept"]), "kernel": tuple(data["kernel"])})
+    return FabricSettings(**{**data, "kernel": tuple(data["kernel"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class NodeService:
 class LabNode:
     """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
-    ``plain`` contains the ports without offloads: every frame leaves these ports with its checksum and tag. A node that
+    On ``no_offload_ports``, offloads are disabled: each frame leaves the port with its checksum and tag. A node that
     is not ``isolated`` shares all namespaces with the fabric's process; only the station is such a node.
     """
 
@@ -75,7 +75,7 @@ class LabNode:
     ip: tuple[str, ...] = ()
     bridge: tuple[str, ...] = ()
     tc: tuple[str, ...] = ()
-    plain: tuple[str, ...] = ()
+    no_offload_ports: tuple[str, ...] = ()
     services: tuple[NodeService, ...] = ()
 
 
@@ -110,8 +110,8 @@ def plan_from_json(text: str) -> FabricPlan:
     """Return the plan that :func:`plan_to_json` wrote."""
     data = json.loads(text)
     return FabricPlan(
-        tuple(_node(one) for one in data["nodes"]),
-        tuple(VethPair(**one) for one in data["cables"]),
+        tuple(_node(node) for node in data["nodes"]),
+        tuple(VethPair(**cable) for cable in data["cables"]),
         tuple(data["before"]),
         tuple(data["after"]),
     )
@@ -119,16 +119,16 @@ def plan_from_json(text: str) -> FabricPlan:
 
 def _node(data: dict[str, Any]) -> LabNode:
     services = tuple(
-        NodeService(**{**one, "argv": tuple(one["argv"]), "imports": tuple(one["imports"])})
-        for one in data.pop("services")
+        NodeService(**{**service, "argv": tuple(service["argv"]), "imports": tuple(service["imports"])})
+        for service in data.pop("services")
     )
-    lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc", "plain")}
+    lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc", "no_offload_ports")}
     binds = tuple((source, target) for source, target in data.pop("binds"))
     return LabNode(**data, **lists, binds=binds, services=services)
 
 
 def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
-    """Return the ip line that creates a veth pair with each end in its node.
+    """Return the ip line that creates a veth pair and moves each end to its node.
 
     ``pids`` contains the process id of each node's first process.
     """

@@ -1,6 +1,6 @@
 """The protocol of the control server. A request is one line of JSON; frames then carry a program's streams.
 
-A frame is a letter, a length of four bytes, and that many bytes. Frames to the node: ``i`` input, ``e`` end of input,
+A frame is a letter, a length (four bytes) and the payload. Frames to the node: ``i`` input, ``e`` end of input,
 ``w`` window size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
 """
 
@@ -19,13 +19,13 @@ def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive_line(connection: socket.socket) -> dict[str, Any]:
-    """Receive one line and no bytes after it. Raise ConnectionError if the peer disconnected."""
+    """Receive one line, and leave the bytes after the line unread. Raise ConnectionError if the peer disconnected."""
     line = bytearray()
     while not line.endswith(b"\n"):
-        seen = connection.recv(LINE_LIMIT, socket.MSG_PEEK)
-        if not seen:
-            raise ConnectionError("the connection ended before an answer came")
-        line += connection.recv(seen.find(b"\n") + 1 or len(seen))
+        available = connection.recv(LINE_LIMIT, socket.MSG_PEEK)
+        if not available:
+            raise ConnectionError("the connection ended before an answer was received")
+        line += connection.recv(available.find(b"\n") + 1 or len(available))
     message: dict[str, Any] = json.loads(line)
     return message
 
@@ -37,11 +37,11 @@ def send_frame(connection: socket.socket, letter: bytes, payload: bytes = b"") -
 
 def receive_frame(connection: socket.socket) -> tuple[bytes, bytes]:
     """Receive one frame. Raise ConnectionError if the peer disconnected."""
-    letter, length = HEADER.unpack(_exactly(connection, HEADER.size))
-    return letter, _exactly(connection, length)
+    letter, length = HEADER.unpack(_receive_exactly(connection, HEADER.size))
+    return letter, _receive_exactly(connection, length)
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         part = connection.recv(size - len(data))

@@ -86,7 +86,9 @@ class ServiceControl:
         deadline = time.monotonic() + READY_S
         while not check():
             if self._running and self._running.exit is not None:
-                raise NodeFailed(f"{self._name} ended with {self._running.exit} at its start; see {self._log}")
+                raise NodeFailed(
+                    f"{self._name} ended with exit code {self._running.exit} at its start; see {self._log}"
+                )
             if time.monotonic() > deadline:
                 raise NodeFailed(f"{self._name} was not ready after {READY_S:.0f} s; see {self._log}")
             time.sleep(POLL_S)
@@ -98,12 +100,12 @@ class ServiceControl:
 
 @contextmanager
 def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
-    nothing = os.open("/dev/null", os.O_RDONLY)
+    empty_input = os.open("/dev/null", os.O_RDONLY)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        yield (nothing, output, output)
+        yield (empty_input, output, output)
     finally:
-        os.close(nothing)
+        os.close(empty_input)
         os.close(output)
 
 
@@ -112,14 +114,14 @@ def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
     kind, _, rest = ready.partition(":")
     if kind == "unix":
         root = f"/proc/{pid}/root" if pid else ""
-        return lambda: _listens(root + rest)
+        return lambda: _accepts_unix(root + rest)
     if kind == "tcp":
         address, _, port = rest.rpartition(":")
-        return lambda: _answers(address, int(port))
+        return lambda: _accepts_tcp(address, int(port))
     return lambda: True
 
 
-def _listens(path: str) -> bool:
+def _accepts_unix(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as link:
         try:
             link.connect(path)
@@ -128,7 +130,7 @@ def _listens(path: str) -> bool:
     return True
 
 
-def _answers(address: str, port: int) -> bool:
+def _accepts_tcp(address: str, port: int) -> bool:
     try:
         socket.create_connection((address, port), timeout=1).close()
     except OSError:

@@ -20,10 +20,10 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, call: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def unshare(flags: int) -> None:
@@ -59,13 +59,13 @@ def mount_private() -> None:
 
 def bind(source: str, target: str) -> None:
     """Bind-mount ``source`` at ``target``. Create the target if it is missing."""
-    place = Path(target)
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
+    path = Path(target)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         if Path(source).is_dir():
-            place.mkdir()
+            path.mkdir()
         else:
-            place.touch()
+            path.touch()
     mount(source, target, None, MS_BIND)
 
 

@@ -1,6 +1,6 @@
 """User-mode Linux: boots it on the file tree of the machine, and mounts the file systems that a lab needs.
 
-The file tree belongs to the machine, so a mount first covers every folder to which a lab writes.
+Because the file tree belongs to the machine, each folder to which a lab writes is first covered by a mount.
 """
 
 import contextlib
@@ -17,45 +17,45 @@ from virtcloud.lab.fabric.plan import FabricSettings
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
 MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables")
 MODPROBE = Path("/run/modprobe")
-# The kernel's own requests for modules also call this script. busybox is static, and so does not need /usr/lib.
+# The kernel also calls this script for modules. busybox is static, so it does not need /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind /usr/lib/uml /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
 """
 
 
-def set_up_machine(state: str, kept: tuple[str, ...]) -> None:
-    """Mount the file systems of a running system. The folder ``state`` and the folders ``kept`` stay visible."""
-    open_folders = [(os.open(one, os.O_PATH), one) for one in kept]
-    for place in (one for one in COVERED if Path(one).is_dir()):
-        syscalls.mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place.endswith("tmp") else "mode=755")
+def mount_file_systems(state: str, visible_folders: tuple[str, ...]) -> None:
+    """Mount the file systems of a running system. ``state`` and ``visible_folders`` remain the machine's folders."""
+    open_folders = [(os.open(folder, os.O_PATH), folder) for folder in visible_folders]
+    for folder in (folder for folder in COVERED if Path(folder).is_dir()):
+        syscalls.mount("tmpfs", folder, "tmpfs", 0, "mode=1777" if folder.endswith("tmp") else "mode=755")
     syscalls.mount("proc", "/proc", "proc")
-    for descriptor, place in open_folders:
-        syscalls.bind(f"/proc/self/fd/{descriptor}", place)
+    for descriptor, folder in open_folders:
+        syscalls.bind(f"/proc/self/fd/{descriptor}", folder)
         os.close(descriptor)
     Path(state).mkdir(parents=True, exist_ok=True)
     syscalls.mount("none", state, "hostfs", 0, state)
     syscalls.mount("sysfs", "/sys", "sysfs")
     syscalls.mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
-    _devices()
-    _modules()
+    _mount_devices()
+    _load_modules()
     socket.sethostname("fabric")
 
 
-def _devices() -> None:
-    with contextlib.suppress(OSError):  # some kernels have already mounted it
+def _mount_devices() -> None:
+    with contextlib.suppress(OSError):  # some kernels have already mounted /dev
         syscalls.mount("devtmpfs", "/dev", "devtmpfs")
     for name in ("pts", "shm"):
         Path("/dev", name).mkdir(exist_ok=True)
     syscalls.mount("devpts", "/dev/pts", "devpts", 0, "ptmxmode=666")
-    syscalls.mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777")  # noqa: S108 - it is a mount point
+    syscalls.mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777")  # noqa: S108 - a mount point
 
 
-def _modules() -> None:
+def _load_modules() -> None:
     MODPROBE.write_text(MODPROBE_TEXT)
     MODPROBE.chmod(0o755)
     Path("/proc/sys/kernel/modprobe").write_text(str(MODPROBE))
-    subprocess.run([MODPROBE, "-a", *MODULES], check=True, capture_output=True)  # noqa: S603 - written just above
+    subprocess.run([MODPROBE, "-a", *MODULES], check=True, capture_output=True)  # noqa: S603 - the script that this function wrote
 
 
 def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:

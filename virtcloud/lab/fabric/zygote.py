@@ -28,15 +28,15 @@ class Zygote:
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         """Fork the zygote, which imports ``modules``. Call this method before any thread runs."""
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._running: dict[int, RunningProgram] = {}
         self._answered = threading.Event()
         self._answer: dict[str, Any] = {}
         if os.fork() == 0:
             self._channel.close()
-            _guarded(lambda: _serve(theirs, modules))
-        theirs.close()
+            _run_and_exit(lambda: _serve(zygote_end, modules))
+        zygote_end.close()
 
     def listen(self) -> None:
         """Start to receive the zygote's answers."""
@@ -75,9 +75,9 @@ class Zygote:
         self._answered.set()
 
 
-def _guarded(work: Callable[[], object]) -> NoReturn:
+def _run_and_exit(function: Callable[[], object]) -> NoReturn:
     try:
-        work()
+        function()
     except BaseException:  # noqa: BLE001 - a forked copy must never return into its parent's code
         traceback.print_exc()
         os._exit(1)
@@ -89,15 +89,15 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.closerange(3, channel.fileno())
     os.closerange(channel.fileno() + 1, 4096)
     failed = _import(modules)
-    carriers: dict[int, int] = {}
+    parents: dict[int, int] = {}
     while True:
         readable, _, _ = select.select([channel], [], [], 0.3)
         if readable:
             packet = channel.recv(PACKET)
             if not packet:
                 return
-            channel.send(json.dumps(_start(json.loads(packet), failed, carriers)).encode())
-        _report_ended(channel, carriers)
+            channel.send(json.dumps(_start(json.loads(packet), failed, parents)).encode())
+        _report_ended(channel, parents)
 
 
 def _import(modules: tuple[str, ...]) -> dict[str, str]:
@@ -110,24 +110,24 @@ def _import(modules: tuple[str, ...]) -> dict[str, str]:
     return failed
 
 
-def _start(request: dict[str, Any], failed: dict[str, str], carriers: dict[int, int]) -> dict[str, Any]:
+def _start(request: dict[str, Any], failed: dict[str, str], parents: dict[int, int]) -> dict[str, Any]:
     if request["module"] in failed:
         return {"error": failed[request["module"]]}
     read, write = os.pipe()
-    carrier = os.fork()
-    if carrier == 0:
+    parent = os.fork()
+    if parent == 0:
         os.close(read)
-        _guarded(lambda: _carry(request, write))
+        _run_and_exit(lambda: _run_in_node(request, write))
     os.close(write)
     pid = int(os.read(read, 32) or b"0")
     os.close(read)
     if not pid:
         return {"error": f"could not enter the node; see {request['log']}"}
-    carriers[carrier] = pid
+    parents[parent] = pid
     return {"pid": pid}
 
 
-def _carry(request: dict[str, Any], write: int) -> None:
+def _run_in_node(request: dict[str, Any], write: int) -> None:
     """Enter the node, run the module in a child process there, and exit with the child's exit code."""
     os.setsid()
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -141,7 +141,7 @@ def _carry(request: dict[str, Any], write: int) -> None:
     child = os.fork()
     if child == 0:
         os.close(write)
-        _guarded(lambda: _run(request))
+        _run_and_exit(lambda: _run(request))
     os.write(write, str(child).encode())
     os.close(write)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -160,9 +160,9 @@ def _run(request: dict[str, Any]) -> None:
         os._exit(ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1)
 
 
-def _report_ended(channel: socket.socket, carriers: dict[int, int]) -> None:
-    for carrier in list(carriers):
-        ended, status = os.waitpid(carrier, os.WNOHANG)
+def _report_ended(channel: socket.socket, parents: dict[int, int]) -> None:
+    for parent in list(parents):
+        ended, status = os.waitpid(parent, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            channel.send(json.dumps({"pid": carriers.pop(carrier), "exit": code}).encode())
+            channel.send(json.dumps({"pid": parents.pop(parent), "exit": code}).encode())

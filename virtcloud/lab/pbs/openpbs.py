@@ -21,7 +21,7 @@ from virtcloud.model.errors import NotFound
 
 START_S = 120.0
 POLL_S = 0.2
-SILENT: Watcher = lambda _: None  # noqa: E731 - a function that does nothing
+NO_WATCHER: Watcher = lambda _: None  # noqa: E731 - a function that does nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LabPbs:
     """The OpenPBS of a lab."""
 
     lab: Lab
-    place: PbsInstallation
+    installation: PbsInstallation
 
     @classmethod
     def of(cls, lab: Lab) -> "LabPbs":
@@ -38,27 +38,27 @@ class LabPbs:
             return cls(lab, find_installation())
         except NotFound as error:
             raise LabImpossible(
-                f"OpenPBS is not installed here ({error}); Debian has no package of it: see docs/how-to/get-openpbs.md"
+                f"OpenPBS is not installed here ({error}); docs/how-to/get-openpbs.md describes the installation"
             ) from error
 
-    def start(self, hosts: Sequence[str], watch: Watcher = SILENT) -> None:
+    def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
         """Start the server and a MoM on each of ``hosts``, and wait until all hosts are free.
 
         Raise LabImpossible if OpenPBS was started in this lab before, and for an unknown host.
         """
-        there = [host.name for site in self.lab.topology.sites for host in site.hosts]
-        for host in (one for one in hosts if one not in there):
-            raise LabImpossible(f"host {host} is not known; this lab has: {', '.join(there)}")
+        known_hosts = [host.name for site in self.lab.topology.sites for host in site.hosts]
+        for host in (host for host in hosts if host not in known_hosts):
+            raise LabImpossible(f"the lab has no host {host}; its hosts are: {', '.join(known_hosts)}")
         if self.lab.run(addressing.STATION, ["test", "-e", scripts.IMAGES]).returncode == 0:
             raise LabImpossible(
-                "OpenPBS was started in this lab already: virtcloud lab shell --user alice station; to begin anew: "
-                "virtcloud lab down, and up"
+                "OpenPBS already runs in this lab. To use OpenPBS: virtcloud lab shell --user alice station. To start "
+                "again: virtcloud lab down, then virtcloud lab up"
             )
-        programs, version = str(self.place.exec), self.version()
+        programs, version = str(self.installation.exec), self.version()
         with _step(watch, "PBS server"):
             images = f"{self.lab.state.folder}/images"
-            known, key = self._names(hosts[0]), self._key("user.pub")
-            self._shell(addressing.STATION, scripts.set_up_station(programs, known, key, images))
+            hosts_file, key = self._names(hosts[0]), self._key("user.pub")
+            self._shell(addressing.STATION, scripts.set_up_station(programs, hosts_file, key, images))
             self.start_server(version)
             self._shell(addressing.STATION, scripts.configure_server(programs, hosts))
         keys = self._keys()
@@ -73,26 +73,27 @@ class LabPbs:
         """Create a scheduler's token, run ``virtcloud pbs install`` on the station, and return its output."""
         with SbfClient(f"unix://{self.lab.sbf_socket}") as client:
             token = client.create_token("pbs", Role.SCHEDULER).token
-        asked = settings or {}
-        given = json.dumps({**asked, "server": {"images": scripts.IMAGES, **asked.get("server", {})}})
-        self._shell(
-            addressing.STATION,
-            f"cat > {scripts.SETTINGS} <<'END'\n{given}\nEND\numask 077; cat > {scripts.TOKEN} <<'END'\n{token}\nEND\n",
-        )
+        requested = settings or {}
+        content = json.dumps({**requested, "server": {"images": scripts.IMAGES, **requested.get("server", {})}})
+        write_settings = f"cat > {scripts.SETTINGS} <<'END'\n{content}\nEND\n"
+        write_token = f"umask 077; cat > {scripts.TOKEN} <<'END'\n{token}\nEND\n"
+        self._shell(addressing.STATION, write_settings + write_token)
         options = ["--sbf", f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}", "--token-file", scripts.TOKEN]
         options += ["--settings", scripts.SETTINGS]
         return self.virtcloud("pbs", "install", *options).stdout
 
-    def reconcile(self, keys: Mapping[str, float] | None = None) -> None:
-        """Start the scheduler's agent with these settings. The agent reconciles jobs and clusters."""
-        self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, keys or {}))
+    def reconcile(self, settings: Mapping[str, float] | None = None) -> None:
+        """Start the scheduler's agent, which reconciles jobs and clusters, with these settings."""
+        self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, settings or {}))
 
     def virtcloud(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the ``virtcloud`` command on the station. Raise LabFailed if the command fails."""
-        done = self.try_virtcloud(*words)
-        if done.returncode:
-            raise LabFailed(f"virtcloud {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
-        return done
+        ended = self.try_virtcloud(*words)
+        if ended.returncode:
+            raise LabFailed(
+                f"virtcloud {' '.join(words)} ended with exit code {ended.returncode}: {ended.stderr.strip()}"
+            )
+        return ended
 
     def try_virtcloud(
         self, *words: str, environment: Mapping[str, str] | None = None
@@ -110,23 +111,23 @@ class LabPbs:
 
     def root(self, *words: str) -> str:
         """Run a PBS command as root and return its output. Raise LabFailed if the command fails."""
-        argv = [str(self.place.program(words[0])), *words[1:]]
+        argv = [str(self.installation.program(words[0])), *words[1:]]
         return self.lab.run(addressing.STATION, argv, check=True).stdout
 
     def version(self) -> str:
         """Return OpenPBS's version."""
-        done = subprocess.run(  # noqa: S603 - a program of PBS
-            [str(self.place.program("qstat")), "--version"], capture_output=True, text=True, check=False
+        ended = subprocess.run(  # noqa: S603 - a program of PBS
+            [str(self.installation.program("qstat")), "--version"], capture_output=True, text=True, check=False
         )
-        return done.stdout.rpartition("=")[2].strip()
+        return ended.stdout.rpartition("=")[2].strip()
 
     def start_server(self, version: str) -> None:
         """Start the server's processes unless they are running."""
-        self._shell(addressing.STATION, scripts.start_server(str(self.place.exec), version))
+        self._shell(addressing.STATION, scripts.start_server(str(self.installation.exec), version))
 
     def start_mom(self, host: str) -> None:
         """Start a host's MoM."""
-        self._shell(host, scripts.start_mom(str(self.place.exec)))
+        self._shell(host, scripts.start_mom(str(self.installation.exec)))
 
     def await_free(self, hosts: Sequence[str]) -> None:
         """Wait until PBS reports all these hosts as free."""
@@ -150,9 +151,9 @@ class LabPbs:
         return (self.lab.state.folder / "keys" / name).read_text()
 
     def _shell(self, node: str, script: str) -> None:
-        done = self.lab.run(node, ["sh", "-s"], given=script, timeout_s=START_S)
-        if done.returncode:
-            raise LabFailed(f"{node}: PBS could not be started: {(done.stderr or done.stdout).strip()}")
+        ended = self.lab.run(node, ["sh", "-s"], stdin=script, timeout_s=START_S)
+        if ended.returncode:
+            raise LabFailed(f"{node}: PBS could not be started: {(ended.stderr or ended.stdout).strip()}")
 
 
 @contextmanager
@@ -163,8 +164,5 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs a command in a user's login shell.
-
-    Without a command, it starts only the shell.
-    """
+    """Return the command line that runs ``command`` in a user's login shell, or only the shell if it is empty."""
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

@@ -54,7 +54,7 @@ def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
     ``key`` is the users' public key. ``images`` is the lab's folder of images; users cannot reach this folder by its
     own path.
     """
-    people = "".join(
+    create_users = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
         f"mkdir /home/{name}; chown {number}:{number} /home/{name}\n"
         for name, number in USERS.items()
@@ -68,7 +68,7 @@ mkdir {IMAGES}; mount --bind {images} {IMAGES}
 cp -a /etc/. /var/spool/etc
 mount --bind /var/spool/etc /etc
 mount -t tmpfs -o mode=755 none /home
-{people}
+{create_users}
 mkdir -p /etc/virtcloud
 {_file("/etc/hosts", hosts)}
 {_file("/etc/pbs.conf", pbs_conf(programs, server=True))}
@@ -103,15 +103,16 @@ def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) ->
     """
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
-    kept = [(name, text) for name, text in keys]
-    people = "\n".join(
+    files = [(name, text) for name, text in keys]
+    create_homes = "\n".join(
         f"mkdir -p /home/{name}/.ssh\n"
-        + "\n".join(_file(f"/home/{name}/.ssh/{file}", text) for file, text in kept)
+        + "\n".join(_file(f"/home/{name}/.ssh/{file}", text) for file, text in files)
         + f"\nchmod 600 /home/{name}/.ssh/*; chown -R {number}:{number} /home/{name}"
         for name, number in USERS.items()
     )
     folders = "\n".join(
-        f"mkdir -m {mode} {' '.join(f'{HOME}/{one}' for one in ones)}" for mode, ones in {**FOLDERS, **FREE}.items()
+        f"mkdir -m {mode} {' '.join(f'{HOME}/{folder}' for folder in names)}"
+        for mode, names in {**FOLDERS, **FREE}.items()
     )
     environment = f"PATH=/usr/local/bin:/usr/bin:/bin:{programs}/bin\nTZ=UTC\nLANG=C.UTF-8\nPBS_CONF_FILE={CONF}\n"
     return f"""set -e
@@ -119,10 +120,10 @@ mount -t tmpfs -o mode=755 none /var/spool
 mount -t tmpfs -o mode=755 none /home
 others=$(grep -v ^root: /etc/passwd)
 printf '%s\\n' 'root:x:0:0::/run/home:/bin/sh' "$others" '{accounts.strip()}' > /etc/passwd
-{_file("/etc/group", groups, more=True)}
+{_file("/etc/group", groups, append=True)}
 mkdir -m 755 {HOME}
 {folders}
-{people}
+{create_homes}
 {_file(CONF, pbs_conf(programs, server=False))}
 {_file(f"{HOME}/pbs_environment", environment)}
 {_file(f"{HOME}/pbs_version", f"{version}{chr(10)}")}
@@ -135,7 +136,7 @@ def start_mom(programs: str) -> str:
     return f"PBS_CONF_FILE={CONF} PATH=/usr/sbin:/usr/bin:/sbin:/bin {programs}/sbin/pbs_mom\n"
 
 
-def start_scheduler_agent(python: str, keys: Mapping[str, float]) -> str:
+def start_scheduler_agent(python: str, values: Mapping[str, float]) -> str:
     """Return the script that starts the scheduler's agent.
 
     ``keys`` contains the settings of its table ``[scheduler]``.
@@ -144,7 +145,7 @@ def start_scheduler_agent(python: str, keys: Mapping[str, float]) -> str:
         f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
         f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'
         f'[scheduler]\nstatus = "{SPOOL}/scheduler.json"\n'
-        + "".join(f"{key} = {value:g}\n" for key, value in keys.items())
+        + "".join(f"{key} = {value:g}\n" for key, value in values.items())
     )
     return f"""set -e
 mkdir -p {SPOOL}
@@ -156,10 +157,10 @@ setsid {python} -m virtcloud.cli agent --config {AGENT} >{SPOOL}/log 2>&1 </dev/
 def configure_server(programs: str, hosts: Iterable[str]) -> str:
     """Return the script that adds the hosts to the server and configures the server to keep ended jobs."""
     lines = ["set server flatuid=True", "set server job_history_enable=True"]
-    lines += [f"create node {one} resources_available.ncpus={PROCESSORS}" for one in hosts]
+    lines += [f"create node {host} resources_available.ncpus={PROCESSORS}" for host in hosts]
     return f"{programs}/bin/qmgr <<'END'\n" + "\n".join(lines) + "\nEND\n"
 
 
-def _file(path: str, text: str, *, more: bool = False) -> str:
+def _file(path: str, text: str, *, append: bool = False) -> str:
     """Return the lines of a shell script that write a file."""
-    return f"cat {'>>' if more else '>'} {path} <<'END'\n{text}END"
+    return f"cat {'>>' if append else '>'} {path} <<'END'\n{text}END"
