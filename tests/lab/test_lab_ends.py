@@ -149,7 +149,7 @@ def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabSt
         events: list[LabEvent] = []
         Lab.up(read_lab_file(file), watch=events.append, state=own_state)
         notes = [event.text for event in events if event.step == "remains"]
-        assert notes == [f"a lab that ended unexpectedly had left {', '.join(left)}; removed"]
+        assert notes == [f"removed the remains of a lab that ended unexpectedly: {', '.join(left)}"]
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             assert client.clusters() == []
         lab.down()

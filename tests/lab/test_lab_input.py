@@ -116,14 +116,14 @@ def test_no_lab_is_up(tmp_path: Path, argv: list[str]) -> None:
 
 def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
     done = virtcloud(tmp_path / "state", "lab", "down")
-    assert (done.returncode, done.stdout) == (0, "no lab is up, and none has left anything\n")
+    assert (done.returncode, done.stdout) == (0, "no lab is up, and no remains of a lab were found\n")
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
     """In its own user namespace the command runs as nobody, and can still read its program files."""
     done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
-    assert (done.returncode, "run it as root, for instance with sudo" in done.stderr) == (2, True)
+    assert (done.returncode, "run the command with sudo" in done.stderr) == (2, True)
     assert not (tmp_path / "state").exists()
 
 
@@ -181,7 +181,7 @@ def test_a_hypervisor_that_is_missing_is_named_with_its_package(
 def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
     first = bare.state.pid()
     done = virtcloud(bare.state.folder, "lab", "up")
-    assert (done.returncode, "a lab is up already (metacenter)" in done.stderr) == (2, True)
+    assert (done.returncode, "lab metacenter is up already" in done.stderr) == (2, True)
     assert (bare.state.pid(), bare.all_services_run()) == (first, True)
 
 
@@ -191,12 +191,16 @@ def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
         (
             ("exec", "ostrava-h1", "true"),
             2,
-            "virtcloud: node ostrava-h1 is not known; this lab has: station, brno-sw1,",
+            "virtcloud: the lab has no node ostrava-h1; its nodes are: station, brno-sw1,",
         ),
-        (("shell", "ostrava-h1"), 2, "virtcloud: node ostrava-h1 is not known; this lab has: station, brno-sw1,"),
-        (("service", "ostrava-h1", "sshd", "kill"), 2, "virtcloud: node ostrava-h1 is not known; this lab has: "),
-        (("service", "brno-h1", "sshd", "kill"), 2, "virtcloud: node brno-h1 has no service sshd; it has: libvirtd"),
-        (("service", "user", "sshd", "kill"), 2, "virtcloud: node user has no service sshd; it has: none"),
+        (("shell", "ostrava-h1"), 2, "virtcloud: the lab has no node ostrava-h1; its nodes are: station, brno-sw1,"),
+        (("service", "ostrava-h1", "sshd", "kill"), 2, "virtcloud: the lab has no node ostrava-h1; its nodes are: "),
+        (
+            ("service", "brno-h1", "sshd", "kill"),
+            2,
+            "virtcloud: node brno-h1 has no service sshd; its services are: libv",
+        ),
+        (("service", "user", "sshd", "kill"), 2, "virtcloud: node user has no service sshd; its services are: none"),
         (("exec", "brno-h1", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
         (("exec", "station", "no-such-program"), 127, "station: no-such-program: not found\n"),
         (("exec", "brno-h1", "/etc/hosts"), 126, "brno-h1: /etc/hosts: Permission denied\n"),

@@ -60,12 +60,12 @@ def test_differences_are_shown_and_repaired_foreign_hooks_unchanged(batch: LabPb
 
 
 def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
-    with pytest.raises(LabImpossible, match="OpenPBS was started in this lab already"):
+    with pytest.raises(LabImpossible, match="OpenPBS already runs in this lab"):
         batch.start(HOSTS)
 
 
 def test_a_mom_on_an_unknown_host_is_refused(batch: LabPbs) -> None:
-    with pytest.raises(LabImpossible, match="host brno-sw1 is not known; this lab has: brno-h1, "):
+    with pytest.raises(LabImpossible, match="the lab has no host brno-sw1; its hosts are: brno-h1, "):
         batch.start([HOSTS[0], "brno-sw1"])
 
 

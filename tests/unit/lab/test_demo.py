@@ -1,4 +1,4 @@
-"""The result of the demonstration: it succeeds only if claims were checked and all of them hold."""
+"""The demonstration succeeds only if it checked at least one claim and all claims are true."""
 
 import io
 from collections.abc import Callable
@@ -21,46 +21,46 @@ def report() -> DemoReport:
     return DemoReport(Console(file=io.StringIO(), width=100), clock=lambda: float(next(ticks)))
 
 
-def printed(report: DemoReport) -> str:
+def print_table(report: DemoReport) -> str:
     report.console.print(report.table())
     assert isinstance(report.console.file, io.StringIO)
     return report.console.file.getvalue()
 
 
-def test_true_claims_make_a_success(report: DemoReport) -> None:
+def test_a_report_of_true_claims_succeeds(report: DemoReport) -> None:
     with report.chapter("One"):
-        report.check("water is wet", holds=True)
-        report.check("fire is hot", holds=True)
+        report.check("water is wet", is_true=True)
+        report.check("fire is hot", is_true=True)
     assert report.succeeded
-    assert "│ 1 │ One  │ 1.0     │ 2              │" in printed(report)
+    assert "│ 1 │ One     │ 1.0     │ 2      │" in print_table(report)
 
 
 def test_one_false_claim_fails_the_demonstration_with_its_observation(report: DemoReport) -> None:
     with report.chapter("One"):
-        report.check("water is wet", holds=True)
+        report.check("water is wet", is_true=True)
         report.check("fire is cold", False, "40 °C")
     assert not report.succeeded
-    text = printed(report)
+    text = print_table(report)
     assert "✗ fire is cold: 40 °C" in text
     assert "1 failed" in text
 
 
-def test_a_demonstration_without_checks_is_no_success(report: DemoReport) -> None:
+def test_a_report_without_checks_fails(report: DemoReport) -> None:
     with report.chapter("One"):
-        report.print_line("all is well")
+        report.print_line("no claim")
     assert not report.succeeded
 
 
-@pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
-def test_the_commands_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, holds: bool, code: int) -> None:
+@pytest.mark.parametrize(("is_true", "code"), [(True, 0), (False, 1)])
+def test_the_commands_exit_code_is_the_result(monkeypatch: pytest.MonkeyPatch, is_true: bool, code: int) -> None:
     def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
         with report.chapter("One"):
-            report.check("fire is hot", holds, "cold")
+            report.check("fire is hot", is_true, "cold")
         return report.succeeded
 
     monkeypatch.setattr(virtcloud.cli.lab, "run_demo", run_demo)
     done = CliRunner().invoke(main, ["lab", "demo"])
-    assert (done.exit_code, "What this demonstration did" in done.output) == (code, True)
+    assert (done.exit_code, "Chapters of the demonstration" in done.output) == (code, True)
 
 
 class FakeLab:
@@ -76,7 +76,7 @@ class FakeLab:
         self.is_down = True
 
 
-def test_the_lab_is_taken_down_whatever_happens(report: DemoReport, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lab_is_taken_down_after_an_error(report: DemoReport, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = FakeLab()
     monkeypatch.setattr(chapters, "find_remains", lambda _: [])
     with pytest.raises(LabFailed):

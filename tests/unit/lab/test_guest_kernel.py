@@ -1,4 +1,4 @@
-"""The kernel of QEMU guests: an installed kernel, or one fetched with apt and stored for the next lab."""
+"""The kernel of QEMU guests: an installed kernel, or a kernel downloaded with apt and stored for the next lab."""
 
 import lzma
 import os
@@ -24,13 +24,13 @@ esac
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which no cloud kernel is installed or was fetched."""
+    """A machine without an installed or downloaded cloud kernel."""
     for name in ("BOOT", "MODULE_TREE", "FETCHED"):
         monkeypatch.setattr(guest_kernel, name, tmp_path / name)
     return tmp_path
 
 
-def program(folder: Path, name: str, text: str) -> None:
+def write_program(folder: Path, name: str, text: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(text)
     (folder / name).chmod(0o755)
@@ -52,12 +52,12 @@ def debian(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (modules / "floppy.ko").write_text("floppy")
     package = machine / "k.deb"
     subprocess.run(["dpkg-deb", "-b", tree, package], check=True, capture_output=True)  # noqa: S603, S607
-    program(machine / "bin", "apt-cache", APT_CACHE)
-    program(machine / "bin", "apt-get", APT_GET.format(package=package))
+    write_program(machine / "bin", "apt-cache", APT_CACHE)
+    write_program(machine / "bin", "apt-get", APT_GET.format(package=package))
     monkeypatch.setenv("PATH", f"{machine / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
 
-def test_an_installed_kernel_is_taken_the_newest_with_modules_first(machine: Path) -> None:
+def test_the_newest_installed_kernel_with_modules_is_used(machine: Path) -> None:
     for version in ("6.1.0-1-cloud-amd64", "6.1.0-2-cloud-amd64", "6.1.0-3-cloud-amd64", "6.1.0-4-amd64"):
         (machine / "BOOT").mkdir(exist_ok=True)
         (machine / "BOOT" / f"vmlinuz-{version}").touch()
@@ -65,39 +65,39 @@ def test_an_installed_kernel_is_taken_the_newest_with_modules_first(machine: Pat
         (machine / "MODULE_TREE" / version / "net").mkdir(parents=True)
         (machine / "MODULE_TREE" / version / "net/virtio_net.ko").touch()
         (machine / "MODULE_TREE" / version / "virtio_ring.ko").touch()
-    found = guest_kernel.fetch_guest_kernel(lambda _: None)
-    assert found.image.name == "vmlinuz-6.1.0-2-cloud-amd64"
-    assert [module.name for module in found.modules] == ["virtio_ring.ko", "virtio_net.ko"]
+    kernel = guest_kernel.fetch_guest_kernel(lambda _: None)
+    assert kernel.image.name == "vmlinuz-6.1.0-2-cloud-amd64"
+    assert [module.name for module in kernel.modules] == ["virtio_ring.ko", "virtio_net.ko"]
 
 
-def test_a_fetched_kernel_is_stored_with_the_needed_modules_only(machine: Path, debian: None) -> None:
-    said: list[LabEvent] = []
-    found = guest_kernel.fetch_guest_kernel(said.append)
-    assert found.image.read_text() == "the kernel"
-    assert [module.name for module in found.modules] == ["virtio.ko", "virtio_net.ko.xz"]
-    assert sorted(one.name for one in (machine / "FETCHED").iterdir()) == ["virtio.ko", "virtio_net.ko.xz", "vmlinuz"]
-    assert [event.state for event in said] == ["begin", "note", "note", "done"]
-    assert "fetching linux-image-cloud-amd64 from Debian" in said[1].text
-    assert "it is not installed" in said[2].text
+def test_only_required_modules_of_a_downloaded_kernel_are_stored(machine: Path, debian: None) -> None:
+    events: list[LabEvent] = []
+    kernel = guest_kernel.fetch_guest_kernel(events.append)
+    assert kernel.image.read_text() == "the kernel"
+    assert [module.name for module in kernel.modules] == ["virtio.ko", "virtio_net.ko.xz"]
+    assert sorted(file.name for file in (machine / "FETCHED").iterdir()) == ["virtio.ko", "virtio_net.ko.xz", "vmlinuz"]
+    assert [event.state for event in events] == ["begin", "note", "note", "done"]
+    assert "downloading linux-image-cloud-amd64 from Debian" in events[1].text
+    assert "it is not installed" in events[2].text
 
 
-def test_a_stored_kernel_is_not_fetched_again(debian: None) -> None:
+def test_a_stored_kernel_is_not_downloaded_again(debian: None) -> None:
     first = guest_kernel.fetch_guest_kernel(lambda _: None)
-    said: list[LabEvent] = []
-    assert guest_kernel.fetch_guest_kernel(said.append) == first
-    assert said == []
+    events: list[LabEvent] = []
+    assert guest_kernel.fetch_guest_kernel(events.append) == first
+    assert events == []
 
 
-def test_an_unavailable_kernel_has_a_remedy(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(machine / "bin", "apt-cache", "#!/bin/sh\nexit 0\n")
-    program(machine / "bin", "apt-get", "#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
+def test_the_error_for_an_unavailable_kernel_contains_a_remedy(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(machine / "bin", "apt-cache", "#!/bin/sh\nexit 0\n")
+    write_program(machine / "bin", "apt-get", "#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
     monkeypatch.setenv("PATH", str(machine / "bin"))
-    with pytest.raises(LabImpossible, match=r"could not be fetched; apt-get install .*\[lxc\]\nE: no network"):
+    with pytest.raises(LabImpossible, match=r"could not be downloaded; apt-get install .*\[lxc\]\nE: no network"):
         guest_kernel.fetch_guest_kernel(lambda _: None)
     assert not (machine / "FETCHED").exists()
 
 
-def test_a_machine_without_apt_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_apt_contains_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(LabImpossible, match=r"apt-cache cannot fetch a kernel for QEMU guests: .*apt-get install"):
+    with pytest.raises(LabImpossible, match=r"apt-cache cannot download a kernel for QEMU guests: .*apt-get install"):
         guest_kernel.fetch_guest_kernel(lambda _: None)

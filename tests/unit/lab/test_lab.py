@@ -16,11 +16,11 @@ from virtcloud.lab.errors import LabFailed, LabImpossible
 from virtcloud.lab.state import LabState
 
 LAB = Path(__file__).parents[2] / "lab/topologies/mixed.yaml"
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user id, which needs root")
 
 
 @contextmanager
-def acting_as(uid: int) -> Iterator[None]:
+def effective_user(uid: int) -> Iterator[None]:
     os.seteuid(uid)
     try:
         yield
@@ -29,28 +29,31 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 @as_root
-def test_another_users_lab_is_not_called_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lab_of_another_user_is_reported_as_inaccessible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "lab"))
     LabState.of_machine().make()
-    with acting_as(65534), pytest.raises(LabImpossible, match="belongs to another user, who started the lab: run this"):
+    with (
+        effective_user(65534),
+        pytest.raises(LabImpossible, match="belongs to another user, who started the lab: run the command"),
+    ):
         LabState.of_machine()
 
 
 @as_root
-def test_a_closed_cache_means_no_guest_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_kernel_in_an_inaccessible_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guest_kernel, "BOOT", Path("/absent"))
     monkeypatch.setattr(guest_kernel, "FETCHED", tmp_path / "closed/guest-kernel")
     (tmp_path / "closed/guest-kernel").mkdir(parents=True)
     (tmp_path / "closed/guest-kernel/vmlinuz").touch()
     (tmp_path / "closed").chmod(0o700)
-    with acting_as(65534):
+    with effective_user(65534):
         assert guest_kernel.find_guest_kernel() is None
 
 
-def test_a_full_disk_is_named_and_leaves_no_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_lab_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = LabState(tmp_path / "lab")
     monkeypatch.setattr(prerequisites, "check_prerequisites", lambda _lab: None)
-    monkeypatch.setattr(lab_kernel, "choose_kernel", lambda _wanted: "uml")
+    monkeypatch.setattr(lab_kernel, "choose_kernel", lambda _requested: "uml")
 
     def launch(*_: object) -> None:
         state.make()
@@ -61,8 +64,8 @@ def test_a_full_disk_is_named_and_leaves_no_remains(tmp_path: Path, monkeypatch:
     with pytest.raises(LabFailed) as raised:
         Lab.up(read_lab_file(LAB), state=state)
     assert str(raised.value) == (
-        f"the lab could not be started, and was removed: {state.folder}/images/busybox: No space left on device; "
-        "make room there, or set VIRTCLOUD_LAB_STATE to a folder with room"
+        f"the lab could not be started and was removed: {state.folder}/images/busybox: No space left on device; "
+        "free space there, or set VIRTCLOUD_LAB_STATE to a folder with free space"
     )
     assert not state.folder.exists()
 
@@ -73,7 +76,7 @@ def test_an_old_python_is_refused_before_anything_is_installed(tmp_path: Path) -
     old.write_text('#!/bin/sh\n[ "$1" = --version ] || exit 1\necho Python 3.10.12\n')
     old.chmod(0o755)
     command = ["sh", str(tmp_path / "setup/install")]
-    ended = subprocess.run(command, env={**os.environ, "PYTHON": str(old)}, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    ended = subprocess.run(command, env={**os.environ, "PYTHON": str(old)}, capture_output=True, text=True, check=False)  # noqa: S603 - a script of virtcloud
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[0] == f"setup: virtcloud needs Python 3.11 or later; {old} is Python 3.10.12."
     assert not (tmp_path / ".venv").exists()

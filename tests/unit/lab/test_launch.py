@@ -1,4 +1,4 @@
-"""Interrupts of a lab's start. They are deferred between the start of a process and the record of its process ID."""
+"""Interrupts of a lab's start are deferred between the start of a process and the record of its process ID."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from virtcloud.lab.launch import defer_interrupts, terminate_as_interrupt
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
-def held(*numbers: signal.Signals) -> list[str]:
+def send_deferred(*numbers: signal.Signals) -> list[str]:
     """Send signals to this process while signals are deferred. Return the actions of the process."""
     done = []
     try:
@@ -27,18 +27,18 @@ def held(*numbers: signal.Signals) -> list[str]:
 
 @BOTH
 def test_a_deferred_signal_arrives_after_the_context(number: signal.Signals) -> None:
-    assert held(number) == [f"after {number.name}", "interrupted"]
+    assert send_deferred(number) == [f"after {number.name}", "interrupted"]
 
 
-def test_several_requests_to_end_are_one_interrupt() -> None:
-    assert held(signal.SIGTERM, signal.SIGINT) == ["after SIGTERM", "after SIGINT", "interrupted"]
+def test_several_deferred_signals_raise_one_interrupt() -> None:
+    assert send_deferred(signal.SIGTERM, signal.SIGINT) == ["after SIGTERM", "after SIGINT", "interrupted"]
 
 
 @BOTH
-def test_a_process_started_meanwhile_can_be_ended_as_ever(number: signal.Signals) -> None:
-    sleeps = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(); time.sleep(60)"
+def test_a_process_started_within_the_context_receives_signals(number: signal.Signals) -> None:
+    program = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(); time.sleep(60)"
     with defer_interrupts():
-        child = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)  # noqa: S603 - our own command
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)  # noqa: S603 - a constant program
     with child:
         assert child.stdout
         child.stdout.readline()
@@ -47,7 +47,7 @@ def test_a_process_started_meanwhile_can_be_ended_as_ever(number: signal.Signals
 
 
 @BOTH
-def test_the_handlers_are_those_of_before(number: signal.Signals) -> None:
+def test_the_former_signal_handlers_are_restored(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with terminate_as_interrupt(), defer_interrupts():
         pass

@@ -71,25 +71,25 @@ def test_both_ends_of_a_circuit_delay_and_limit(nodes: dict[str, LabNode]) -> No
     )
 
 
-def test_trunks_have_room_for_two_tags_unlike_hosts() -> None:
+def test_trunks_have_a_larger_mtu_than_hosts() -> None:
     cables = network.cables(LAB)
     assert VethPair("brno-h1", "eth0", 1500, "brno-sw1", "p1", 1508) in cables
     assert VethPair("brno-sw1", "uplink", 1508, "core", "brno", 1508) in cables
 
 
-def test_a_cable_is_made_with_each_end_in_its_node() -> None:
+def test_a_cable_is_created_with_each_end_in_its_node() -> None:
     cable = VethPair("a", "eth0", 1500, "", "m1", 1500)
     assert veth_line(cable, {"a": 7}) == "link add name eth0 mtu 1500 netns 7 type veth peer name m1 mtu 1500"
 
 
-def test_a_port_without_a_link_exists() -> None:
-    lonely = LAB.model_copy(update={"links": LAB.links[1:]})
-    assert VethPair("brno-sw1", "p1", 1508, "", "x0", 1508) in network.cables(lonely)
+def test_a_port_without_a_link_has_a_cable() -> None:
+    lab = LAB.model_copy(update={"links": LAB.links[1:]})
+    assert VethPair("brno-sw1", "p1", 1508, "", "x0", 1508) in network.cables(lab)
 
 
-def test_services_of_each_kind(nodes: dict[str, LabNode]) -> None:
-    running = {node.kind: [service.name for service in node.services] for node in nodes.values()}
-    assert running == {
+def test_each_kind_of_node_has_its_services(nodes: dict[str, LabNode]) -> None:
+    services = {node.kind: [service.name for service in node.services] for node in nodes.values()}
+    assert services == {
         "switch": ["sshd"],
         "host": ["libvirtd", "agent"],
         "gateway": ["agent"],
@@ -98,10 +98,10 @@ def test_services_of_each_kind(nodes: dict[str, LabNode]) -> None:
     }
 
 
-def test_a_bare_lab_has_neither_service_nor_agents() -> None:
+def test_a_bare_lab_has_neither_sbf_nor_agents() -> None:
     bare = LabMaterials("/state", "/python", "key", KEYS, bare=True)
-    both = join_plans(station_plan(bare, tap=False), fabric_plan(LAB, bare))
-    assert {service.name for node in both.nodes for service in node.services} == {"sshd", "libvirtd"}
+    plan = join_plans(station_plan(bare, tap=False), fabric_plan(LAB, bare))
+    assert {service.name for node in plan.nodes for service in node.services} == {"sshd", "libvirtd"}
 
 
 def test_in_one_kernel_the_station_is_on_the_management_bridge() -> None:
@@ -130,17 +130,17 @@ def test_a_plan_is_unchanged_by_json() -> None:
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
-def test_the_settings_of_an_agent_have_the_address_of_sbf() -> None:
+def test_an_agents_settings_contain_the_address_of_sbf() -> None:
     text = node_services.agent_config("brno-h1", LAB.host("brno-h1").hypervisors, "/lab")
     assert 'element = "brno-h1"\nsbf = "http://198.18.0.1:8800"\ntoken_file = "/lab/tokens/brno-h1/token"\n' in text
     assert 'lxc = "lxc:///system"' in text
 
 
 def test_elements_run_lldpd_if_the_lab_file_requests_it(nodes: dict[str, LabNode]) -> None:
-    assert not any(one.name == "lldpd" for node in nodes.values() for one in node.services)
-    spoken = fabric_plan(LAB, replace(MATERIALS, lldp=LldpAccount(104, 109))).nodes
-    ports = {node.name: one.argv[-1] for node in spoken for one in node.services if one.name == "lldpd"}
+    assert not any(service.name == "lldpd" for node in nodes.values() for service in node.services)
+    lldp_nodes = fabric_plan(LAB, replace(MATERIALS, lldp=LldpAccount(104, 109))).nodes
+    ports = {node.name: lldpd.argv[-1] for node in lldp_nodes for lldpd in node.services if lldpd.name == "lldpd"}
     assert ports["brno-sw1"] == "p1,p2,p3,uplink"
     assert ports["brno-h1"] == "eth0"
     assert "core" not in ports
-    assert "_lldpd:x:104:109:" in spoken[0].files["/run/etc/passwd"]
+    assert "_lldpd:x:104:109:" in lldp_nodes[0].files["/run/etc/passwd"]

@@ -57,7 +57,7 @@ def test_an_evpn_fabric_is_a_plain_router(nodes: dict[str, LabNode]) -> None:
     assert (core.bridge, core.services, core.sysctls["net.ipv4.ip_forward"]) == ((), (), "1")
 
 
-def test_a_core_of_service_vlans_passes_all_of_them_tagged(nodes: dict[str, LabNode]) -> None:
+def test_a_qinq_core_carries_all_service_vlans_tagged(nodes: dict[str, LabNode]) -> None:
     assert (
         "type bridge vlan_filtering 1 vlan_default_pvid 0 mcast_snooping 0 vlan_protocol 802.1ad"
         in (nodes["stags"].ip[3])
@@ -69,7 +69,7 @@ def test_a_core_of_service_vlans_passes_all_of_them_tagged(nodes: dict[str, LabN
     )
 
 
-def test_a_dedicated_circuit_passes_every_tag(nodes: dict[str, LabNode]) -> None:
+def test_a_dedicated_circuit_carries_every_vlan(nodes: dict[str, LabNode]) -> None:
     assert nodes["circuit"].bridge == (
         "vlan add dev brno vid 1-4094",
         "vlan add dev plzen vid 1-4094",
@@ -77,7 +77,7 @@ def test_a_dedicated_circuit_passes_every_tag(nodes: dict[str, LabNode]) -> None
     )
 
 
-def test_an_evpn_fabric_has_room_for_vxlan() -> None:
+def test_ports_of_an_evpn_fabric_have_the_mtu_for_vxlan() -> None:
     cables = network.cables(LAB)
     assert VethPair("brno-pe1", "overlay", 1600, "overlay", "brno", 1600) in cables
     assert VethPair("brno-pe1", "core", 1508, "stags", "brno", 1508) in cables
@@ -91,29 +91,29 @@ def test_latency_of_an_attachment_is_between_edge_and_core(nodes: dict[str, LabN
 
 
 def test_only_one_of_two_edges_connects() -> None:
-    said = {name: frr.frr_files(edge(name), LAB)["/run/frr/bgpd.conf"] for name in ("brno-pe1", "praha-pe1")}
-    assert " neighbor 10.255.0.2 peer-group edges\n neighbor 10.255.0.3" in said["brno-pe1"]
+    configs = {name: frr.frr_files(edge(name), LAB)["/run/frr/bgpd.conf"] for name in ("brno-pe1", "praha-pe1")}
+    assert " neighbor 10.255.0.2 peer-group edges\n neighbor 10.255.0.3" in configs["brno-pe1"]
     assert (
         " neighbor 10.255.0.1 peer-group edges\n neighbor 10.255.0.1 passive\n neighbor 10.255.0.3 peer-group edges\n"
-        in (said["praha-pe1"])
+        in (configs["praha-pe1"])
     )
-    assert "router bgp 65000\n bgp router-id 10.255.0.2\n" in said["praha-pe1"]
+    assert "router bgp 65000\n bgp router-id 10.255.0.2\n" in configs["praha-pe1"]
 
 
-def test_frr_runs_only_where_an_evpn_fabric_is(nodes: dict[str, LabNode]) -> None:
+def test_frr_runs_only_on_edges_of_an_evpn_fabric(nodes: dict[str, LabNode]) -> None:
     assert [service.name for service in nodes["brno-pe1"].services] == ["sshd", "zebra", "bgpd"]
     assert {service.name for name, node in nodes.items() if node.kind != "edge" for service in node.services} == {
         "sshd",
         "libvirtd",
         "agent",
     }
-    without = edge("brno-pe1").model_copy(update={"name": "lonely-pe1"})
-    assert (frr.frr_files(without, LAB), frr.frr_services(without, LAB)) == ({}, ())
+    unattached = edge("brno-pe1").model_copy(update={"name": "unattached-pe1"})
+    assert (frr.frr_files(unattached, LAB), frr.frr_services(unattached, LAB)) == ({}, ())
 
 
 def test_edges_of_the_topology_have_address_and_credential() -> None:
-    edges = [one for site in with_addresses(LAB.topology).sites for one in site.edges]
-    assert [(one.address, one.credential) for one in edges] == [
+    edges = [edge for site in with_addresses(LAB.topology).sites for edge in site.edges]
+    assert [(edge.address, edge.credential) for edge in edges] == [
         ("198.18.1.2", "lab"),
         ("198.18.1.5", "lab"),
         ("198.18.1.8", "lab"),
@@ -126,17 +126,17 @@ def test_edges_of_the_topology_have_address_and_credential() -> None:
         (
             ", loopback: 10.255.0.1",
             "",
-            "edge brno-pe1: expected an IPv4 loopback, by which the other edges of overlay reach it, got None",
+            "edge brno-pe1: expected an IPv4 loopback, to which the other edges of overlay connect, got None",
         ),
         (
             ", core_port: core}]\n    hosts: [{name: brno",
             "}]\n    hosts: [{name: brno",
-            "edge brno-pe1: expected a core_port beside ac, on which stags is configured, got None",
+            "edge brno-pe1: expected a core_port for stags that is not one of the ports ac, got None",
         ),
         (
             ", core_port: core}]\n    hosts: [{name: brno",
             ", core_port: overlay}]\n    hosts: [{name: brno",
-            "edge brno-pe1: port overlay: expected one transport on it, got overlay as well",
+            "edge brno-pe1: port overlay: expected one transport, got overlay as a second transport",
         ),
         (
             "kind: qinq, s_tags: 2000-2099",
@@ -146,7 +146,7 @@ def test_edges_of_the_topology_have_address_and_credential() -> None:
         ("ports: [ac], loopback: 10.255.0.1", "ports: [br0], loopback: 10.255.0.1", "port brno-pe1:br0: expected ano"),
     ],
 )
-def test_an_edge_that_cannot_be_built(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_an_edge_that_cannot_be_built_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     text = (Path(__file__).parents[2] / "lab/topologies/edges.yaml").read_text()
     assert text.count(old) >= 1
     text = text.replace(old, new, 1)
@@ -157,9 +157,9 @@ def test_an_edge_that_cannot_be_built(tmp_path: Path, old: str, new: str, words:
 
 
 def edge(name: str) -> Edge:
-    found = LAB.elements[name]  # type: ignore[index]
-    assert isinstance(found, Edge)
-    return found
+    element = LAB.elements[name]  # type: ignore[index]
+    assert isinstance(element, Edge)
+    return element
 
 
 @pytest.mark.parametrize("name", shipped_labs())
@@ -170,8 +170,8 @@ def test_each_shipped_lab_file_is_valid_and_in_the_help(name: str) -> None:
 
 
 def test_the_pools_of_the_evpn_lab_are_disjoint() -> None:
-    numbers = [number for vlans in read_lab_file(Path("evpn")).pools.values() for number in vlans]
-    assert (len(numbers), len(set(numbers))) == (300, 300)
+    vlan_ids = [vlan for vlans in read_lab_file(Path("evpn")).pools.values() for vlan in vlans]
+    assert (len(vlan_ids), len(set(vlan_ids))) == (300, 300)
 
 
 def test_a_shipped_lab_file_is_found_by_its_name() -> None:

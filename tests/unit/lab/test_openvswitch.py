@@ -32,7 +32,7 @@ def test_a_new_open_vswitch_has_trunks_without_vlans(nodes: dict[str, LabNode]) 
         ),
         'exec ovs-vswitchd unix:/run/openvswitch/db.sock "$@"',
     ]
-    assert [one.name for one in nodes["sw1"].services] == ["ovsdb-server", "ovs-vswitchd", "sshd"]
+    assert [service.name for service in nodes["sw1"].services] == ["ovsdb-server", "ovs-vswitchd", "sshd"]
 
 
 def test_senders_to_an_open_vswitch_have_no_offloads(nodes: dict[str, LabNode]) -> None:
@@ -58,9 +58,9 @@ def test_an_aggregate_is_a_bond_on_switches_and_hosts(nodes: dict[str, LabNode])
     )
 
 
-def test_a_link_of_aggregates_is_as_many_cables() -> None:
-    found = [cable for cable in network.cables(LAB) if cable.node == "sw2" and cable.peer_node == "sw3"]
-    assert found == [
+def test_a_link_between_aggregates_has_a_cable_per_member() -> None:
+    cables = [cable for cable in network.cables(LAB) if cable.node == "sw2" and cable.peer_node == "sw3"]
+    assert cables == [
         VethPair("sw2", "lag3a", 1508, "sw3", "lag2a", 1508),
         VethPair("sw2", "lag3b", 1508, "sw3", "lag2b", 1508),
     ]
@@ -70,7 +70,7 @@ def test_a_link_of_aggregates_is_as_many_cables() -> None:
     ("old", "new", "words"),
     [
         ("openvswitch", "cisco_ios", "switch sw1: expected a platform that the lab builds (linux_bridge, openvswitch)"),
-        ("lag3a, lag3b", "lag3a, lag3-long-member", "port sw2:lag3-long-member: expected a Linux interface's name"),
+        ("lag3a, lag3b", "lag3a, lag3-long-member", "port sw2:lag3-long-member: expected a name of a Linux interf"),
         (
             "edge]}\n      - {name: sw2",
             "edge], aggregates: {edge: [e1, e2]}}\n      - {name: sw2",
