@@ -189,16 +189,16 @@ def defer_interrupts() -> Iterator[None]:
     This function replaces Python's handlers and not the signal mask, so that a process started in the context inherits
     no blocked signals.
     """
-    received: list[int] = []
+    received_signals: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
     for number in TERMINATION_SIGNALS:
-        _set_handler(number, lambda received_number, _: received.append(received_number))
+        _set_handler(number, lambda received_number, _: received_signals.append(received_number))
     try:
         yield
     finally:
         for number, handler in before.items():
             _set_handler(number, handler)
-        for first in received[:1]:
+        for first in received_signals[:1]:
             signal.raise_signal(first)
 
 

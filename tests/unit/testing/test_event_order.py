@@ -11,50 +11,52 @@ import pytest
 from virtcloud.testing.fakepbs import BatchJobState, BatchSubmission, FakeBatch, FakeHost, HookDefinition, JobStatus
 
 RECORDINGS = Path(__file__).parents[2] / "pbs_recordings"
-HOOK = """
+REJECTING_HOOK = """
 import json, pbs
 e = pbs.event()
-what = json.load(open(pbs.hook_config_filename))
-at, _, event = what.get("at", "/QUEUEJOB").partition("/")
-if e.type == getattr(pbs, event) and pbs.get_local_nodename() == at and e.job.run_version <= what["runs"]:
-    if what.get("rerun"):
+rejection = json.load(open(pbs.hook_config_filename))
+at, _, event = rejection.get("at", "/QUEUEJOB").partition("/")
+if e.type == getattr(pbs, event) and pbs.get_local_nodename() == at and e.job.run_version <= rejection["runs"]:
+    if rejection.get("rerun"):
         e.job.rerun()
     e.reject("not here")
 """
 
 
-MEET = """
+WAIT_FOR_ALL_HOSTS = """
 import os, time, pbs
 e = pbs.event()
 if e.type == pbs.EXECJOB_END:
     marks = os.path.join(os.path.dirname(e.job.stderr_file()), "ended-")
     open(marks + pbs.get_local_nodename(), "w").close()
     ends = time.monotonic() + 20
-    while not all(os.path.exists(marks + one) for one in ("n1", "n2", "n3")):
+    while not all(os.path.exists(marks + name) for name in ("n1", "n2", "n3")):
         if time.monotonic() > ends:
-            e.reject("the others did not come")
+            e.reject("not all hosts have run the event")
         time.sleep(0.02)
 """
 
 
 @contextmanager
-def batch(folder: Path, **what: object) -> Iterator[FakeBatch]:
+def batch(folder: Path, **rejection: object) -> Iterator[FakeBatch]:
     """Run a batch system of three hosts. The hook rejects the event ``at`` (HOST/EVENT) in the first ``runs`` runs."""
-    hook = HookDefinition(HOOK, config=json.dumps(what))
-    with FakeBatch([FakeHost(name) for name in ("n1", "n2", "n3")], folder, server_hook=hook, mom_hook=hook) as made:
-        yield made
+    hook = HookDefinition(REJECTING_HOOK, config=json.dumps(rejection))
+    with FakeBatch(
+        [FakeHost(name) for name in ("n1", "n2", "n3")], folder, server_hook=hook, mom_hook=hook
+    ) as batch_system:
+        yield batch_system
 
 
-def until(made: FakeBatch, job: str, is_so: Callable[[JobStatus], bool]) -> JobStatus:
+def wait_until(fake: FakeBatch, job: str, condition: Callable[[JobStatus], bool]) -> JobStatus:
     for _ in range(1200):
-        status = made.status(job)
-        if is_so(status):
+        status = fake.status(job)
+        if condition(status):
             return status
         time.sleep(0.05)
-    raise AssertionError(f"still {made.status(job)}")
+    raise AssertionError(f"still {fake.status(job)}")
 
 
-def finished(status: JobStatus) -> bool:
+def is_finished(status: JobStatus) -> bool:
     return status.state is BatchJobState.FINISHED
 
 
@@ -62,29 +64,29 @@ def started(status: JobStatus) -> bool:
     return status.state is BatchJobState.RUNNING
 
 
-def wrote(made: FakeBatch, job: str) -> None:
+def wait_for_output(fake: FakeBatch, job: str) -> None:
     """Wait for the first output of the job's script."""
     for _ in range(1200):
-        if made.output(job).stdout:
+        if fake.output(job).stdout:
             return
         time.sleep(0.05)
-    raise AssertionError("the script wrote nothing")
+    raise AssertionError("the script has no output")
 
 
-def recorded(scene: str) -> dict[str, list[str]]:
-    """Return the recorded events of a scene by host, in order."""
-    found: dict[str, list[str]] = {}
+def recorded_events(scene: str) -> dict[str, list[str]]:
+    """Return the recorded events of a scene, in order, by host."""
+    events_by_host: dict[str, list[str]] = {}
     for file in sorted((RECORDINGS / scene).glob("*.in")):
         _, host, event = file.stem.split("-", 2)
-        found.setdefault(host, []).append(event)
-    return {host.replace("server", "pbssrv"): events for host, events in found.items()}
+        events_by_host.setdefault(host, []).append(event)
+    return {host.replace("server", "pbssrv"): events for host, events in events_by_host.items()}
 
 
-def seen(made: FakeBatch) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for one in made.seen:
-        found.setdefault(one.host, []).append(one.event)
-    return found
+def called_events(fake: FakeBatch) -> dict[str, list[str]]:
+    events_by_host: dict[str, list[str]] = {}
+    for call in fake.seen:
+        events_by_host.setdefault(call.host, []).append(call.event)
+    return events_by_host
 
 
 @pytest.mark.parametrize(
@@ -97,48 +99,52 @@ def seen(made: FakeBatch) -> dict[str, list[str]]:
         ("reject-launch", 2, {"at": "n1/EXECJOB_LAUNCH", "runs": 1, "rerun": True}),
     ],
 )
-def test_from_start_to_end(scene: str, chunks: int, what: dict[str, object], tmp_path: Path) -> None:
-    with batch(tmp_path, **what) as made:
-        job = made.submit(BatchSubmission(select=f"{chunks}:ncpus=1", resources={"vcluster": "image=a"}))
-        until(made, job, finished)
-    assert seen(made) == recorded(scene)
+def test_a_job_from_start_to_end_has_the_recorded_events(
+    scene: str, chunks: int, rejection: dict[str, object], tmp_path: Path
+) -> None:
+    with batch(tmp_path, **rejection) as fake:
+        job = fake.submit(BatchSubmission(select=f"{chunks}:ncpus=1", resources={"vcluster": "image=a"}))
+        wait_until(fake, job, is_finished)
+    assert called_events(fake) == recorded_events(scene)
 
 
-def test_deleted_while_it_runs(tmp_path: Path) -> None:
-    """The events are those of the recording ``qdel``."""
-    with batch(tmp_path) as made:
-        job = made.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
-        wrote(made, job)
-        made.delete(job)
-        assert until(made, job, finished).exit_status == 271
-    assert seen(made) == recorded("qdel")
+def test_a_deleted_running_job_has_the_recorded_events(tmp_path: Path) -> None:
+
+    with batch(tmp_path) as fake:
+        job = fake.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
+        wait_for_output(fake, job)
+        fake.delete(job)
+        assert wait_until(fake, job, is_finished).exit_status == 271
+    assert called_events(fake) == recorded_events("qdel")
 
 
-def test_deleted_by_force_while_it_runs(tmp_path: Path) -> None:
-    """The events are those of the recording ``qdel-force``: the hosts run only the end event."""
-    with batch(tmp_path) as made:
-        job = made.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
-        wrote(made, job)
-        made.delete(job, force=True)
-        assert finished(made.status(job))
-        until(made, job, lambda _: [one.event for one in made.seen].count("execjob_end") == 2)
-    assert seen(made) == recorded("qdel-force")
+def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) -> None:
+    """The hosts run only the end event."""
+    with batch(tmp_path) as fake:
+        job = fake.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
+        wait_for_output(fake, job)
+        fake.delete(job, force=True)
+        assert is_finished(fake.status(job))
+        wait_until(fake, job, lambda _: [call.event for call in fake.seen].count("execjob_end") == 2)
+    assert called_events(fake) == recorded_events("qdel-force")
 
 
-def test_run_again_while_it_runs(tmp_path: Path) -> None:
-    """The events are those of the recording ``qrerun``: only the sisters run preterm."""
+def test_a_requeued_running_job_has_the_recorded_events(tmp_path: Path) -> None:
+    """Only the sisters run preterm."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
-    with batch(tmp_path) as made:
-        job = made.submit(BatchSubmission(script, select="2:ncpus=1"))
-        wrote(made, job)
+    with batch(tmp_path) as fake:
+        job = fake.submit(BatchSubmission(script, select="2:ncpus=1"))
+        wait_for_output(fake, job)
         (tmp_path / "again").touch()
-        made.rerun(job)
-        assert until(made, job, finished).run_version == 2
-    assert seen(made) == recorded("qrerun")
+        fake.rerun(job)
+        assert wait_until(fake, job, is_finished).run_version == 2
+    assert called_events(fake) == recorded_events("qrerun")
 
 
 def test_every_host_ends_a_job_at_the_same_time(tmp_path: Path) -> None:
-    with FakeBatch([FakeHost(name) for name in ("n1", "n2", "n3")], tmp_path, mom_hook=HookDefinition(MEET)) as made:
-        until(made, made.submit(BatchSubmission(select="3:ncpus=1")), finished)
-        outcomes = {one.host: one.outcome.message for one in made.seen if one.event == "execjob_end"}
+    with FakeBatch(
+        [FakeHost(name) for name in ("n1", "n2", "n3")], tmp_path, mom_hook=HookDefinition(WAIT_FOR_ALL_HOSTS)
+    ) as fake:
+        wait_until(fake, fake.submit(BatchSubmission(select="3:ncpus=1")), is_finished)
+        outcomes = {call.host: call.outcome.message for call in fake.seen if call.event == "execjob_end"}
     assert outcomes == {"n1": None, "n2": None, "n3": None}

@@ -1,4 +1,4 @@
-"""One run of a hook at one event. The expected values were observed with a probe hook on OpenPBS 23.06."""
+"""One run of a hook on one event. The expected values were observed with a test hook on OpenPBS 23.06."""
 
 import pytest
 
@@ -19,93 +19,95 @@ JOB = HookJob(
     resources={"walltime": "0:01:30", "select": "2:ncpus=1", "mem": "10mb", "vcluster": "image=a"},
     variables={"PBS_O_WORKDIR": "/home/alice"},
 )
-SAY = """
+LOG_FUNCTIONS = """
 import time
 import pbs
 e = pbs.event()
-def say(it):
-    pbs.logmsg(pbs.LOG_DEBUG, str(it))
-def attempt(do):
+def log(value):
+    pbs.logmsg(pbs.LOG_DEBUG, str(value))
+def attempt(function):
     try:
-        do()
-        say("done")
+        function()
+        log("done")
     except Exception as error:
-        say("%s: %s" % (type(error).__name__, error))
+        log("%s: %s" % (type(error).__name__, error))
 """
 
 
-def said(hook: str, kind: str = "queuejob", **more: object) -> list[str]:
-    """Run a hook. Return the texts that it logged."""
-    outcome = run_hook(SAY + hook, HookEvent(kind, **({"job": JOB} | more)))  # type: ignore[arg-type]
+def logged_texts(hook: str, kind: str = "queuejob", **fields: object) -> list[str]:
+    """Run a hook. Return the logged texts."""
+    outcome = run_hook(LOG_FUNCTIONS + hook, HookEvent(kind, **({"job": JOB} | fields)))  # type: ignore[arg-type]
     assert outcome.failure is None, outcome.traceback
     return [text for _, text in outcome.log]
 
 
-def ended(hook: str, **more: object) -> HookOutcome:
-    return run_hook(SAY + hook, HookEvent("queuejob", **({"job": JOB} | more)))  # type: ignore[arg-type]
+def run_queuejob(hook: str, **fields: object) -> HookOutcome:
+    return run_hook(LOG_FUNCTIONS + hook, HookEvent("queuejob", **({"job": JOB} | fields)))  # type: ignore[arg-type]
 
 
 def test_the_interpreter_has_no_packages() -> None:
-    """As in PBS, there are no site-packages, asserts are ignored, and ``__name__`` is that of the builtins."""
+    """As in PBS, there are no site-packages, asserts are ignored, and ``__name__`` is ``builtins``."""
     hook = (
-        "import sys; assert False; say(sys.flags.isolated); say(sys.flags.no_site)\n"
-        "say(__name__); say('__file__' in globals())\n"
+        "import sys; assert False; log(sys.flags.isolated); log(sys.flags.no_site)\n"
+        "log(__name__); log('__file__' in globals())\n"
     )
-    assert said(hook) == ["1", "1", "builtins", "False"]
+    assert logged_texts(hook) == ["1", "1", "builtins", "False"]
 
 
-def test_a_hook_finds_nothing_of_virtcloud() -> None:
-    assert said("attempt(lambda: __import__('virtcloud'))") == ["ModuleNotFoundError: No module named 'virtcloud'"]
+def test_a_hook_cannot_import_virtcloud() -> None:
+    assert logged_texts("attempt(lambda: __import__('virtcloud'))") == [
+        "ModuleNotFoundError: No module named 'virtcloud'"
+    ]
 
 
-def test_a_hook_without_decision_accepts() -> None:
-    assert ended("").accepted
+def test_a_hook_without_accept_or_reject_accepts() -> None:
+    assert run_queuejob("").accepted
 
 
-def test_reject_passes_its_message() -> None:
-    outcome = ended("e.reject('vcluster: no')")
+def test_reject_sets_the_message_of_the_outcome() -> None:
+    outcome = run_queuejob("e.reject('vcluster: no')")
     assert (outcome.accepted, outcome.message, outcome.failure) == (False, "vcluster: no", None)
 
 
 def test_reject_raises_system_exit() -> None:
-    """A hook that catches SystemExit continues after its rejection. The event stays rejected."""
-    outcome = ended("try:\n    e.reject('no')\nexcept SystemExit:\n    say('went on')\n")
-    assert (outcome.accepted, outcome.log) == (False, ((5, "went on"),))
+    """A hook that catches SystemExit continues, but the event remains rejected."""
+    outcome = run_queuejob("try:\n    e.reject('no')\nexcept SystemExit:\n    log('continued')\n")
+    assert (outcome.accepted, outcome.log) == (False, ((5, "continued"),))
 
 
-def test_nothing_is_set_after_accept() -> None:
+def test_no_attribute_can_be_set_after_accept() -> None:
     hook = "try:\n    e.accept()\nexcept SystemExit:\n    attempt(lambda: setattr(e.job, 'comment', 'x'))\n"
-    assert said(hook)[0].startswith("AssertionError: Not permitted to modify attributes (name=comment)")
+    assert logged_texts(hook)[0].startswith("AssertionError: Not permitted to modify attributes (name=comment)")
 
 
 def test_an_exception_rejects_without_a_message() -> None:
-    outcome = ended("1/0")
+    outcome = run_queuejob("1/0")
     assert (outcome.accepted, outcome.message, outcome.failure) == (False, None, HookFailure.EXCEPTION)
     assert outcome.traceback is not None
     assert "ZeroDivisionError" in outcome.traceback
 
 
-def test_alarm_comes_as_keyboard_interrupt() -> None:
-    assert ended("time.sleep(9)", alarm=0.2).failure is HookFailure.ALARM
-    outcome = ended("try:\n    time.sleep(9)\nexcept KeyboardInterrupt:\n    e.reject('too slow')\n", alarm=0.2)
+def test_the_alarm_raises_keyboard_interrupt() -> None:
+    assert run_queuejob("time.sleep(9)", alarm=0.2).failure is HookFailure.ALARM
+    outcome = run_queuejob("try:\n    time.sleep(9)\nexcept KeyboardInterrupt:\n    e.reject('too slow')\n", alarm=0.2)
     assert (outcome.failure, outcome.message) == (None, "too slow")
 
 
 def test_a_hook_that_outlives_its_alarm_is_killed() -> None:
     loop = "while True:\n    try:\n        time.sleep(9)\n    except KeyboardInterrupt: pass\n"
-    assert ended(loop, alarm=0.1).failure is HookFailure.KILLED
+    assert run_queuejob(loop, alarm=0.1).failure is HookFailure.KILLED
 
 
-def test_values_have_types_of_pbs() -> None:
+def test_values_of_resources_have_the_types_of_pbs() -> None:
     hook = (
         "r = e.job.Resource_List\n"
-        "say(r['walltime'] + 1); say(r['walltime'])\n"
-        "say(r['mem'] + pbs.size('1gb')); say(r['mem'] == pbs.size('10240kb'))\n"
-        "say(r['ncpus']); say(r['vcluster']); say(type(r['vcluster']).__name__)\n"
-        "say(r['select']); say('nonsense' in r)\n"
+        "log(r['walltime'] + 1); log(r['walltime'])\n"
+        "log(r['mem'] + pbs.size('1gb')); log(r['mem'] == pbs.size('10240kb'))\n"
+        "log(r['ncpus']); log(r['vcluster']); log(type(r['vcluster']).__name__)\n"
+        "log(r['select']); log('nonsense' in r)\n"
         "attempt(lambda: r['nonsense'])\n"
     )
-    assert said(hook) == [
+    assert logged_texts(hook) == [
         "91",
         "0:01:30",
         "1034mb",
@@ -134,7 +136,7 @@ def test_values_have_types_of_pbs() -> None:
     ],
 )
 def test_types_reject_invalid_values(value: str, refusal: str) -> None:
-    assert said(f"attempt(lambda: {value})") == [refusal]
+    assert logged_texts(f"attempt(lambda: {value})") == [refusal]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +168,8 @@ def test_types_reject_invalid_values(value: str, refusal: str) -> None:
     ],
 )
 def test_the_event_determines_settable_attributes(kind: str, name: str, value: str, answer: str) -> None:
-    (heard,) = said(f"attempt(lambda: setattr(e.job, {name!r}, {value}))", kind)
-    assert heard.startswith(answer)
+    (answered,) = logged_texts(f"attempt(lambda: setattr(e.job, {name!r}, {value}))", kind)
+    assert answered.startswith(answer)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +187,11 @@ def test_the_event_determines_settable_attributes(kind: str, name: str, value: s
         ("runjob", "vcluster", "'x'", "done"),
     ],
 )
-def test_a_server_knows_its_resources_a_mom_accepts_any(kind: str, name: str, value: str, answer: str) -> None:
-    (heard,) = said(f"attempt(lambda: e.job.Resource_List.__setitem__({name!r}, {value}))", kind)
-    assert heard.startswith(answer)
+def test_a_mom_accepts_unknown_resources_and_the_server_rejects_them(
+    kind: str, name: str, value: str, answer: str
+) -> None:
+    (answered,) = logged_texts(f"attempt(lambda: e.job.Resource_List.__setitem__({name!r}, {value}))", kind)
+    assert answered.startswith(answer)
 
 
 def test_changes_are_reported_in_pbs_notation() -> None:
@@ -196,65 +200,71 @@ def test_changes_are_reported_in_pbs_notation() -> None:
         "e.job.Resource_List['place'] = pbs.place('scatter:excl')\n"
         "e.job.Variable_List['A'] = '1'\n"
     )
-    assert ended(hook).changed == {"Hold_Types": "us", "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}
+    assert run_queuejob(hook).changed == {
+        "Hold_Types": "us",
+        "Resource_List.place": "scatter:excl",
+        "Variable_List.A": "1",
+    }
 
 
 def test_variables_of_pbs_cannot_be_set_for_a_job() -> None:
-    assert said("attempt(lambda: e.job.Variable_List.__setitem__('PBS_O_WORKDIR', '/'))") == [
+    assert logged_texts("attempt(lambda: e.job.Variable_List.__setitem__('PBS_O_WORKDIR', '/'))") == [
         "BadAttributeValueError: env variable 'PBS_O_WORKDIR' is readonly"
     ]
 
 
 def test_the_job_before_a_change_is_read_only() -> None:
-    hook = "say(e.job_o.id); attempt(lambda: setattr(e.job_o, 'comment', 'x'))"
-    assert said(hook, "modifyjob", job_o=JOB) == [
+    hook = "log(e.job_o.id); attempt(lambda: setattr(e.job_o, 'comment', 'x'))"
+    assert logged_texts(hook, "modifyjob", job_o=JOB) == [
         "12.pbssrv",
         "BadAttributeValueError: attribute 'comment' is part of a readonly object",
     ]
 
 
 def test_parameters_depend_on_the_event() -> None:
-    assert said("attempt(lambda: e.env)", "execjob_begin") == ['EventIncompatibleError: "env" not found in self._param']
+    assert logged_texts("attempt(lambda: e.env)", "execjob_begin") == [
+        'EventIncompatibleError: "env" not found in self._param'
+    ]
 
 
 def test_a_launch_can_change_program_and_environment() -> None:
     """A single backslash is doubled, as in PBS."""
     hook = "e.progname = '/bin/true'\ne.argv.append('x')\ne.env['A'] = '1,2 \\\\d'\ne.env['PBS_JOBID'] = 'y'\n"
-    outcome = run_hook(SAY + hook, HookEvent("execjob_launch", job=JOB, env={"PBS_JOBID": "12.pbssrv"}))
+    outcome = run_hook(LOG_FUNCTIONS + hook, HookEvent("execjob_launch", job=JOB, env={"PBS_JOBID": "12.pbssrv"}))
     assert (outcome.progname, outcome.argv) == ("/bin/true", ("-sh", "x"))
     assert outcome.env == {"PBS_JOBID": "y", "A": "1,2 \\\\d"}
 
 
 def test_only_a_mom_hook_can_request_a_rerun() -> None:
     assert run_hook("import pbs; pbs.event().job.rerun()", HookEvent("execjob_launch", job=JOB)).rerun
-    assert said("attempt(e.job.rerun)") == ["NotImplementedError: rerun(): only for mom hooks"]
+    assert logged_texts("attempt(e.job.rerun)") == ["NotImplementedError: rerun(): only for mom hooks"]
 
 
-def test_periodic_has_the_jobs_of_the_host() -> None:
-    assert said(
-        "say(sorted(e.job_list)); say(e.job_list['12.pbssrv'].run_version)", "exechost_periodic", job_list=(JOB,)
+def test_a_periodic_event_contains_the_jobs_of_the_host() -> None:
+    assert logged_texts(
+        "log(sorted(e.job_list)); log(e.job_list['12.pbssrv'].run_version)", "exechost_periodic", job_list=(JOB,)
     ) == [
         "['12.pbssrv']",
         "2",
     ]
 
 
-def test_configuration_is_a_file() -> None:
-    assert said("say(open(pbs.hook_config_filename).read())", config='{"a": 1}') == ['{"a": 1}']
-    assert said("say(pbs.hook_config_filename)") == ["None"]
+def test_a_hook_reads_its_configuration_from_a_file() -> None:
+    assert logged_texts("log(open(pbs.hook_config_filename).read())", config='{"a": 1}') == ['{"a": 1}']
+    assert logged_texts("log(pbs.hook_config_filename)") == ["None"]
 
 
-def test_job_log_lines_are_separate() -> None:
-    assert ended("pbs.logjobmsg(e.job.id, 'waits')").job_log == (("12.pbssrv", "waits"),)
+def test_lines_for_the_jobs_log_are_separate() -> None:
+    assert run_queuejob("pbs.logjobmsg(e.job.id, 'waits')").job_log == (("12.pbssrv", "waits"),)
 
 
-def test_server_knows_its_jobs_and_vnodes() -> None:
+def test_the_server_object_contains_jobs_and_vnodes() -> None:
     hook = (
-        "s = pbs.server(); say(s.name); say(s.job('12.pbssrv').euser); say(s.job('9.x')); say(len(list(s.jobs())))\n"
-        "say(s.vnode('n1').resources_available['mem']); attempt(lambda: setattr(s.job('12.pbssrv'), 'comment', 'x'))\n"
+        "s = pbs.server(); log(s.name); log(s.job('12.pbssrv').euser); log(s.job('9.x')); log(len(list(s.jobs())))\n"
+        "log(s.vnode('n1').resources_available['mem']); attempt(lambda: setattr(s.job('12.pbssrv'), 'comment', 'x'))\n"
     )
     vnodes = (HookVnode("n1", resources={"mem": "8gb"}),)
-    assert said(hook, server_jobs=(JOB,), server_vnodes=vnodes) == [
+    assert logged_texts(hook, server_jobs=(JOB,), server_vnodes=vnodes) == [
         "pbssrv",
         "alice",
         "None",

@@ -85,9 +85,9 @@ def _create_listener(address: str) -> socket.socket:
     return listener
 
 
-def _connect(where: str) -> socket.socket:
+def _connect(address_and_port: str) -> socket.socket:
     """Connect to the fabric in the other kernel, which may still be booting."""
-    address, _, port = where.rpartition(":")
+    address, _, port = address_and_port.rpartition(":")
     deadline = time.monotonic() + KERNEL_S
     while True:
         try:

@@ -1,8 +1,8 @@
 """A fake PBS for tests of hooks.
 
-It runs one hook on one event, or whole jobs through the hooks of a small batch system.
+``run_hook`` runs one hook on one event. ``FakeBatch`` runs jobs with their hooks in a small batch system.
 
-Written from the documentation, the behaviour and recorded input files of OpenPBS 23.06. Contains no code of PBS.
+The fake follows the documentation, the behaviour and recorded input files of OpenPBS 23.06. It contains no code of PBS.
 """
 
 import warnings
@@ -70,6 +70,6 @@ def __getattr__(name: str) -> type:
     """Return a class by its name in version 0.1, and issue a DeprecationWarning."""
     if name not in _FORMER_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = _FORMER_NAMES[name]
-    warnings.warn(f"{__name__}.{name} is now called {found.__name__}", DeprecationWarning, stacklevel=2)
-    return found
+    renamed_class = _FORMER_NAMES[name]
+    warnings.warn(f"{__name__}.{name} is now called {renamed_class.__name__}", DeprecationWarning, stacklevel=2)
+    return renamed_class

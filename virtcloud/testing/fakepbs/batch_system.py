@@ -31,10 +31,7 @@ class ServerStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchSubmission:
-    """A call of ``qsub``. ``script`` is shell text that runs on the job's first host.
-
-    ``resources`` are the arguments of ``-l``.
-    """
+    """A call of ``qsub``: the shell script for the job's first host, and ``resources``, the arguments of ``-l``."""
 
     script: str = "true"
     user: str = "alice"
@@ -49,9 +46,8 @@ class BatchSubmission:
 class JobStatus:
     """A job as ``qstat -xf`` prints it.
 
-    ``run_version`` is 0 before the first run. ``hosts`` are the hosts of the last run.
-
-    ``execution_time``: the earliest start in seconds since the epoch, or None.
+    ``run_version`` is 0 before the first run. ``hosts`` are the hosts of the last run. ``execution_time`` is the
+    earliest start in seconds since the epoch, or None.
     """
 
     id: str
@@ -102,7 +98,7 @@ class Machines(Protocol):
         """Kill a host with all its processes."""
 
     def start_host(self, name: str) -> None:
-        """Start a host. Its former processes do not exist any more."""
+        """Start a host, without the processes that ran on the host before."""
 
     def stop_server(self) -> None:
         """Stop the server. The hosts continue to run."""

@@ -1,4 +1,4 @@
-"""A small batch system that passes jobs through the hooks of a site in OpenPBS's order."""
+"""A small batch system that calls the hooks of a site for each job in OpenPBS's order."""
 
 import re
 import threading
@@ -32,9 +32,9 @@ REJECTED = "Not Running: PBS Error: %s"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Delays of the batch system in seconds. The defaults of PBS are 10, 310 and 600.
+    """The delays of the batch system in seconds, and the number of failed starts after which a job is held.
 
-    The scheduler also runs after every event.
+    In PBS, the default delays are 10, 310 and 600. The scheduler also runs after every event.
     """
 
     kill_delay: float = 1.0
@@ -62,12 +62,12 @@ class FakeBatch:
         """Store the hosts, a folder for the output of jobs, and the hooks."""
         self._hosts = {host.name: host for host in hosts}
         self._folder = folder
-        self._call = HookCallers(server_hook, mom_hook)
+        self._hooks = HookCallers(server_hook, mom_hook)
         self._pace = pace or Pace()
         self._records: dict[str, FakeJob] = {}
         self._runs: dict[str, FakeRun] = {}
-        self._skipped = 0.0
-        self._up = True
+        self._skipped_s = 0.0
+        self._server_is_up = True
         self._closing = False
         self._server = threading.RLock()
         self._changed = threading.Condition(self._server)
@@ -76,17 +76,17 @@ class FakeBatch:
     @property
     def seen(self) -> Sequence[HookCall]:
         """Return every hook call that has ended, in order."""
-        return tuple(self._call.seen)
+        return tuple(self._hooks.calls)
 
     def __enter__(self) -> Self:
         """Start the scheduler."""
-        self._spawn(self._schedule)
+        self._start_thread(self._schedule)
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Kill every script, and wait for every running hook."""
+        """Kill every script, and wait for the end of every running hook."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -97,14 +97,14 @@ class FakeBatch:
 
     def submit(self, wanted: BatchSubmission) -> str:
         """Submit a job, as ``qsub`` does. Raises BatchRefused with the hook's message."""
-        with self._asked():
+        with self._serve_request():
             identifier = f"{len(self._records)}.{SERVER_NAME}"
             resources = dict(wanted.resources)
             resources.update({key: text for key in ("select", "place", "walltime") if (text := getattr(wanted, key))})
-            record = FakeJob(identifier, wanted, resources, _variables(wanted.user), self._folder)
+            record = FakeJob(identifier, wanted, resources, _submission_variables(wanted.user), self._folder)
             record.hold = "u" if wanted.held else "n"
-            outcome = self._at_server("queuejob", record, record.at_submission())
-            self._take(record, outcome)
+            outcome = self._run_server_hook("queuejob", record, record.at_submission())
+            self._apply_outcome(record, outcome)
             record.resources.setdefault("select", "1:ncpus=1")
             record.set_waiting_state(self._now())
             for file in (record.stdout, record.stderr):
@@ -114,115 +114,117 @@ class FakeBatch:
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
         """Change resources, as ``qalter -l`` does. Raises BatchRefused with the hook's message."""
-        with self._asked():
-            record = self._record(job)
+        with self._serve_request():
+            record = self._find_record(job)
             before = record.at_server()
             change = HookJob(job, resources=dict(resources))
-            outcome = self._at_server("modifyjob", record, change, before)
-            asked = {f"Resource_List.{name}": text for name, text in resources.items()}
-            self._take(record, HookOutcome(outcome.accepted, outcome.message, outcome.failure, changed=asked))
-            record.take_from_server(outcome)
+            outcome = self._run_server_hook("modifyjob", record, change, before)
+            requested = {f"Resource_List.{name}": text for name, text in resources.items()}
+            self._apply_outcome(
+                record, HookOutcome(outcome.accepted, outcome.message, outcome.failure, changed=requested)
+            )
+            record.apply_server_hook(outcome)
 
     def delete(self, job: str, *, force: bool = False) -> None:
         """Delete a job, as ``qdel`` does. No hook is called for a job that never ran."""
-        with self._asked():
-            record, run = self._record(job), self._runs.get(job)
+        with self._serve_request():
+            record, run = self._find_record(job), self._runs.get(job)
             if record.state is BatchJobState.FINISHED:
                 raise BatchRefused(f"Job has finished {job}")
             if record.state not in (BatchJobState.RUNNING, BatchJobState.EXITING):
                 record.state = BatchJobState.FINISHED
             elif force or run is None:
-                self._at_server("jobobit", record, record.at_server())
+                self._run_server_hook("jobobit", record, record.at_server())
                 self._runs.pop(job, None)
                 record.state, record.exit_status = BatchJobState.FINISHED, 265
                 if run is not None:
-                    self._spawn(run.drop)
+                    self._start_thread(run.delete_by_force)
             else:
-                self._spawn(run.delete)
+                self._start_thread(run.delete)
 
     def rerun(self, job: str) -> None:
         """End a running job and queue it again, as ``qrerun`` does."""
-        with self._asked():
+        with self._serve_request():
             run = self._runs.get(job)
-            if self._record(job).state is not BatchJobState.RUNNING or run is None:
+            if self._find_record(job).state is not BatchJobState.RUNNING or run is None:
                 raise BatchRefused(f"Request invalid for state of job {job}")
             run.requeue()
 
     def status(self, job: str) -> JobStatus:
         """Return the status of a job."""
-        with self._asked():
-            return self._record(job).status()
+        with self._serve_request():
+            return self._find_record(job).status()
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of a job, including what hooks wrote to its files."""
-        with self._asked():
-            record = self._record(job)
+        """Return the content of the job's output files, to which hooks may also write."""
+        with self._serve_request():
+            record = self._find_record(job)
             return JobOutput(record.stdout.read_text(), record.stderr.read_text())
 
     def kill_host(self, name: str) -> None:
         """Kill a host. After a delay the server queues the host's jobs again."""
         self._hosts[name].die()
         for job, run in list(self._runs.items()):
-            if run.head.name == name:
-                timer = threading.Timer(self._pace.node_fail_requeue, self._give_up, (job, run))
+            if run.first_host.name == name:
+                timer = threading.Timer(self._pace.node_fail_requeue, self._requeue_after_host_death, (job, run))
                 timer.daemon = True
                 timer.start()
 
     def start_host(self, name: str) -> None:
         """Start a host and run its ``exechost_startup`` hook."""
         self._hosts[name].alive = True
-        self._call.of_host(self._hosts[name], "exechost_startup")
+        self._hooks.run_host_hook(self._hosts[name], "exechost_startup")
         with self._changed:
             self._changed.notify_all()
 
     def stop_server(self) -> None:
-        """Stop the server. Requests raise ServerStopped; reports of hosts wait until the server starts again."""
+        """Stop the server. Requests raise ServerStopped. Reports of hosts wait until the server starts again."""
         with self._server:
-            self._up = False
+            self._server_is_up = False
 
     def start_server(self) -> None:
         """Start the server again."""
         with self._changed:
-            self._up = True
+            self._server_is_up = True
             self._changed.notify_all()
 
     def periodic(self) -> None:
         """Run the ``exechost_periodic`` hook of every host once."""
         for host in self._hosts.values():
             if host.alive:
-                self._call.of_host(host, "exechost_periodic", self._jobs_on(host))
+                self._hooks.run_host_hook(host, "exechost_periodic", self._jobs_on(host))
 
     def skip(self, seconds: float) -> None:
-        """Advance the clock of this batch system, so that tests need not wait for a job's execution time."""
+        """Advance the clock of this batch system, so that tests do not wait for a job's execution time."""
         with self._changed:
-            self._skipped += seconds
+            self._skipped_s += seconds
             self._changed.notify_all()
 
     def _now(self) -> float:
-        return time.time() + self._skipped
+        return time.time() + self._skipped_s
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _serve_request(self) -> Iterator[None]:
         """Serve one request at a time. The scheduler runs after the request."""
         with self._changed:
-            if not self._up:
+            if not self._server_is_up:
                 raise ServerStopped(f"cannot connect to server {SERVER_NAME}")
             yield
             self._changed.notify_all()
 
-    def _record(self, job: str) -> FakeJob:
+    def _find_record(self, job: str) -> FakeJob:
         try:
             return self._records[job]
         except KeyError:
             raise NoSuchJob(f"Unknown Job Id {job}") from None
 
-    def _take(self, record: FakeJob, outcome: HookOutcome) -> None:
+    def _apply_outcome(self, record: FakeJob, outcome: HookOutcome) -> None:
         """Apply the changes that a hook made. Raise BatchRefused if the hook rejected the event."""
         if not outcome.accepted:
-            raise BatchRefused(outcome.message or HOOK_FAILED % self._call.server_name)
-        record.take_from_server(outcome)
+            raise BatchRefused(outcome.message or HOOK_FAILED % self._hooks.server_name)
+        record.apply_server_hook(outcome)
 
-    def _spawn(self, work: Callable[[], None]) -> None:
+    def _start_thread(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work)
         self._threads.append(thread)
         thread.start()
@@ -231,50 +233,50 @@ class FakeBatch:
         while not self._closing:
             with self._changed:
                 for record in list(self._records.values()):
-                    if self._up and not self._closing:
-                        self._offer(record)
+                    if self._server_is_up and not self._closing:
+                        self._try_to_run(record)
                 self._changed.wait(self._pace.cycle)
 
-    def _offer(self, record: FakeJob) -> None:
+    def _try_to_run(self, record: FakeJob) -> None:
         """Run a job if its start time has come, enough hosts are free, and the hook accepts the job."""
         if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
             record.set_waiting_state(self._now())
-        hosts = self._free(_chunks(record.resources.get("select", "1")))
+        hosts = self._find_free_hosts(_count_chunks(record.resources.get("select", "1")))
         if record.state is not BatchJobState.QUEUED or hosts is None:
             return
         before = record.hosts
         record.hosts = tuple(host.name for host in hosts)
-        outcome = self._at_server("runjob", record, record.at_server())
-        record.take_from_server(outcome)
+        outcome = self._run_server_hook("runjob", record, record.at_server())
+        record.apply_server_hook(outcome)
         if not outcome.accepted:
             record.hosts = before
-            record.comment = REJECTED % (outcome.message or HOOK_FAILED % self._call.server_name)
+            record.comment = REJECTED % (outcome.message or HOOK_FAILED % self._hooks.server_name)
             record.set_waiting_state(self._now())
             return
         record.run_version += 1
         record.state, record.comment = BatchJobState.RUNNING, "Job run on " + "+".join(record.hosts)
-        run = FakeRun(record, hosts, self._call.of_job, self._pace.kill_delay)
+        run = FakeRun(record, hosts, self._hooks.run_job_hook, self._pace.kill_delay)
         self._runs[record.id] = run
-        self._spawn(lambda: self._obit(run, run.play()))
+        self._start_thread(lambda: self._process_obit(run, run.run_to_end()))
 
-    def _free(self, count: int) -> list[FakeHost] | None:
+    def _find_free_hosts(self, count: int) -> list[FakeHost] | None:
         taken = {name for job in self._runs for name in self._records[job].hosts}
         free = [host for host in self._hosts.values() if host.alive and host.name not in taken]
         return free[:count] if len(free) >= count else None
 
-    def _obit(self, run: FakeRun, ending: RunEnding) -> None:
+    def _process_obit(self, run: FakeRun, ending: RunEnding) -> None:
         """Process the first host's report that a run ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._up or self._closing)
+            self._changed.wait_for(lambda: self._server_is_up or self._closing)
             if ending.next is AfterRun.FORGET or self._runs.get(run.record.id) is not run:
                 return
             if ending.obit:
-                self._at_server("jobobit", run.record, run.record.at_server())
+                self._run_server_hook("jobobit", run.record, run.record.at_server())
             del self._runs[run.record.id]
-            self._settle(run.record, ending)
+            self._apply_ending(run.record, ending)
             self._changed.notify_all()
 
-    def _settle(self, record: FakeJob, ending: RunEnding) -> None:
+    def _apply_ending(self, record: FakeJob, ending: RunEnding) -> None:
         record.exit_status = ending.exit_status
         record.comment = ending.comment or record.comment
         if ending.next is AfterRun.FINISH:
@@ -285,31 +287,33 @@ class FakeBatch:
             record.hold, record.comment = "s", TOO_MANY
         record.set_waiting_state(self._now())
 
-    def _give_up(self, job: str, run: FakeRun) -> None:
+    def _requeue_after_host_death(self, job: str, run: FakeRun) -> None:
         """Queue a job again after its first host died."""
         with self._changed:
-            self._changed.wait_for(lambda: self._up or self._closing)
+            self._changed.wait_for(lambda: self._server_is_up or self._closing)
             if self._closing or self._runs.get(job) is not run:
                 return
-            run.over = True
-            self._at_server("jobobit", run.record, run.record.at_server())
+            run.ended_by_server = True
+            self._run_server_hook("jobobit", run.record, run.record.at_server())
             del self._runs[job]
             run.record.set_waiting_state(self._now())
             self._changed.notify_all()
 
-    def _at_server(self, event: str, record: FakeJob, job: HookJob, before: HookJob | None = None) -> HookOutcome:
-        others = tuple(one.at_server() for one in self._records.values() if one.state is not BatchJobState.FINISHED)
-        return self._call.of_server(event, record, job, before, others)
+    def _run_server_hook(self, event: str, record: FakeJob, job: HookJob, before: HookJob | None = None) -> HookOutcome:
+        others = tuple(
+            other.at_server() for other in self._records.values() if other.state is not BatchJobState.FINISHED
+        )
+        return self._hooks.run_server_hook(event, record, job, before, others)
 
     def _jobs_on(self, host: FakeHost) -> tuple[HookJob, ...]:
         runs = [run for run in self._runs.values() if host in run.hosts]
         return tuple(run.record.at_host(host.name) for run in runs)
 
 
-def _chunks(select: str) -> int:
-    found = (re.match(r"(\d+)(?=:|$)", chunk) for chunk in select.split("+"))
-    return sum(int(one.group(1)) if one else 1 for one in found)
+def _count_chunks(select: str) -> int:
+    matches = (re.match(r"(\d+)(?=:|$)", chunk) for chunk in select.split("+"))
+    return sum(int(match.group(1)) if match else 1 for match in matches)
 
 
-def _variables(user: str) -> dict[str, str]:
+def _submission_variables(user: str) -> dict[str, str]:
     return {"PBS_O_LOGNAME": user, "PBS_O_WORKDIR": "/tmp", "PBS_O_QUEUE": "workq", "PBS_O_HOST": SERVER_NAME}  # noqa: S108

@@ -18,7 +18,7 @@ class FakeJob:
     """A job. ``execution_time`` is the earliest start in seconds since the epoch."""
 
     id: str
-    wanted: BatchSubmission
+    submission: BatchSubmission
     resources: dict[str, str]
     variables: dict[str, str]
     folder: Path
@@ -58,15 +58,15 @@ class FakeJob:
 
     def at_submission(self) -> HookJob:
         """Return the job as ``queuejob`` receives it: without the attributes that the server sets."""
-        facts: dict[str, str | int] = {"Job_Name": "STDIN", "Hold_Types": self.hold, "Rerunable": "True"}
-        return HookJob("", facts, dict(self.resources), dict(self.variables))
+        attributes: dict[str, str | int] = {"Job_Name": "STDIN", "Hold_Types": self.hold, "Rerunable": "True"}
+        return HookJob("", attributes, dict(self.resources), dict(self.variables))
 
     def at_server(self) -> HookJob:
-        """Return the job as hooks of the server receive it. ``run_version`` is the number of the last run, or unset."""
-        facts: dict[str, str | int] = {
+        """Return the job as hooks of the server receive it. Before the first run, ``run_version`` is unset."""
+        attributes: dict[str, str | int] = {
             "Job_Name": "STDIN",
-            "Job_Owner": f"{self.wanted.user}@pbssrv",
-            "euser": self.wanted.user,
+            "Job_Owner": f"{self.submission.user}@pbssrv",
+            "euser": self.submission.user,
             "job_state": str(self.state),
             "Hold_Types": self.hold,
             "queue": "workq",
@@ -74,17 +74,17 @@ class FakeJob:
             **self.attributes,
         }
         if self.comment is not None:
-            facts["comment"] = self.comment
-        return HookJob(self.id, facts, dict(self.resources), dict(self.variables))
+            attributes["comment"] = self.comment
+        return HookJob(self.id, attributes, dict(self.resources), dict(self.variables))
 
     def at_host(self, host: str) -> HookJob:
         """Return the job as hooks on a host receive it: without ``select``."""
         resources = {name: text for name, text in self.resources.items() if name != "select"}
-        facts: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "Job_Name": "STDIN",
-            "Job_Owner": f"{self.wanted.user}@pbssrv",
-            "euser": self.wanted.user,
-            "egroup": self.wanted.user,
+            "Job_Owner": f"{self.submission.user}@pbssrv",
+            "euser": self.submission.user,
+            "egroup": self.submission.user,
             "hashname": self.id,
             "job_state": "R",
             "queue": "workq",
@@ -93,7 +93,7 @@ class FakeJob:
             **self._run(),
         }
         first = bool(self.hosts) and host == self.hosts[0]
-        return HookJob(self.id, facts, resources, dict(self.variables), first, str(self.stdout), str(self.stderr))
+        return HookJob(self.id, attributes, resources, dict(self.variables), first, str(self.stdout), str(self.stderr))
 
     def _run(self) -> dict[str, str | int]:
         """Return the attributes of the current or next run: its vnodes and the run count."""
@@ -102,22 +102,22 @@ class FakeJob:
         counted: dict[str, str | int] = {"run_version": self.run_version, "run_count": self.run_version}
         return placed | (counted if self.run_version else {})
 
-    def take_from_server(self, outcome: HookOutcome) -> None:
+    def apply_server_hook(self, outcome: HookOutcome) -> None:
         """Apply the changes that a hook of the server made."""
         for name, text in outcome.changed.items():
-            self._take(name, text)
+            self._set(name, text)
 
-    def take_from_host(self, host: str, outcome: HookOutcome) -> None:
-        """Apply the changes of a hook on a host, if a MoM sends them and the first host does not override them."""
+    def apply_mom_hook(self, host: str, outcome: HookOutcome) -> None:
+        """Apply the changes of a hook on a host that reach the server. Only the first host can set variables."""
         first = host == self.hosts[0]
         for name, text in outcome.changed.items():
             if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):
-                self._take(name, text)
+                self._set(name, text)
 
-    def _take(self, name: str, text: str) -> None:
+    def _set(self, name: str, text: str) -> None:
         kind, _, key = name.partition(".")
         if kind == "Resource_List":
-            self._resource(key, text)
+            self._set_resource(key, text)
         elif kind == "Variable_List":
             self.variables[key] = text
         elif name == "Hold_Types":
@@ -129,7 +129,7 @@ class FakeJob:
         else:
             self.attributes[name] = text
 
-    def _resource(self, name: str, text: str) -> None:
+    def _set_resource(self, name: str, text: str) -> None:
         if text:
             self.resources[name] = text
         else:

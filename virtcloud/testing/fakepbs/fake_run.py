@@ -1,4 +1,4 @@
-"""One run of a job: its hook events in the order measured on an OpenPBS 23.06 with three hosts."""
+"""One run of a job, with the hook events in the order measured on OpenPBS 23.06 with three hosts."""
 
 import signal
 import threading
@@ -29,7 +29,7 @@ class AfterRun(StrEnum):
     FINISH = "finish"
     REQUEUE = "requeue"
     FORGET = "forget"
-    """No action: the server has already acted, or it receives no report."""
+    """No action: the server has already acted, or the server receives no report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class FakeRun:
     kill_delay: float
     deleted: bool = False
     rerun: bool = False
-    over: bool = False
+    ended_by_server: bool = False
     """True if the server ended the run without a report of the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
     _env: dict[str, str] = field(default_factory=dict)
 
     @property
-    def head(self) -> FakeHost:
+    def first_host(self) -> FakeHost:
         """The first host."""
         return self.hosts[0]
 
@@ -71,73 +71,83 @@ class FakeRun:
         """The other hosts."""
         return self.hosts[1:]
 
-    def play(self) -> RunEnding:
-        """Run all events and the script. Return when the run has ended."""
+    def run_to_end(self) -> RunEnding:
+        """Run all events and the script until the run has ended."""
         return self._begin() or self._prologue() or self._launch() or self._script()
 
     def _begin(self) -> RunEnding | None:
-        outcome = self.hook(self.head, "execjob_begin", self.record)
+        outcome = self.hook(self.first_host, "execjob_begin", self.record)
         if not outcome.accepted:
             # The first host gets no abort and no end event, and the server runs no jobobit.
-            where = AfterRun.FINISH if outcome.delete else AfterRun.REQUEUE
+            next_action = AfterRun.FINISH if outcome.delete else AfterRun.REQUEUE
             return RunEnding(
-                where, FAILED_STATUS if outcome.delete else None, obit=False, comment=REFUSED_BY_HOST, failed_start=True
+                next_action,
+                FAILED_STATUS if outcome.delete else None,
+                obit=False,
+                comment=REFUSED_BY_HOST,
+                failed_start=True,
             )
-        if not self.head.alive and not self.over:
+        if not self.first_host.alive and not self.ended_by_server:
             # The host died while the server was sending the job.
             return RunEnding(AfterRun.REQUEUE, obit=False, failed_start=True)
-        outcomes = self._each(self.sisters, "execjob_begin")
-        began = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted and host.alive]
-        if len(began) == len(self.sisters):
-            return self._lost()
-        return self._aborted(began, delete=any(one.delete for one in outcomes if not one.accepted))
+        outcomes = self._run_on_each(self.sisters, "execjob_begin")
+        accepted_hosts = [
+            host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted and host.alive
+        ]
+        if len(accepted_hosts) == len(self.sisters):
+            return self._ending_without_report()
+        return self._aborted(accepted_hosts, delete=any(outcome.delete for outcome in outcomes if not outcome.accepted))
 
     def _prologue(self) -> RunEnding | None:
-        outcome = self.hook(self.head, "execjob_prologue", self.record)
-        if self.over and outcome.accepted and self.head.alive:
-            self.hook(self.head, "execjob_launch", self.record)  # the job is deleted: its script does not run
-        return self._lost() or (None if outcome.accepted else self._aborted(self.sisters, delete=outcome.delete))
+        outcome = self.hook(self.first_host, "execjob_prologue", self.record)
+        if self.ended_by_server and outcome.accepted and self.first_host.alive:
+            self.hook(self.first_host, "execjob_launch", self.record)  # the job is deleted: its script does not run
+        return self._ending_without_report() or (
+            None if outcome.accepted else self._aborted(self.sisters, delete=outcome.delete)
+        )
 
     def _launch(self) -> RunEnding | None:
         with ThreadPoolExecutor(1) as pool:
-            prologues = pool.submit(self._each, self.sisters, "execjob_prologue")
-            outcome = self.hook(self.head, "execjob_launch", self.record)
-            refused = [one for one in prologues.result() if not one.accepted]
+            prologues = pool.submit(self._run_on_each, self.sisters, "execjob_prologue")
+            outcome = self.hook(self.first_host, "execjob_launch", self.record)
+            refused = [prologue for prologue in prologues.result() if not prologue.accepted]
         if not outcome.accepted:
             return self._aborted(self.sisters, delete=not outcome.rerun)
         self._env = dict(outcome.env or {})
         if refused:
-            return self._aborted(self.sisters, delete=any(one.delete for one in refused))
-        return self._lost()
+            return self._aborted(self.sisters, delete=any(prologue.delete for prologue in refused))
+        return self._ending_without_report()
 
     def _script(self) -> RunEnding:
-        self.script = self.head.start(self.record.wanted.script, self._env, self.record.stdout, self.record.stderr)
+        self.script = self.first_host.start(
+            self.record.submission.script, self._env, self.record.stdout, self.record.stderr
+        )
         status = self.script.wait()
-        return self._lost() or self._ended(status if status >= 0 else BY_SIGNAL - status)
+        return self._ending_without_report() or self._ended(status if status >= 0 else BY_SIGNAL - status)
 
     def _ended(self, status: int) -> RunEnding:
-        self._each(self.sisters, "execjob_preterm")
-        self._each(self.sisters, "execjob_epilogue")
-        self.hook(self.head, "execjob_epilogue", self.record)
-        self._each(self.hosts, "execjob_end")
+        self._run_on_each(self.sisters, "execjob_preterm")
+        self._run_on_each(self.sisters, "execjob_epilogue")
+        self.hook(self.first_host, "execjob_epilogue", self.record)
+        self._run_on_each(self.hosts, "execjob_end")
         if self.rerun and not self.deleted:
-            return self._lost() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS)
-        return self._lost() or RunEnding(AfterRun.FINISH, status)
+            return self._ending_without_report() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS)
+        return self._ending_without_report() or RunEnding(AfterRun.FINISH, status)
 
     def _aborted(self, sisters: Iterable[FakeHost], *, delete: bool) -> RunEnding:
         """Run the events of a start that a host rejected."""
         for event in ("execjob_abort", "execjob_epilogue"):
-            self.hook(self.head, event, self.record)
-        self._each(sisters, "execjob_abort")
-        self.hook(self.head, "execjob_end", self.record)
+            self.hook(self.first_host, event, self.record)
+        self._run_on_each(sisters, "execjob_abort")
+        self.hook(self.first_host, "execjob_end", self.record)
         if delete:
-            return self._lost() or RunEnding(AfterRun.FINISH, FAILED_STATUS)
-        return self._lost() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS, failed_start=True)
+            return self._ending_without_report() or RunEnding(AfterRun.FINISH, FAILED_STATUS)
+        return self._ending_without_report() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS, failed_start=True)
 
     def delete(self) -> None:
-        """Apply ``qdel``: the first host runs preterm. A prologue that waits there continues."""
+        """Apply ``qdel``: the first host runs preterm. A waiting prologue continues."""
         self.deleted = True
-        self.hook(self.head, "execjob_preterm", self.record)
+        self.hook(self.first_host, "execjob_preterm", self.record)
         self._kill()
 
     def requeue(self) -> None:
@@ -145,14 +155,14 @@ class FakeRun:
         self.rerun = True
         self._kill()
 
-    def drop(self) -> None:
-        """Apply ``qdel -W force``: the hosts run the end event. A prologue that waits continues, and launch follows."""
-        self.over = True
+    def delete_by_force(self) -> None:
+        """Apply ``qdel -W force``: the hosts run the end event. A waiting prologue continues with launch."""
+        self.ended_by_server = True
         self._kill()
-        self._each([*self.sisters, self.head], "execjob_end")
+        self._run_on_each([*self.sisters, self.first_host], "execjob_end")
 
     def _kill(self) -> None:
-        """Terminate the running script now and kill it after the delay. A script that starts later is not killed."""
+        """Terminate the script, and kill the script after the delay. A script that starts later is not killed."""
         self._signal(signal.SIGTERM)
         killer = threading.Timer(self.kill_delay, self._signal, (signal.SIGKILL,))
         killer.daemon = True
@@ -160,16 +170,16 @@ class FakeRun:
 
     def _signal(self, number: signal.Signals) -> None:
         if self.script is not None:
-            self.head.end(self.script, number)
+            self.first_host.end(self.script, number)
 
-    def _each(self, hosts: Iterable[FakeHost], event: str) -> list[HookOutcome]:
+    def _run_on_each(self, hosts: Iterable[FakeHost], event: str) -> list[HookOutcome]:
         """Run the hook of an event on several hosts at the same time."""
-        several = list(hosts)
-        if not several:
+        host_list = list(hosts)
+        if not host_list:
             return []
-        with ThreadPoolExecutor(len(several)) as pool:
-            return list(pool.map(lambda host: self.hook(host, event, self.record), several))
+        with ThreadPoolExecutor(len(host_list)) as pool:
+            return list(pool.map(lambda host: self.hook(host, event, self.record), host_list))
 
-    def _lost(self) -> RunEnding | None:
+    def _ending_without_report(self) -> RunEnding | None:
         """Return the ending of a run without a report: the job was deleted by force, or its first host died."""
-        return FORGOTTEN if self.over or not self.head.alive else None
+        return FORGOTTEN if self.ended_by_server or not self.first_host.alive else None

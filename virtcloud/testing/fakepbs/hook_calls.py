@@ -1,4 +1,4 @@
-"""Calls the hooks of a site with the events of the server and the hosts, and records the outcomes."""
+"""Calls the hooks of a site for the events of the server and the hosts, and records the outcomes."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,63 +23,77 @@ class HookCall:
 
 @dataclass(slots=True)
 class HookCallers:
-    """The server hook and the MoM hook, each if it exists. ``seen`` contains every call that has ended."""
+    """The server hook and the MoM hook, or None. ``calls`` contains every call that has ended."""
 
     server: HookDefinition | None
     mom: HookDefinition | None
-    seen: list[HookCall] = field(default_factory=list)
+    calls: list[HookCall] = field(default_factory=list)
 
     @property
     def server_name(self) -> str:
         """The name of the server hook."""
         return self.server.name if self.server else ""
 
-    def of_server(
+    def run_server_hook(
         self, event: str, record: FakeJob, job: HookJob, before: HookJob | None, others: tuple[HookJob, ...]
     ) -> HookOutcome:
         """Run the server hook on ``job``. ``others`` are the jobs in ``pbs.server()``."""
         if self.server is None:
             return NOT_RUN
-        at = SERVER_NAME
-        shown = HookEvent(event, job, before, server_jobs=others, config=self.server.config, node=at, server=at)
-        return self._keep(FakeHost(at), self.server, _with_caller(shown, record, self.server), record)
+        server = SERVER_NAME
+        hook_event = HookEvent(
+            event, job, before, server_jobs=others, config=self.server.config, node=server, server=server
+        )
+        return self._run_and_record(
+            FakeHost(server), self.server, _with_caller(hook_event, record, self.server), record
+        )
 
-    def of_job(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
+    def run_job_hook(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
         """Run the MoM hook on a job, and apply the hook's changes that a MoM sends to the server."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)
-        shown = HookEvent(
+        hook_event = HookEvent(
             event, record.at_host(host.name), config=self.mom.config, node=host.name, server=SERVER_NAME, env=env
         )
-        outcome = self._keep(host, self.mom, _with_caller(shown, record, self.mom), record)
-        record.take_from_host(host.name, outcome)
+        outcome = self._run_and_record(host, self.mom, _with_caller(hook_event, record, self.mom), record)
+        record.apply_mom_hook(host.name, outcome)
         return outcome
 
-    def of_host(self, host: FakeHost, event: str, jobs: tuple[HookJob, ...] = ()) -> HookOutcome:
+    def run_host_hook(self, host: FakeHost, event: str, jobs: tuple[HookJob, ...] = ()) -> HookOutcome:
         """Run the MoM hook on an event of the host."""
         if self.mom is None or not host.alive:
             return NOT_RUN
-        shown = HookEvent(event, job_list=jobs, config=self.mom.config, node=host.name, server=SERVER_NAME)
-        return self._keep(host, self.mom, _with_caller(shown, None, self.mom), None)
+        hook_event = HookEvent(event, job_list=jobs, config=self.mom.config, node=host.name, server=SERVER_NAME)
+        return self._run_and_record(host, self.mom, _with_caller(hook_event, None, self.mom), None)
 
-    def _keep(self, host: FakeHost, hook: HookDefinition, shown: HookEvent, record: FakeJob | None) -> HookOutcome:
-        outcome = host.hook(hook, shown)
+    def _run_and_record(
+        self, host: FakeHost, hook: HookDefinition, hook_event: HookEvent, record: FakeJob | None
+    ) -> HookOutcome:
+        outcome = host.hook(hook, hook_event)
         if not host.alive:
             return NOT_RUN  # the host died during the hook: the outcome is lost
         version = record.run_version if record else 0
-        self.seen.append(HookCall(host.name, shown.kind, record.id if record else None, version, outcome))
+        self.calls.append(HookCall(host.name, hook_event.kind, record.id if record else None, version, outcome))
         return outcome
 
 
-def _with_caller(shown: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
+def _with_caller(hook_event: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
     """Return the event with its caller, the hook's name and its alarm."""
-    by_user = record is not None and shown.kind in ("queuejob", "modifyjob")
+    by_user = record is not None and hook_event.kind in ("queuejob", "modifyjob")
     return replace(
-        shown, requestor=record.wanted.user if by_user and record else "", hook_name=hook.name, alarm=hook.alarm
+        hook_event,
+        requestor=record.submission.user if by_user and record else "",
+        hook_name=hook.name,
+        alarm=hook.alarm,
     )
 
 
 def _environment(record: FakeJob) -> dict[str, str]:
-    own = {"PATH": "/bin:/usr/bin", "LOGNAME": record.wanted.user, "PBS_JOBID": record.id, "PBS_QUEUE": "workq"}
-    return dict(record.variables) | own
+    job_variables = {
+        "PATH": "/bin:/usr/bin",
+        "LOGNAME": record.submission.user,
+        "PBS_JOBID": record.id,
+        "PBS_QUEUE": "workq",
+    }
+    return dict(record.variables) | job_variables

@@ -1,4 +1,4 @@
-"""The input and the outcome of a hook: an event with its job, and the actions of the hook."""
+"""The input of a hook (an event with its job) and its outcome (the actions of the hook)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -39,7 +39,7 @@ class HookVnode:
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
-    """One event. ``kind`` is its name in PBS, such as ``execjob_begin``.
+    """One event. ``kind`` is the event's name in PBS, such as ``execjob_begin``.
 
     ``config``: the text of the hook's configuration; if None, ``hook_config_filename`` is None. ``custom_resources``:
     the types of the site's own resources. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the content of
@@ -69,8 +69,8 @@ class HookEvent:
     def __post_init__(self) -> None:
         """Check the kind and its jobs."""
         if self.kind not in PARAMETERS:
-            known = "no event of PBS" if self.kind not in EVENTS else "not a supported event"
-            raise ValueError(f"event {self.kind}: {known}; expected one of {', '.join(PARAMETERS)}")
+            problem = "no event of PBS" if self.kind not in EVENTS else "not a supported event"
+            raise ValueError(f"event {self.kind}: {problem}; expected one of {', '.join(PARAMETERS)}")
         for name in ("job", "job_o"):
             if name in PARAMETERS[self.kind] and getattr(self, name) is None:
                 raise ValueError(f"event {self.kind}: expected a {name}, got none")
@@ -78,14 +78,14 @@ class HookEvent:
     def as_json(self, config_file: Path | None) -> dict[str, object]:
         """Return the event as JSON for the interpreter."""
         at_server = self.kind in SERVER_EVENTS
-        facts = asdict(self) | {"config_file": config_file and str(config_file)}
-        facts["requestor"] = self.requestor or ("Scheduler" if self.kind == "runjob" else "pbs_mom")
-        facts["requestor_host"] = self.requestor_host or (self.server if at_server else self.node)
-        return facts
+        description = asdict(self) | {"config_file": config_file and str(config_file)}
+        description["requestor"] = self.requestor or ("Scheduler" if self.kind == "runjob" else "pbs_mom")
+        description["requestor_host"] = self.requestor_host or (self.server if at_server else self.node)
+        return description
 
 
 class HookFailure(StrEnum):
-    """Ways in which a hook ends without accept or reject. PBS treats each as a rejection without a message."""
+    """Ways in which a hook ends without accept or reject. PBS treats all of them as a rejection without a message."""
 
     EXCEPTION = "exception"
     ALARM = "alarm"

@@ -1,4 +1,4 @@
-"""Runs one hook on one event in an interpreter like PBS's, and the hosts on which hooks and scripts run."""
+"""Runs one hook on one event in an interpreter like PBS's, and defines the hosts for hooks and scripts."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""Seconds that are allowed for the start of the interpreter, and for its end after the hook's alarm."""
+"""Maximum duration of the interpreter's start, and of the interpreter's end after the hook's alarm, together."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 
@@ -64,23 +64,23 @@ def _run_interpreter(work: Path, command: list[str], limit: float) -> HookOutcom
         return HookOutcome(accepted=False, failure=HookFailure.KILLED, seconds=limit)
     except OSError as error:
         raise HookDidNotRunError(f"{command}: {error}") from error
-    written = work / "outcome.json"
+    outcome_file = work / "outcome.json"
     printed = ended.stdout + ended.stderr
-    if written.exists():
-        return _parse_outcome(json.loads(written.read_text(encoding="utf-8")), printed)
+    if outcome_file.exists():
+        return _parse_outcome(json.loads(outcome_file.read_text(encoding="utf-8")), printed)
     if (work / "began").exists():
         return HookOutcome(accepted=False, failure=HookFailure.KILLED, printed=printed)
     raise HookDidNotRunError(f"{command}: exit code {ended.returncode}: {printed}")
 
 
-def _parse_outcome(found: dict[str, Any], printed: str) -> HookOutcome:
+def _parse_outcome(document: dict[str, Any], printed: str) -> HookOutcome:
     return HookOutcome(
         **{
-            **found,
-            "failure": found["failure"] and HookFailure(found["failure"]),
-            "argv": found["argv"] and tuple(found["argv"]),
-            "log": tuple((level, text) for level, text in found["log"]),
-            "job_log": tuple((job, text) for job, text in found["job_log"]),
+            **document,
+            "failure": document["failure"] and HookFailure(document["failure"]),
+            "argv": document["argv"] and tuple(document["argv"]),
+            "log": tuple((level, text) for level, text in document["log"]),
+            "job_log": tuple((job, text) for job, text in document["job_log"]),
             "printed": printed,
         }
     )
@@ -99,7 +99,7 @@ class HookDefinition:
 
 @dataclass(slots=True)
 class FakeHost:
-    """A host with its PBS name. ``within`` is the prefix of every command there (``("ip", "netns", "exec", "n1")``)."""
+    """A host with its PBS name. ``within`` is the prefix of all its commands: ``("ip", "netns", "exec", "n1")``."""
 
     name: str
     within: tuple[str, ...] = ()

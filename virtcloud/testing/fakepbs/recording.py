@@ -1,4 +1,4 @@
-"""Reads input files that a real PBS recorded (``set hook H debug=true``), as events that can run in the fake PBS."""
+"""Reads input files that a real PBS recorded (``set hook H debug=true``) as events for the fake PBS."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,24 +15,24 @@ Lines = list[tuple[str, str | None, str]]
 
 
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:
-    """Read an ``.in`` file, and the ``.data`` file beside it, which contains the job for a server hook.
+    """Read an ``.in`` file and, for a server hook, the ``.data`` file of the same name, which contains the job.
 
     Raises ValueError for an unsupported event, and OSError.
     """
     data = file.with_suffix(".data")
     parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]
     facts, jobs, argv = _sort_lines(_join_lines("\n".join(parts)))
-    server = [
+    server_jobs = [
         _build_job(name.partition("(")[2][2:].strip("()"), lines) for name, lines in jobs.items() if AT_SERVER in name
     ]
-    here = {name: _build_job("", lines) for name, lines in jobs.items() if name.startswith(OF_EVENT)}
-    kept = server[0] if server else None
-    own = here.get(OF_JOB)
+    event_jobs = {name: _build_job("", lines) for name, lines in jobs.items() if name.startswith(OF_EVENT)}
+    server_job = server_jobs[0] if server_jobs else None
+    event_job = event_jobs.get(OF_JOB)
     return HookEvent(
         facts["type"],
-        job=own if own is not None else kept,
-        job_o=kept if own is not None else None,
-        job_list=tuple(job for name, job in here.items() if "job_list" in name),
+        job=event_job if event_job is not None else server_job,
+        job_o=server_job if event_job is not None else None,
+        job_list=tuple(job for name, job in event_jobs.items() if "job_list" in name),
         config=config,
         node=facts["node"],
         requestor=facts["requestor"],
@@ -43,7 +43,7 @@ def recorded_event(file: Path, config: str | None = None) -> HookEvent:
         argv=tuple(argv),
         env=parse_variables(facts.get("env", "")),
         custom_resources=_custom_resources(jobs),
-        server_jobs=tuple(server),
+        server_jobs=tuple(server_jobs),
     )
 
 
@@ -52,34 +52,34 @@ def _sort_lines(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines],
     facts: dict[str, str] = {}
     jobs: dict[str, Lines] = {}
     argv: list[str] = []
-    for found in filter(None, (LINE.fullmatch(line) for line in lines)):
-        thing, name, key = found["object"], found["name"] or "", found["key"]
-        value = found["value"].removeprefix(QUOTES).removesuffix(QUOTES)
-        if thing == OF_EVENT and name == "argv":
+    for match in filter(None, (LINE.fullmatch(line) for line in lines)):
+        subject, name, key = match["object"], match["name"] or "", match["key"]
+        value = match["value"].removeprefix(QUOTES).removesuffix(QUOTES)
+        if subject == OF_EVENT and name == "argv":
             argv.append(value)
-        elif thing == OF_EVENT:
+        elif subject == OF_EVENT:
             facts[name] = value
-        elif thing == "pbs.get_local_nodename()":
+        elif subject == "pbs.get_local_nodename()":
             facts["node"] = value
-        elif thing == OF_JOB or "job" in thing.partition("(")[2]:
-            jobs.setdefault(thing, []).append((name, key, value))
+        elif subject == OF_JOB or "job" in subject.partition("(")[2]:
+            jobs.setdefault(subject, []).append((name, key, value))
     return facts, jobs, argv
 
 
 def parse_variables(text: str) -> dict[str, str]:
     """Parse ``A=1,B=2``. A comma after a backslash belongs to the value."""
-    pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
+    pairs = (item.partition("=") for item in re.split(r"(?<!\\),", text))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def _join_lines(text: str) -> Iterator[str]:
     """Yield logical lines. A value in triple quotes may have several lines."""
-    waiting = ""
+    incomplete = ""
     for line in text.splitlines():
-        waiting = f"{waiting}\n{line}" if waiting else line
-        if waiting.count(QUOTES) != 1:
-            yield waiting
-            waiting = ""
+        incomplete = f"{incomplete}\n{line}" if incomplete else line
+        if incomplete.count(QUOTES) != 1:
+            yield incomplete
+            incomplete = ""
 
 
 def _build_job(identifier: str, lines: Lines) -> HookJob:
@@ -109,10 +109,10 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
     """Return the custom resources of recorded jobs. Recordings contain no types, so all resources are strings."""
-    own = {
+    names = {
         key
         for lines in jobs.values()
         for name, key, _ in lines
         if name == "Resource_List" and key and key not in RESOURCES
     }
-    return CUSTOM_RESOURCES | dict.fromkeys(own, "string")
+    return CUSTOM_RESOURCES | dict.fromkeys(names, "string")

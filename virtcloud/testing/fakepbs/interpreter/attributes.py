@@ -1,4 +1,4 @@
-"""The attributes of jobs and PBS's own resources: their types, and the attributes that hooks may set."""
+"""The types of the attributes of jobs and of PBS's own resources, and the attributes that hooks may set."""
 
 import re
 from typing import Any, Dict
@@ -50,7 +50,7 @@ class pbs_env(Dict[str, Any]):
 
 def _parse_environment(text: str) -> Dict[str, Any]:
     """Parse text such as ``A=1,B=2``. A comma after a backslash belongs to the value."""
-    pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
+    pairs = (part.partition("=") for part in re.split(r"(?<!\\),", text))
     return {name: value for name, equals, value in pairs if equals}
 
 

@@ -41,24 +41,24 @@ class HookStage:
         self.event = self._event(description)
 
     def _server(self, description: Dict[str, Any]) -> "PbsServer":
-        jobs = {one["id"]: _readonly(self._job(one)) for one in description["server_jobs"]}
-        vnodes = {one["name"]: _readonly(self._vnode(one)) for one in description["server_vnodes"]}
+        jobs = {item["id"]: _readonly(self._job(item)) for item in description["server_jobs"]}
+        vnodes = {item["name"]: _readonly(self._vnode(item)) for item in description["server_vnodes"]}
         return PbsServer(description["server"], jobs, vnodes)
 
-    def _job(self, described: Dict[str, Any]) -> PbsJob:
-        return PbsJob(self.rules, described, self._custom)
+    def _job(self, description: Dict[str, Any]) -> PbsJob:
+        return PbsJob(self.rules, description, self._custom)
 
-    def _vnode(self, described: Dict[str, Any]) -> PbsVnode:
-        return PbsVnode(self.rules, described, self._custom)
+    def _vnode(self, description: Dict[str, Any]) -> PbsVnode:
+        return PbsVnode(self.rules, description, self._custom)
 
     def _event(self, description: Dict[str, Any]) -> "PbsEvent":
         all_parameters = {
             "job": description["job"] and self._job(description["job"]),
             "job_o": description["job_o"] and _readonly(self._job(description["job_o"])),
             "src_queue": None,
-            "vnode_list": {one["name"]: self._vnode(one) for one in description["vnodes"]},
+            "vnode_list": {item["name"]: self._vnode(item) for item in description["vnodes"]},
             "vnode_list_fail": {},
-            "job_list": {one["id"]: self._job(one) for one in description["job_list"]},
+            "job_list": {item["id"]: self._job(item) for item in description["job_list"]},
             "progname": description["progname"],
             "argv": list(description["argv"]),
             "env": pbs_env(dict(description["env"]), generic=True),
@@ -66,24 +66,26 @@ class HookStage:
         }
         facts = {name: description[name] for name in ("requestor", "requestor_host", "hook_name")}
         facts.update(hook_type="site", freq=None)
-        wanted = {name: all_parameters[name] for name in pbs_events.PARAMETERS[description["kind"]]}
-        return PbsEvent(self.rules, self.rules.number, facts, wanted)
+        parameters = {name: all_parameters[name] for name in pbs_events.PARAMETERS[description["kind"]]}
+        return PbsEvent(self.rules, self.rules.number, facts, parameters)
 
 
-def _readonly(made: Any) -> Any:
+def _readonly(pbs_object: Any) -> Any:
     """Make an object read-only for hooks."""
-    for one in [made] + [held for held in vars(made).values() if isinstance(held, Resources)]:
-        one.__dict__["_readonly"] = True
-    return made
+    for part in [pbs_object] + [value for value in vars(pbs_object).values() if isinstance(value, Resources)]:
+        part.__dict__["_readonly"] = True
+    return pbs_object
 
 
 def build_module(stage: HookStage, description: Dict[str, Any]) -> types.ModuleType:
     """Return the module ``pbs`` for a run."""
-    made = types.ModuleType("pbs")
+    module = types.ModuleType("pbs")
     for table in (pbs_events.constants(), pbs_events.LOG_LEVELS, pbs_events.JOB_STATES, pbs_values.NAMED):
-        made.__dict__.update(table)
-    made.__dict__.update({one.__name__: one for one in TYPES + pbs_values.EXCEPTIONS})
-    made.__dict__.update(
+        module.__dict__.update(table)
+    module.__dict__.update(
+        {type_or_exception.__name__: type_or_exception for type_or_exception in TYPES + pbs_values.EXCEPTIONS}
+    )
+    module.__dict__.update(
         event=lambda: stage.event,
         server=lambda: stage.server,
         get_local_nodename=lambda: description["node"],
@@ -93,4 +95,4 @@ def build_module(stage: HookStage, description: Dict[str, Any]) -> types.ModuleT
         size_to_kbytes=pbs_values.size_to_kbytes,
         pbs_conf=dict(description["pbs_conf"]),
     )
-    return made
+    return module

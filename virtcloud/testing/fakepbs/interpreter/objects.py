@@ -1,4 +1,4 @@
-"""The objects with which a hook works: event, job, resource lists, server, vnodes."""
+"""The objects that a hook uses: event, job, resource lists, server, vnodes."""
 
 from typing import Any, Dict, List
 
@@ -15,7 +15,7 @@ from .pbs_values import (
 
 
 class Attributes:
-    """An object of PBS with a fixed set of attributes, which are None until set."""
+    """An object of PBS with a fixed set of attributes. An attribute is None until it is set."""
 
     _owner = ""
 
@@ -32,7 +32,7 @@ class Attributes:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute if the rules allow it."""
         if name not in self._types:
-            self._admit(name)
+            self._handle_unknown(name)
         if self._readonly and self._rules.in_hook:
             raise BadAttributeValueError("attribute '%s' is part of a readonly object" % name)
         kind = self._types[name]
@@ -41,7 +41,7 @@ class Attributes:
         if self._rules.in_hook and name not in self._changed:
             self._changed.append(name)
 
-    def _admit(self, name: str) -> None:
+    def _handle_unknown(self, name: str) -> None:
         raise UnsetAttributeNameError("%s attribute '%s' not found" % (self._owner, name))
 
     @property
@@ -81,7 +81,7 @@ class Resources(Attributes):
         """Return text such as ``ncpus=1,walltime=60``."""
         return ",".join("%s=%s" % pair for pair in self._values.items() if pair[1] is not None)
 
-    def _admit(self, name: str) -> None:
+    def _handle_unknown(self, name: str) -> None:
         """Add an unknown resource on a MoM. Raise UnsetResourceNameError at the server."""
         if self._rules.in_hook and not self._rules.number & ALL_MOM_EVENTS:
             raise UnsetResourceNameError("resource attribute '%s' not found" % name)
@@ -93,20 +93,17 @@ class PbsJob(Attributes):
 
     _owner = "job"
 
-    def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
-        """Create a job from its description (``fakepbs.HookJob``).
-
-        ``resources`` contains the types of custom resources.
-        """
+    def __init__(self, rules: Any, description: Dict[str, Any], resources: Dict[str, Any]) -> None:
+        """Create a job from a ``fakepbs.HookJob``. ``resources`` contains the types of custom resources."""
         super().__init__(rules, dict(JOB, id=str))
         lists = {name: Resources(rules, dict(RESOURCES, **resources)) for name in RESOURCE_LISTS}
-        self.__dict__.update(lists, _described=described, _rerun=False, _delete=False)
-        self.__dict__["Variable_List"] = pbs_env(described["variables"])
+        self.__dict__.update(lists, _description=description, _rerun=False, _delete=False)
+        self.__dict__["Variable_List"] = pbs_env(description["variables"])
         self.__dict__["_variables"] = dict(self.Variable_List)
-        self.id = described["id"]
-        for name, value in described["attributes"].items():
+        self.id = description["id"]
+        for name, value in description["attributes"].items():
             setattr(self, name, value)
-        for name, value in described["resources"].items():
+        for name, value in description["resources"].items():
             self.Resource_List[name] = value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -123,32 +120,32 @@ class PbsJob(Attributes):
 
     def rerun(self) -> None:
         """Request a rerun of the job. Only hooks of a MoM may call this method."""
-        self._ask("_rerun", "rerun(): only for mom hooks")
+        self._request("_rerun", "rerun(): only for mom hooks")
 
     def delete(self) -> None:
         """Request the deletion of the job. Only hooks of a MoM may call this method."""
-        self._ask("_delete", "delete(): only for mom hooks")
+        self._request("_delete", "delete(): only for mom hooks")
 
-    def _ask(self, what: str, refusal: str) -> None:
+    def _request(self, flag: str, refusal: str) -> None:
         if not self._rules.number & ALL_MOM_EVENTS:
             raise NotImplementedError(refusal)
-        self.__dict__[what] = True
+        self.__dict__[flag] = True
 
     def in_ms_mom(self) -> bool:
         """Return whether the hook runs on the job's first host."""
-        return bool(self._described["first_host"])
+        return bool(self._description["first_host"])
 
     def is_checkpointed(self) -> bool:
         """Return False, because checkpoints are not supported."""
         return False
 
     def stdout_file(self) -> str:
-        """Return the file of the job's output while it runs."""
-        return str(self._described["stdout_file"] or "")
+        """Return the file of the job's output while the job runs."""
+        return str(self._description["stdout_file"] or "")
 
     def stderr_file(self) -> str:
-        """Return the file of the job's errors while it runs."""
-        return str(self._described["stderr_file"] or "")
+        """Return the file of the job's errors while the job runs."""
+        return str(self._description["stderr_file"] or "")
 
 
 class PbsVnode(Attributes):
@@ -156,16 +153,16 @@ class PbsVnode(Attributes):
 
     _owner = "vnode"
 
-    def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
-        """Create a vnode from its description (``fakepbs.HookVnode``)."""
+    def __init__(self, rules: Any, description: Dict[str, Any], resources: Dict[str, Any]) -> None:
+        """Create a vnode from a ``fakepbs.HookVnode``."""
         super().__init__(
             rules, {"name": str, "state": vnode_state, "comment": pbs_str, "Mom": pbs_str, "jobs": pbs_str}
         )
         available = Resources(rules, dict(RESOURCES, **resources))
         self.__dict__["resources_available"] = available
-        for name, value in described["resources"].items():
+        for name, value in description["resources"].items():
             available[name] = value
-        self.name, self.state, self.Mom = described["name"], described["state"], described["name"]
+        self.name, self.state, self.Mom = description["name"], description["state"], description["name"]
 
     def __str__(self) -> str:
         """Return the name."""
@@ -224,7 +221,7 @@ class PbsEvent:
         raise SystemExit(str(code))
 
     def __getattr__(self, name: str) -> Any:
-        """Return a parameter. Raises EventIncompatibleError if the event does not have it."""
+        """Return a parameter. Raises EventIncompatibleError if the event has no such parameter."""
         try:
             return self.__dict__["_param"][name]
         except KeyError:

@@ -95,10 +95,10 @@ SETS_VNODES = (*SETS_JOBS, "exechost_startup", "runjob", "periodic")
 
 def constants() -> Dict[str, Any]:
     """Return the event numbers by their names in the module, such as ``EXECJOB_BEGIN``."""
-    found = {name.upper(): number for name, number in EVENTS.items()}
-    found["MOM_EVENTS"] = ALL_MOM_EVENTS
-    found.update({"HOOK_EVENT_" + name: number for name, number in list(found.items())})
-    return found
+    numbers = {name.upper(): number for name, number in EVENTS.items()}
+    numbers["MOM_EVENTS"] = ALL_MOM_EVENTS
+    numbers.update({"HOOK_EVENT_" + name: number for name, number in list(numbers.items())})
+    return numbers
 
 
 LOG_LEVELS = {

@@ -54,8 +54,8 @@ class PbsText:
         """Accept text, or a value of this type. Raises PBS's error for an invalid format."""
         text = str(value)
         if self.shape is not None and re.fullmatch(self.shape, text) is None:
-            wrong = BadResourceValueError if self.is_resource else BadAttributeValueError
-            raise wrong("input value %s not of the right format for '%s'" % (text, self.attribute))
+            error = BadResourceValueError if self.is_resource else BadAttributeValueError
+            raise error("input value %s not of the right format for '%s'" % (text, self.attribute))
         self._value = text
 
     def __str__(self) -> str:
@@ -93,8 +93,8 @@ class hold_types(PbsText):
         return hold_types("".join(dict.fromkeys(self._value + str(other))))
 
     def __sub__(self, other: Any) -> "hold_types":
-        """Return the holds without the holds of ``other``. Return ``n`` if no hold is left."""
-        return hold_types("".join(one for one in self._value if one not in str(other)) or "n")
+        """Return the holds without the holds of ``other``, or ``n`` if no hold remains."""
+        return hold_types("".join(letter for letter in self._value if letter not in str(other)) or "n")
 
 
 class exec_host(PbsText):
@@ -121,7 +121,7 @@ class exec_vnode(PbsText):
     def __init__(self, value: Any) -> None:
         """Parse the chunks."""
         super().__init__(value)
-        self.chunks = [vchunk(one.strip("()")) for one in self._value.split("+")]
+        self.chunks = [vchunk(chunk.strip("()")) for chunk in self._value.split("+")]
 
 
 class pbs_bool(PbsText):
@@ -165,7 +165,7 @@ class pbs_list(PbsText):
 
 
 class duration(int):
-    """Seconds, given as a number or as ``[[H:]M:]S``; written as given."""
+    """A duration in seconds, parsed from a number or ``[[H:]M:]S``. The text form is the parsed text."""
 
     def __new__(cls, value: Any) -> "duration":
         """Parse a duration. Raises BadResourceValueError."""
@@ -175,12 +175,12 @@ class duration(int):
         seconds = 0.0
         for word in text.split(":"):
             seconds = seconds * 60 + float(word)
-        made = int.__new__(cls, int(seconds + 0.5))
-        made.text = text  # type: ignore[attr-defined]
-        return made
+        parsed = int.__new__(cls, int(seconds + 0.5))
+        parsed.text = text  # type: ignore[attr-defined]
+        return parsed
 
     def __str__(self) -> str:
-        """Return the duration in the form in which it was given."""
+        """Return the text from which the duration was parsed."""
         return str(self.text)  # type: ignore[attr-defined]
 
 
@@ -198,30 +198,30 @@ class size:
 
     def __init__(self, value: Any) -> None:
         """Parse a size. Raises TypeError."""
-        found = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", str(value).lower())
-        if found is None:
+        match = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", str(value).lower())
+        if match is None:
             raise TypeError("%s: bad value for _size" % value)
-        self._unit = UNITS.index(found.group(2))
-        self._count = int(found.group(1)) * (WORD_BYTES if found.group(3) == "w" else 1)
+        self._unit = UNITS.index(match.group(2))
+        self._count = int(match.group(1)) * (WORD_BYTES if match.group(3) == "w" else 1)
 
     def _bytes(self) -> int:
         return self._count << 10 * self._unit
 
-    def _joined(self, other: Any, sign: int) -> Any:
+    def _add(self, other: Any, sign: int) -> Any:
         if not isinstance(other, (size, int)):
             return NotImplemented
-        added = size(other)
-        unit = min(self._unit, added._unit)
-        total = self._bytes() + sign * added._bytes()
+        operand = size(other)
+        unit = min(self._unit, operand._unit)
+        total = self._bytes() + sign * operand._bytes()
         return size("%d%sb" % (total >> 10 * unit, UNITS[unit]))
 
     def __add__(self, other: Any) -> Any:
         """Return the sum, in the smaller of the two units."""
-        return self._joined(other, 1)
+        return self._add(other, 1)
 
     def __sub__(self, other: Any) -> Any:
         """Return the difference, in the smaller of the two units."""
-        return self._joined(other, -1)
+        return self._add(other, -1)
 
     def __eq__(self, other: object) -> bool:
         """Compare with a size or a number of bytes. Values of other types are not equal."""
@@ -271,7 +271,7 @@ class vnode_state(int):
 
 
 def text_type(name: str) -> type:
-    """Return a text type. For this fake PBS only the name of the type matters."""
+    """Return a new text type with this name, which accepts any text."""
     return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 

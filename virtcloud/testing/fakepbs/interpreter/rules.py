@@ -1,6 +1,6 @@
-"""The rules that state which objects a hook may set at which event, and PBS's exceptions.
+"""The attributes that a hook may set in each event, and PBS's exceptions.
 
-Measured, and taken from PBS's source.
+Measured with OpenPBS, and read in its source.
 """
 
 import time
@@ -14,14 +14,14 @@ AT_RUNJOB = (
     "Can only set job's (%s) attribute, or a vnode's (state) attribute under RUNJOB event - got <%%s>"
     % "|".join(SETTABLE_AT_RUNJOB)
 )
-NOTHING = "nothing is settable inside an %s hook!"
+NOTHING_SETTABLE = "nothing is settable inside an %s hook!"
 
 
 class SetRules:
-    """The rules of one run of a hook. They apply while the hook runs, until it accepts or rejects."""
+    """The rules of one run of a hook. The rules apply until the hook accepts or rejects."""
 
     def __init__(self, event: str) -> None:
-        """Create the rules in the state before the hook, in which PBS itself may set everything."""
+        """Create the rules for ``event``. Before the hook runs, PBS itself may set everything."""
         self.event = event
         self.number = EVENTS[event]
         self.in_hook = False
@@ -59,23 +59,23 @@ class SetRules:
             if name != "queue":
                 raise AssertionError("Can only set job's 'queue' attribute under MOVEJOB event - got <%s>" % name)
         elif self.event in ("execjob_attach", "execjob_resize"):
-            raise AssertionError(NOTHING % self.event)
+            raise AssertionError(NOTHING_SETTABLE % self.event)
         elif self.event not in (SETS_VNODES if owner == "vnode" else SETS_JOBS):
             raise AssertionError("Unexpected event")
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
         """Check a value against its type. A text type accepts any text type, but not a plain str."""
-        taken = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
+        accepted_types = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
-            taken = (bool, kind)
+            accepted_types = (bool, kind)
         elif kind.__name__ == "pbs_int":
-            taken = (int, float)
-        if value is None or isinstance(value, (kind, *taken)):
+            accepted_types = (int, float)
+        if value is None or isinstance(value, (kind, *accepted_types)):
             return
-        wrong = BadResourceValueTypeError if owner == "resource" else BadAttributeValueTypeError
+        error = BadResourceValueTypeError if owner == "resource" else BadAttributeValueTypeError
         label = "pbs_resource" if owner == "resource" else "_" + owner
-        raise wrong(
+        raise error(
             "value for class <%s> attribute <%s> must be 'None' or '(%r,),%s'"
-            % (label, name, kind, ",".join(repr(one) for one in taken))
+            % (label, name, kind, ",".join(repr(accepted) for accepted in accepted_types))
         )

@@ -17,7 +17,7 @@ EXCEPTION = "exception"
 ALARM = "alarm"
 GRACE_S = 1.0
 """Additional seconds for a hook after its alarm. A MoM may allow less."""
-OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of this package."""
 
 
@@ -25,13 +25,13 @@ def main(folder: str) -> None:
     """Run the event in ``folder``."""
     module = importlib.import_module("interpreter.module")
 
-    with open(os.path.join(folder, "event.json"), encoding="utf-8") as told_file:
-        description = json.load(told_file)
+    with open(os.path.join(folder, "event.json"), encoding="utf-8") as event_file:
+        description = json.load(event_file)
     with open(os.path.join(folder, "hook.py"), encoding="utf-8") as hook_file:
         text = hook_file.read()
     stage = module.HookStage(description)
     sys.modules["pbs"] = module.build_module(stage, description)
-    sys.path.remove(OWN)
+    sys.path.remove(PACKAGE_FOLDER)
     open(os.path.join(folder, "began"), "w").close()
     began = time.time()
     failure, trace = _run(text, stage, description["alarm"])
@@ -87,15 +87,15 @@ def _outcome(stage: Any, failure: Any, trace: Any) -> Dict[str, Any]:
 
 def _changed(job: Any) -> Dict[str, Any]:
     """Return the hook's changes, in PBS's notation: ``Hold_Types``, ``Resource_List.place``, ``Variable_List.A``."""
-    found = {name: str(job._values[name]) for name in job._changed}
+    changes = {name: str(job._values[name]) for name in job._changed}
     for name in job.Resource_List._changed:
-        found["Resource_List." + name] = str(job.Resource_List._values[name])
+        changes["Resource_List." + name] = str(job.Resource_List._values[name])
     for name, value in job.Variable_List.items():
         if job._variables.get(name) != value:
-            found["Variable_List." + name] = str(value)
-    return found
+            changes["Variable_List." + name] = str(value)
+    return changes
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, OWN)
+    sys.path.insert(0, PACKAGE_FOLDER)
     main(sys.argv[1])
