@@ -191,4 +191,4 @@ def _format_os_error(error: OSError) -> str:
     where = f"{name}: " if name else ""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     remedy = "; free space there, or set VIRTCLOUD_LAB_STATE to a folder with free space" if full else ""
-    return f"the lab could not be started and was removed:  {where}{error.strerror or error}{remedy}"
+    return f"the lab could not be started and was removed: {where}{error.strerror or error}{remedy}"

@@ -92,7 +92,8 @@ def test_the_error_for_an_unavailable_kernel_contains_a_remedy(machine: Path, mo
     write_program(machine / "bin", "apt-cache", "#!/bin/sh\nexit 0\n")
     write_program(machine / "bin", "apt-get", "#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
     monkeypatch.setenv("PATH", str(machine / "bin"))
-    with pytest.raises(LabImpossible, match=r"could not be downloaded; apt-get install .*\[lxc\]\nE: no network"):
+    message = r"could not be downloaded; apt-get install .*\[lxc\] for all hosts of the lab file\nE: no network"
+    with pytest.raises(LabImpossible, match=message):
         guest_kernel.fetch_guest_kernel(lambda _: None)
     assert not (machine / "FETCHED").exists()
 

@@ -90,7 +90,7 @@ def called_events(fake: FakeBatch) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("scene", "chunks", "what"),
+    ("scene", "chunks", "rejection"),
     [
         ("one-host", 1, {}),
         ("three-hosts-vcluster", 3, {}),
