@@ -130,7 +130,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If the network has a name or is shared, warn of the sites from which no cluster can join it."""
+    """If the network has a name or is shared, warn of the sites whose clusters cannot join the network."""
     if view.network or not (view.spec.name or view.spec.shares_with):
         return
     for line in find_unreachable_sites(view, client.sbf.sites()):
@@ -194,11 +194,13 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
 
     Example: virtcloud cluster wait demo --for gone --timeout 2m
     """
-    found = open_client(context).get(key)
+    cluster = open_client(context).get(key)
     seconds = wait_with_progress(
-        context, found, "continues", ClusterState.ACTIVE if goal == "active" else ClusterState.RELEASED, timeout
+        context, cluster, "continues", ClusterState.ACTIVE if goal == "active" else ClusterState.RELEASED, timeout
     )
-    printing.print_json(found.view) if as_json else click.echo(f"cluster {key} is {found.state} after {seconds:.1f} s")
+    printing.print_json(cluster.view) if as_json else click.echo(
+        f"cluster {key} is {cluster.state} after {seconds:.1f} s"
+    )
 
 
 @cluster.command()
@@ -211,9 +213,9 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
 
     Example: virtcloud cluster extend demo 4h
     """
-    found = open_client(context).get(key)
-    before = found.view.lease_ends
-    view = found.extend(length).view
+    cluster = open_client(context).get(key)
+    before = cluster.view.lease_ends
+    view = cluster.extend(length).view
     if as_json:
         printing.print_json(view)
     elif view.lease_ends == before:
@@ -273,9 +275,9 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
     Example: virtcloud cluster delete demo
     """
-    found = open_client(context).get(key)
-    _confirm_members(found.view, yes=yes)
-    deleted = found.delete()
+    cluster = open_client(context).get(key)
+    _confirm_members(cluster.view, yes=yes)
+    deleted = cluster.delete()
     seconds = (
         None if no_wait else wait_with_progress(context, deleted, "continues to be removed", ClusterState.RELEASED)
     )

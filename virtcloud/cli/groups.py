@@ -42,8 +42,8 @@ class LazyGroup(click.Group):
     ) -> None:
         """Create a group. ``lazy`` maps each command's name to ``module:attribute`` and a one-line help text.
 
-        ``program`` is the prefix of error messages. ``extra`` is the extra of virtcloud that installs the libraries
-        which the commands need.
+        ``program`` is the prefix of error messages. ``extra`` is the extra of virtcloud (``pip install
+        virtcloud[extra]``) with the libraries of the commands.
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
@@ -117,7 +117,7 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the first sentence of its help. Click would cut it off at a line's end."""
+    """A command whose short help is the complete first sentence of its help, which click would truncate."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

@@ -82,7 +82,7 @@ def install(  # noqa: PLR0913 - click passes each option by its name
 @dry_run_option
 @printing.json_option
 def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete the hooks, and those resources that no job uses.
+    """Delete the hooks, and the resources that no job uses.
 
     Example: virtcloud pbs uninstall --dry-run
     """

@@ -24,13 +24,13 @@ site_option = click.option("--site", metavar="NAME", help="Only this site, with 
 
 
 class TopologyFile(Topology):
-    """A topology in a file, and the version of the topology on which it is based."""
+    """A topology in a file, and the version of SBF's topology on which the file is based."""
 
     version: str | int | None = None
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology in a file, and the version on which it is based."""
+    """A site's part of the topology in a file, and the version of SBF's part on which the file is based."""
 
     version: str | int | None = None
 
@@ -176,7 +176,7 @@ def _choose_version(
 ) -> str | int | None:
     """Return the version to replace: the file's version or, after a confirmation, the current version.
 
-    Raise Conflict if the answer is no, BadInput if the file has no version and there is no terminal.
+    Raise Conflict if the answer is no. Raise BadInput if the file has no version and there is no terminal.
     """
     if confirmation.is_terminal():
         confirmation.require_confirmation(f"Change {name}?", yes=options.yes)

@@ -1,7 +1,7 @@
 """PURE. BGP EVPN at a provider edge of the lab with FRR: the configuration of zebra and bgpd, and their services.
 
-Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up, and zebra
-writes the learnt routes into the bridge, so that no line of this configuration depends on a cluster.
+Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up. zebra
+writes the learnt routes into the bridge. No line of this configuration depends on a cluster.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""The configuration file of vtysh. vtysh saves beside this file, in a folder that belongs to the node alone."""
+"""The configuration file of vtysh. vtysh saves its files in the same folder, which only this node uses."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -41,7 +41,7 @@ bgpd needs no configuration for each VNI (FRR: EVPN).
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Return the configuration of an edge's daemons by file name. Return no files if the edge is in no EVPN fabric."""
+    """Return the configuration of an edge's daemons by file name. The result is empty without an EVPN fabric."""
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name and is_fabric(wire.transport)]
     if not wires:
         return {}
@@ -57,14 +57,14 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 
 
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
-    """Return the lines of one neighbour. Only the edge with the lower address connects, which saves a second."""
+    """Return the lines of a neighbour. Only the edge with the lower address connects, so sessions start faster."""
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:
         yield f" neighbor {peer} passive"
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Return an edge's daemons. Return no services if the edge is in no EVPN fabric."""
+    """Return an edge's daemons. The result is empty without an EVPN fabric."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

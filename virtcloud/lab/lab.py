@@ -98,12 +98,17 @@ class Lab:
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program on a node. With ``check``, an exit code other than 0 raises LabFailed."""
-        ended = control_client.run_program(self.state, node, argv, stdin.encode(), timeout_s)
+        completed = control_client.run_program(self.state, node, argv, stdin.encode(), timeout_s)
         text = subprocess.CompletedProcess(
-            ended.args, ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
+            completed.args,
+            completed.returncode,
+            completed.stdout.decode(errors="replace"),
+            completed.stderr.decode(errors="replace"),
         )
-        if check and ended.returncode:
-            raise LabFailed(f"{node}: {' '.join(argv)} ended with exit code {ended.returncode}: {text.stderr.strip()}")
+        if check and completed.returncode:
+            raise LabFailed(
+                f"{node}: {' '.join(argv)} ended with exit code {completed.returncode}: {text.stderr.strip()}"
+            )
         return text
 
     def service(self, node: str, name: str) -> ServiceHandle:
@@ -188,7 +193,7 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
 def _format_os_error(error: OSError) -> str:
     """Format an error of the operating system. The message for a full disk contains the remedy."""
     name = error.filename2 or error.filename  # if a copy failed, the second file name is its target
-    where = f"{name}: " if name else ""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-    remedy = "; free space there, or set VIRTCLOUD_LAB_STATE to a folder with free space" if full else ""
-    return f"the lab could not be started and was removed: {where}{error.strerror or error}{remedy}"
+    prefix = f"{name}: " if name else ""
+    disk_is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    remedy = "; free space there, or set VIRTCLOUD_LAB_STATE to a folder with free space" if disk_is_full else ""
+    return f"the lab could not be started and was removed: {prefix}{error.strerror or error}{remedy}"

@@ -141,9 +141,11 @@ def _cpio_pad(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
 
 
-SSH_PROGRAMS = tuple(Path(one) for one in ("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp", "/usr/bin/ssh-keygen"))
+SSH_PROGRAMS = tuple(
+    Path(program) for program in ("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp", "/usr/bin/ssh-keygen")
+)
 LIBRARY = re.compile(r"(/\S+) \(0x")
-HOMES = "/tmp/home"  # noqa: S108 - a folder inside the guest, the only writable one there
+HOMES = "/tmp/home"  # noqa: S108 - the only writable folder in the guest
 
 SSH_INIT = f"""#!/bin/sh
 # The agent sets the addresses. Exits immediately on a signal. Each start creates a new host key.

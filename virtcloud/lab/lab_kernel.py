@@ -1,4 +1,4 @@
-"""The choice of the lab's kernel (the machine's own, or User-mode Linux), and the start of User-mode Linux."""
+"""The choice of the lab's kernel (this machine's kernel, or User-mode Linux), and the start of User-mode Linux."""
 
 import os
 import platform
@@ -54,7 +54,7 @@ def has_feature(feature: KernelFeature) -> bool:
 
 
 def find_uml_obstacles() -> list[str]:
-    """Return the reasons why User-mode Linux cannot run here. The result is empty if User-mode Linux can run."""
+    """Return the reasons why User-mode Linux cannot run on this machine. The result is empty if it can run."""
     if platform.machine() != "x86_64":
         return [f"User-mode Linux runs on x86_64 only, but this machine is {platform.machine()}"]
     obstacles = []

@@ -38,7 +38,7 @@ SBF_RUNS = LabEvent(f"{addressing.STATION} sbf", "done")
 
 
 def launch(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watch: Watcher) -> None:
-    """Start the lab and return when all services run. After an error, the caller removes what was created."""
+    """Start the lab and return when all services run. After an error, the caller removes the lab."""
     watch(LabEvent("files", "begin"))
     write_launch_files(lab, state, options, kernel, watch)
     watch(LabEvent("files", "done"))

@@ -155,7 +155,7 @@ def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
 
 def _make_key(path: Path) -> Path:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "virtcloud-lab", "-f", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a fixed command
-    if ended.returncode:
-        raise LabFailed(f"ssh-keygen could not create the key {path}: {ended.stderr.strip()}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a fixed command
+    if completed.returncode:
+        raise LabFailed(f"ssh-keygen could not create the key {path}: {completed.stderr.strip()}")
     return path

@@ -186,13 +186,14 @@ def cables(topology: Topology) -> list[VethPair]:
         mtus = mtu(topology, link.node, link.port), mtu(topology, link.peer_node, link.peer_port)
         return VethPair(link.node, link.port, mtus[0], link.peer_node, link.peer_port, mtus[1])
 
-    joined = [cable(one) for one in node_links(topology)]
-    used = {(one.node, one.port) for one in joined} | {(one.peer_node, one.peer_port) for one in joined}
-    ends = [(name, end) for name, one in topology.elements.items() for port in one.ports for end in one.members(port)]
-    free = [end for end in ends if end not in used]
-    return joined + [
+    pairs = [cable(link) for link in node_links(topology)]
+    used = {(pair.node, pair.port) for pair in pairs} | {(pair.peer_node, pair.peer_port) for pair in pairs}
+    elements = topology.elements.items()
+    ends = [(name, end) for name, element in elements for port in element.ports for end in element.members(port)]
+    unlinked = [end for end in ends if end not in used]
+    return pairs + [
         VethPair(name, port, mtu(topology, name, port), "", f"x{number}", TRUNK_MTU)
-        for number, (name, port) in enumerate(free)
+        for number, (name, port) in enumerate(unlinked)
     ]
 
 

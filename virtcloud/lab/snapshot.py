@@ -66,8 +66,8 @@ def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
 def _open_vswitch_vlans(lab: Lab, node: str) -> dict[str, str]:
     options = "--format=csv", "--no-headings", "--data=bare", "--columns=name,tag,trunks"
     rows = csv.reader(run_checked(lab, node, "ovs-vsctl", *options, "list", "Port").splitlines())
-    numbers = {name: [int(word) for word in f"{tag} {trunks}".split()] for name, tag, trunks in rows}
-    carried = {name: VlanSet(one for one in found if one != openvswitch.UNUSED_VLAN) for name, found in numbers.items()}
+    vlan_ids = {name: [int(word) for word in f"{tag} {trunks}".split()] for name, tag, trunks in rows}
+    carried = {name: VlanSet(vlan for vlan in ids if vlan != openvswitch.UNUSED_VLAN) for name, ids in vlan_ids.items()}
     return {name: str(vlans) for name, vlans in carried.items() if vlans}
 
 
@@ -113,7 +113,7 @@ def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
     )
 
 
-def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers it contains counters
+def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON; the document also contains counters
     return [key for key in value if key.startswith("[")] if isinstance(value, dict) else []
 
 
@@ -128,7 +128,7 @@ def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
 
 def run_checked(lab: Lab, node: str, *argv: str) -> str:
     """Run a command on a node and return its output. Raise CalledProcessError if the command fails."""
-    ended = lab.run(node, argv)
-    if ended.returncode:
-        raise subprocess.CalledProcessError(ended.returncode, [node, *argv], ended.stdout, ended.stderr)
-    return ended.stdout
+    completed = lab.run(node, argv)
+    if completed.returncode:
+        raise subprocess.CalledProcessError(completed.returncode, [node, *argv], completed.stdout, completed.stderr)
+    return completed.stdout

@@ -10,8 +10,8 @@ QUOTA = {"user": "alice", "limits": LIMITS, "own": {}, "clusters": 2, "networks"
 
 def test_a_quota_is_shown_with_the_usage(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, "/v1/quotas/alice", QUOTA)
-    shown = run("quota", "show", "alice").stdout.splitlines()
-    assert [cell.strip() for cell in shown[1].split("  ") if cell.strip()] == [
+    output = run("quota", "show", "alice").stdout.splitlines()
+    assert [cell.strip() for cell in output[1].split("  ") if cell.strip()] == [
         "alice",
         "2 of 4",
         "1",
@@ -29,6 +29,6 @@ def test_memory_is_parsed_in_the_notation_of_batch_systems(run: RunCommand, sbf:
 
 
 def test_malformed_memory_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("quota", "set", "alice", "--memory", "much")
-    assert (ended.exit_code, sbf.put) == (2, [])
-    assert "expected a size such as 64gb or 512mb, got 'much'" in ended.stderr
+    result = run("quota", "set", "alice", "--memory", "much")
+    assert (result.exit_code, sbf.put) == (2, [])
+    assert "expected a size such as 64gb or 512mb, got 'much'" in result.stderr

@@ -16,9 +16,9 @@ CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "-
 
 
 def test_create_waits_until_active_and_prints_the_vlan_id(run: RunCommand) -> None:
-    ended = run(*CREATE)
-    assert (ended.exit_code, ended.stdout[:27]) == (0, "cluster demo is active afte")
-    assert "VLAN 100 at brno, praha; lease ends 2026-07-01" in ended.stdout
+    result = run(*CREATE)
+    assert (result.exit_code, result.stdout[:27]) == (0, "cluster demo is active afte")
+    assert "VLAN 100 at brno, praha; lease ends 2026-07-01" in result.stdout
 
 
 def test_progress_has_a_line_for_each_element(run: RunCommand) -> None:
@@ -60,9 +60,9 @@ def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path:
 
 def test_a_malformed_spec_is_reported_with_file_and_line(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease: 60\n")
-    ended = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
-    assert (ended.exit_code, sbf.requests) == (2, [])
-    assert f"virtcloud: {tmp_path}/spec.yaml:3: lease: expected no such key; is it misspelt?" in ended.stderr
+    result = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert f"virtcloud: {tmp_path}/spec.yaml:3: lease: expected no such key; is it misspelt?" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -76,20 +76,20 @@ def test_a_malformed_spec_is_reported_with_file_and_line(run: RunCommand, sbf: F
     ],
 )
 def test_bad_input_exits_with_2_and_a_message(run: RunCommand, arguments: tuple[str, ...], message: str) -> None:
-    ended = run(*arguments)
-    assert (ended.exit_code, message in ended.stderr, "Traceback" in ended.output) == (2, True, False)
+    result = run(*arguments)
+    assert (result.exit_code, message in result.stderr, "Traceback" in result.output) == (2, True, False)
 
 
 def test_a_network_without_its_length_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run(*CREATE, "--network", "10.0.0.0")
-    assert (ended.exit_code, sbf.requests) == (2, [])
-    assert "with its prefix length, got '10.0.0.0'" in ended.stderr
+    result = run(*CREATE, "--network", "10.0.0.0")
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert "with its prefix length, got '10.0.0.0'" in result.stderr
 
 
 def test_guests_without_an_image_are_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("cluster", "create", "demo", "--host", "brno-h1")
-    assert (ended.exit_code, sbf.requests) == (2, [])
-    assert "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none" in ended.stderr
+    result = run("cluster", "create", "demo", "--host", "brno-h1")
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none" in result.stderr
 
 
 def test_the_default_owner_is_the_user_of_the_token(run: RunCommand, sbf: FakeSbf) -> None:
@@ -104,32 +104,32 @@ def test_a_network_without_guests_needs_no_image(run: RunCommand, sbf: FakeSbf) 
 
 def test_the_error_for_a_taken_guest_name_names_options(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.refuses = (409, "guest-taken", "guest g1 has the name g1, which a guest of cluster demo has")
-    ended = run(*CREATE, "--join", "demo")
-    assert ended.exit_code == 1
-    assert "Set them with --guest-prefix and --network, for example --guest-prefix m" in ended.stderr
+    result = run(*CREATE, "--join", "demo")
+    assert result.exit_code == 1
+    assert "Set them with --guest-prefix and --network, for example --guest-prefix m" in result.stderr
 
 
 def test_a_failed_cluster_exits_with_1_and_the_reason(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.next[ClusterState.CONFIGURING] = ClusterState.FAILING
-    ended = run(*CREATE)
-    assert (ended.exit_code, ended.stdout) == (1, "")
-    assert "virtcloud: cluster demo is failed: brno-sw: it does not answer" in ended.stderr
+    result = run(*CREATE)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "virtcloud: cluster demo is failed: brno-sw: it does not answer" in result.stderr
 
 
 def test_no_free_vlan_exits_with_1(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.refuses = (409, "no-vlan-free", "no VLAN is free at brno")
-    ended = run(*CREATE)
-    assert (ended.exit_code, ended.stderr) == (1, "virtcloud: no VLAN is free at brno\n")
+    result = run(*CREATE)
+    assert (result.exit_code, result.stderr) == (1, "virtcloud: no VLAN is free at brno\n")
 
 
 def test_an_unreachable_sbf_exits_with_2_and_a_remedy(run: RunCommand) -> None:
-    ended = run(*CREATE, url="http://127.0.0.1:1")
-    assert (ended.exit_code, "check that it runs" in ended.stderr) == (2, True)
+    result = run(*CREATE, url="http://127.0.0.1:1")
+    assert (result.exit_code, "check that it runs" in result.stderr) == (2, True)
 
 
 def test_no_wait_returns_before_the_cluster_is_active(run: RunCommand) -> None:
-    ended = run(*CREATE, "--no-wait")
-    assert (ended.stdout, ended.stderr) == (
+    result = run(*CREATE, "--no-wait")
+    assert (result.stdout, result.stderr) == (
         "cluster demo is configuring; wait for it: virtcloud cluster wait demo\n",
         "",
     )
@@ -153,8 +153,8 @@ def test_the_list_has_one_line_per_cluster_in_a_pipe(run: RunCommand) -> None:
 
 def test_a_list_with_ended_clusters_names_the_next_page(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
-    ended = run("cluster", "list", "--ended", "--limit", "1", "--before", "77aa")
-    assert ended.stderr == "for older clusters: --before 4c1f\n"
+    result = run("cluster", "list", "--ended", "--limit", "1", "--before", "77aa")
+    assert result.stderr == "for older clusters: --before 4c1f\n"
     assert sbf.listed[-1] == {"limit": ["1"], "before": ["77aa"], "ended": ["true"]}
     assert run("cluster", "list", "--ended").stderr == ""
     assert run("cluster", "list", "--limit", "1").stderr == ""
@@ -166,8 +166,8 @@ def test_the_list_as_json_is_a_list(run: RunCommand) -> None:
 
 
 def test_an_empty_list_prints_only_to_stderr(run: RunCommand) -> None:
-    ended = run("cluster", "list")
-    assert (ended.stdout, ended.stderr) == ("", "no clusters\n")
+    result = run("cluster", "list")
+    assert (result.stdout, result.stderr) == ("", "no clusters\n")
 
 
 def test_a_name_and_a_vlan_id_can_be_requested(run: RunCommand) -> None:
@@ -214,9 +214,9 @@ def test_list_and_show_print_members(run: RunCommand, sbf: FakeSbf) -> None:
 
 def test_show_has_guests_and_elements(run: RunCommand) -> None:
     run(*CREATE)
-    shown = run("cluster", "show", "demo").stdout
-    assert "cluster demo of eva is active\n" in shown
-    assert [line.split()[:4] for line in shown.splitlines() if line.startswith(("g1", "brno-sw"))] == [
+    output = run("cluster", "show", "demo").stdout
+    assert "cluster demo of eva is active\n" in output
+    assert [line.split()[:4] for line in output.splitlines() if line.startswith(("g1", "brno-sw"))] == [
         ["g1", "brno-h1", "busybox", "10.0.0.1/24"],
         ["brno-sw", "switch", "brno", "confirmed"],
     ]
@@ -237,8 +237,8 @@ def test_show_has_the_time_of_an_unreachable_elements_state(
 
 def test_delete_waits_until_every_element_has_confirmed(run: RunCommand) -> None:
     run(*CREATE)
-    ended = run("cluster", "delete", "demo")
-    assert (ended.exit_code, ended.stdout.startswith("cluster demo is released after ")) == (0, True)
+    result = run("cluster", "delete", "demo")
+    assert (result.exit_code, result.stdout.startswith("cluster demo is released after ")) == (0, True)
 
 
 def with_member(sbf: FakeSbf) -> None:
@@ -249,10 +249,10 @@ def with_member(sbf: FakeSbf) -> None:
 def test_members_are_named_before_their_network_is_deleted(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
     with_member(sbf)
-    ended = run("cluster", "delete", "demo")
-    assert (ended.exit_code, sbf.clusters["demo"].state) == (2, ClusterState.ACTIVE)
-    assert "deleting cluster demo also deletes the clusters that joined its network: more of bob\n" in ended.stderr
-    assert "there is no terminal for the confirmation; pass --yes to confirm" in ended.stderr
+    result = run("cluster", "delete", "demo")
+    assert (result.exit_code, sbf.clusters["demo"].state) == (2, ClusterState.ACTIVE)
+    assert "deleting cluster demo also deletes the clusters that joined its network: more of bob\n" in result.stderr
+    assert "there is no terminal for the confirmation; pass --yes to confirm" in result.stderr
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("y\n", 0)])
@@ -262,8 +262,8 @@ def test_a_network_with_members_is_deleted_only_after_confirmation(
     monkeypatch.setattr("virtcloud.cli.confirmation.is_terminal", lambda: True)
     run(*CREATE)
     with_member(sbf)
-    ended = run("cluster", "delete", "demo", stdin=answer)
-    assert (ended.exit_code, sbf.clusters["demo"].state is ClusterState.ACTIVE) == (code, code == 1)
+    result = run("cluster", "delete", "demo", stdin=answer)
+    assert (result.exit_code, sbf.clusters["demo"].state is ClusterState.ACTIVE) == (code, code == 1)
 
 
 def test_yes_deletes_a_network_with_members_without_confirmation(run: RunCommand, sbf: FakeSbf) -> None:
@@ -293,8 +293,8 @@ def test_a_site_of_reach_is_part_of_the_spec(run: RunCommand, sbf: FakeSbf) -> N
 def test_creation_names_sites_without_the_vlan_id(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("brno", "100-199"), site("praha", "100-199"), site("plzen", "300-399")]
     monkeypatch.setitem(DOCUMENTS, "/v1/sites", sites)
-    ended = run(*CREATE, "--name", "ring")
-    assert ended.stderr.splitlines()[-1] == (
+    result = run(*CREATE, "--name", "ring")
+    assert result.stderr.splitlines()[-1] == (
         "virtcloud: VLAN 100 is not free at site plzen: clusters there can join the network of cluster demo only if "
         "the transport translates VLAN IDs. To reserve a VLAN ID at plzen, create the cluster with --reach plzen"
     )
@@ -308,8 +308,8 @@ def site(name: str, free: str) -> dict[str, object]:
 def test_wait_exits_with_1_after_its_timeout(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
     sbf.stuck = True
-    ended = run("cluster", "wait", "demo", "--timeout", "0.1s")
-    assert (ended.exit_code, ended.stderr.splitlines()[-1]) == (
+    result = run("cluster", "wait", "demo", "--timeout", "0.1s")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         1,
         "virtcloud: cluster demo is configuring after 0.1 s, not active; it goes on",
     )
@@ -320,22 +320,22 @@ def test_ctrl_c_prints_that_the_cluster_continues(run: RunCommand, monkeypatch: 
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Cluster, "wait_active", interrupt)
-    ended = run(*CREATE)
-    assert ended.exit_code == 130
-    assert "cluster demo continues to be configured" in ended.stderr
-    assert "delete it: virtcloud cluster delete demo" in ended.stderr
+    result = run(*CREATE)
+    assert result.exit_code == 130
+    assert "cluster demo continues to be configured" in result.stderr
+    assert "delete it: virtcloud cluster delete demo" in result.stderr
 
 
 def test_a_lease_is_extended_in_seconds(run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
     run(*CREATE)
     monkeypatch.setitem(DOCUMENTS, "/v1/clusters/demo/lease", sbf.clusters["demo"].model_dump(mode="json"))
-    ended = run("cluster", "extend", "demo", "4h")
+    result = run("cluster", "extend", "demo", "4h")
     assert sbf.put == [("/v1/clusters/demo/lease?attempt=0&owner=eva&id=4c1f", {"seconds": 14400.0})]
-    assert ended.stdout.startswith("cluster demo is active; lease ends 2026-07-01")
+    assert result.stdout.startswith("cluster demo is active; lease ends 2026-07-01")
 
 
 def test_a_lease_of_two_years_is_not_requested(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE)
-    ended = run("cluster", "extend", "demo", "730d")
-    assert (ended.exit_code, sbf.put) == (2, [])
-    assert ended.stderr == "virtcloud: seconds: expected less than or equal to 31622400, got 63072000.0\n"
+    result = run("cluster", "extend", "demo", "730d")
+    assert (result.exit_code, sbf.put) == (2, [])
+    assert result.stderr == "virtcloud: seconds: expected less than or equal to 31622400, got 63072000.0\n"

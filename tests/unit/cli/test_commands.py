@@ -34,8 +34,8 @@ def test_a_pool_is_shown_as_ranges(run: RunCommand) -> None:
 
 
 def test_a_pool_is_set(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("pool", "set", "brno", "100-199, 300")
-    assert (ended.stdout, sbf.put) == (
+    result = run("pool", "set", "brno", "100-199, 300")
+    assert (result.stdout, sbf.put) == (
         "the pool of site brno is 100-199,300\n",
         [("/v1/sites/brno/pool", {"vlans": "100-199,300"})],
     )
@@ -43,8 +43,8 @@ def test_a_pool_is_set(run: RunCommand, sbf: FakeSbf) -> None:
 
 @pytest.mark.parametrize("vlans", ["0", "5000", "200-100", "x"])
 def test_a_malformed_pool_is_not_sent(run: RunCommand, sbf: FakeSbf, vlans: str) -> None:
-    ended = run("pool", "set", "brno", vlans)
-    assert (ended.exit_code, ended.stderr.startswith("virtcloud: expected "), sbf.put) == (2, True, [])
+    result = run("pool", "set", "brno", vlans)
+    assert (result.exit_code, result.stderr.startswith("virtcloud: expected "), sbf.put) == (2, True, [])
 
 
 def test_elements_are_listed_with_their_revisions(run: RunCommand) -> None:
@@ -65,15 +65,15 @@ def test_an_unreachable_switch_is_shown_with_the_time_of_reading(
     unreachable = {**DOCUMENTS[path], "reachable": False, "read_at": "2026-01-01T08:00:00Z"}
     monkeypatch.setitem(DOCUMENTS, path, unreachable)
     monkeypatch.setitem(DOCUMENTS, "/v1/elements", [unreachable])
-    shown = run("element", "show", "brno-sw").stdout
-    assert "\nread at 2026-01-01 08:00:00; it is unreachable and may have restarted\n" in shown
+    output = run("element", "show", "brno-sw").stdout
+    assert "\nread at 2026-01-01 08:00:00; it is unreachable and may have restarted\n" in output
     assert "VLAN 100,102 as of 2026-01-01 08:00:00, unreachable" in run("element", "list").stdout
 
 
 def test_a_topology_is_set_from_a_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
-    ended = run("topology", "set", str(tmp_path / "t.yaml"))
-    assert (ended.stdout, sbf.put[0][0]) == ("topology small: 1 site, 1 element, 0 links\n", "/v1/topology")
+    result = run("topology", "set", str(tmp_path / "t.yaml"))
+    assert (result.stdout, sbf.put[0][0]) == ("topology small: 1 site, 1 element, 0 links\n", "/v1/topology")
 
 
 def test_a_topology_is_set_with_the_version_of_its_file(run: RunCommand, sbf: FakeSbf) -> None:
@@ -91,14 +91,14 @@ def test_a_topology_is_shown_with_its_version(run: RunCommand) -> None:
 
 
 def test_a_malformed_topology_is_reported_with_its_line(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("topology", "set", "-", stdin="name: small\nsites:\n- name: Brno\n")
-    assert (ended.exit_code, sbf.put) == (2, [])
-    assert "virtcloud: <stdin>:3: sites.0.name: expected a name" in ended.stderr
+    result = run("topology", "set", "-", stdin="name: small\nsites:\n- name: Brno\n")
+    assert (result.exit_code, sbf.put) == (2, [])
+    assert "virtcloud: <stdin>:3: sites.0.name: expected a name" in result.stderr
 
 
 def test_a_topology_that_is_shown_can_be_set_again(run: RunCommand, sbf: FakeSbf) -> None:
-    shown = run("topology", "show").stdout
-    assert run("topology", "set", "-", stdin=shown).exit_code == 0
+    output = run("topology", "show").stdout
+    assert run("topology", "set", "-", stdin=output).exit_code == 0
     assert sbf.put[0][1]["sites"][0]["name"] == "brno"  # type: ignore[index]
 
 
@@ -116,8 +116,8 @@ COMMANDS_OF_SBF = [names for names in _commands(main) if names[:1] not in {("lab
 
 @pytest.mark.parametrize("names", COMMANDS_OF_SBF, ids=" ".join)
 def test_every_command_has_help_with_an_example(names: tuple[str, ...]) -> None:
-    ended = CliRunner().invoke(main, [*names, "--help"])
-    assert (ended.exit_code, "Example: virtcloud" in " ".join(ended.output.split())) == (0, True)
+    result = CliRunner().invoke(main, [*names, "--help"])
+    assert (result.exit_code, "Example: virtcloud" in " ".join(result.output.split())) == (0, True)
 
 
 def test_lists_of_commands_have_complete_sentences() -> None:
@@ -136,7 +136,7 @@ def test_the_version_option_prints_the_version_of_the_distribution() -> None:
 
 def test_help_imports_no_command() -> None:
     code = "import sys, virtcloud.cli as cli; cli.main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout  # noqa: S603
     heavy = [
         "httpx",
         "pydantic",
@@ -145,19 +145,19 @@ def test_help_imports_no_command() -> None:
         "rich.console",
         *(home.partition(":")[0] for home, _ in COMMANDS.values()),
     ]
-    assert [name for name in heavy if f"'{name}'" in shown] == []
+    assert [name for name in heavy if f"'{name}'" in output] == []
 
 
 def test_a_command_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "virtcloud.cli.lab", None)
-    ended = CliRunner().invoke(main, ["lab", "up"])
-    assert (ended.exit_code, "pip install 'virtcloud[lab]'" in ended.stderr) == (2, True)
+    result = CliRunner().invoke(main, ["lab", "up"])
+    assert (result.exit_code, "pip install 'virtcloud[lab]'" in result.stderr) == (2, True)
 
 
 def test_the_service_names_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sbf_service.__main__", None)
-    ended = CliRunner().invoke(sbf, ["serve"])
-    assert (ended.exit_code, "pip install 'virtcloud[sbf]'" in ended.stderr) == (2, True)
+    result = CliRunner().invoke(sbf, ["serve"])
+    assert (result.exit_code, "pip install 'virtcloud[sbf]'" in result.stderr) == (2, True)
 
 
 def test_an_unknown_command_exits_with_2() -> None:
@@ -171,5 +171,5 @@ def test_the_package_exports_the_python_api_without_importing_httpx() -> None:
 
 def test_the_shell_completes_commands_with_their_help() -> None:
     environment = {"_VIRTCLOUD_COMPLETE": "bash_complete", "COMP_WORDS": "virtcloud cl", "COMP_CWORD": "1"}
-    ended = CliRunner(env=environment).invoke(main, prog_name="virtcloud")
-    assert ended.output == "plain,cluster\n"
+    result = CliRunner(env=environment).invoke(main, prog_name="virtcloud")
+    assert result.output == "plain,cluster\n"

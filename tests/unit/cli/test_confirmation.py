@@ -52,22 +52,22 @@ def test_a_dry_run_is_printed_as_json(run: RunCommand, in_use: FakeSbf) -> None:
 
 
 def test_without_a_terminal_a_change_in_use_needs_yes(run: RunCommand, in_use: FakeSbf) -> None:
-    ended = run(*SET_POOL)
-    assert (ended.exit_code, in_use.put) == (2, [])
-    assert "pass --yes" in ended.stderr
-    assert "port p1 carries VLAN 145" in ended.stderr
+    result = run(*SET_POOL)
+    assert (result.exit_code, in_use.put) == (2, [])
+    assert "pass --yes" in result.stderr
+    assert "port p1 carries VLAN 145" in result.stderr
 
 
 def test_with_yes_a_pool_in_other_use_is_set(run: RunCommand, in_use: FakeSbf) -> None:
-    ended = run(*SET_POOL, "--yes")
-    assert (ended.exit_code, in_use.put) == (0, [("/v1/sites/brno/pool", {"vlans": "100-199"})])
+    result = run(*SET_POOL, "--yes")
+    assert (result.exit_code, in_use.put) == (0, [("/v1/sites/brno/pool", {"vlans": "100-199"})])
 
 
 def test_unchanged_other_use_needs_no_confirmation(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.change_preview = {"other_use": [VLAN_USE]}
-    ended = run(*SET_POOL)
-    assert (ended.exit_code, len(sbf.put)) == (0, 1)
-    assert "VLAN 150 is named 'offices': left as it is" in ended.stderr
+    result = run(*SET_POOL)
+    assert (result.exit_code, len(sbf.put)) == (0, 1)
+    assert "VLAN 150 is named 'offices': left as it is" in result.stderr
 
 
 @pytest.fixture
@@ -77,14 +77,14 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_a_confirmed_change_is_made(run: RunCommand, in_use: FakeSbf) -> None:
-    ended = run(*SET_POOL, stdin="y\n")
-    assert (ended.exit_code, len(in_use.put)) == (0, 1)
+    result = run(*SET_POOL, stdin="y\n")
+    assert (result.exit_code, len(in_use.put)) == (0, 1)
 
 
 @pytest.mark.usefixtures("terminal")
 def test_a_declined_change_is_not_made(run: RunCommand, in_use: FakeSbf) -> None:
-    ended = run(*SET_POOL, stdin="n\n")
-    assert (ended.exit_code, in_use.put) == (1, [])
+    result = run(*SET_POOL, stdin="n\n")
+    assert (result.exit_code, in_use.put) == (1, [])
 
 
 def test_a_topology_in_other_use_needs_yes_too(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
@@ -96,6 +96,6 @@ def test_a_topology_in_other_use_needs_yes_too(run: RunCommand, in_use: FakeSbf,
 
 def test_a_topologys_dry_run_sets_nothing(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
-    ended = run("topology", "set", str(tmp_path / "t.yaml"), "--dry-run")
-    assert (ended.exit_code, in_use.put) == (0, [])
-    assert "  - p1: VLAN 145" in ended.stdout
+    result = run("topology", "set", str(tmp_path / "t.yaml"), "--dry-run")
+    assert (result.exit_code, in_use.put) == (0, [])
+    assert "  - p1: VLAN 145" in result.stdout

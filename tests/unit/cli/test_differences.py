@@ -27,8 +27,8 @@ HOST = {
 
 def test_a_dry_run_prints_changes_and_creates_nothing(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.preview = {"key": "demo", "created": True, "vlans": {"brno": 100}, "elements": [DIFFERENCE, HOST]}
-    ended = run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run")
-    assert ended.stdout.splitlines() == [
+    result = run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run")
+    assert result.stdout.splitlines() == [
         "cluster demo would be created with VLAN 100 at brno; nothing was changed",
         "switch brno-sw at brno, never read:",
         "  - p2: VLAN 139",
@@ -56,14 +56,14 @@ def test_an_element_in_its_wanted_state_has_no_difference(run: RunCommand) -> No
 
 def test_a_reconciliation_lists_the_changes(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
-    ended = run("element", "reconcile", "brno-sw")
-    assert (ended.exit_code, ended.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
+    result = run("element", "reconcile", "brno-sw")
+    assert (result.exit_code, result.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
 
 
 def test_a_failed_reconciliation_exits_with_1_and_the_error(run: RunCommand) -> None:
     DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
-    ended = run("element", "reconcile", "brno-sw")
-    assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
+    result = run("element", "reconcile", "brno-sw")
+    assert (result.exit_code, result.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
 
 
 def test_an_unreachable_device_is_reported_as_not_read(run: RunCommand) -> None:
@@ -73,10 +73,10 @@ def test_an_unreachable_device_is_reported_as_not_read(run: RunCommand) -> None:
 
 
 def test_the_former_command_check_names_its_successors(run: RunCommand) -> None:
-    ended = run("element", "check", "brno-sw")
-    assert ended.exit_code == 2
-    assert "virtcloud element reconcile brno-sw" in ended.stderr
-    assert "virtcloud element diff brno-sw --read" in ended.stderr
+    result = run("element", "check", "brno-sw")
+    assert result.exit_code == 2
+    assert "virtcloud element reconcile brno-sw" in result.stderr
+    assert "virtcloud element diff brno-sw --read" in result.stderr
 
 
 def test_untagged_vlans_are_marked(run: RunCommand) -> None:

@@ -70,7 +70,7 @@ def test_json_of_an_edges_difference_contains_circuits(run: RunCommand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "service", "shown"),
+    ("kind", "service", "expected"),
     [
         ("evpn", 10100, "evpn: VNI 10100"),
         ("vpls", 7, "vpls: VPN id 7"),
@@ -79,13 +79,13 @@ def test_json_of_an_edges_difference_contains_circuits(run: RunCommand) -> None:
     ],
 )
 def test_a_dry_run_prints_transport_and_vlan_ids(
-    run: RunCommand, sbf: FakeSbf, kind: str, service: int | None, shown: str
+    run: RunCommand, sbf: FakeSbf, kind: str, service: int | None, expected: str
 ) -> None:
     joined = {"transport": kind, "kind": kind, "service": service}
     vlans = {"praha": 200, "brno": 100}
     sbf.preview = {"key": "demo", "created": True, "vlans": vlans, "joined": joined, "elements": []}
     assert run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run").stdout == (
-        f"cluster demo would be created with VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; "
+        f"cluster demo would be created with VLAN 100 at brno, VLAN 200 at praha, joined by {expected}; "
         "nothing was changed\n"
     )
 

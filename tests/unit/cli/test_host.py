@@ -94,8 +94,8 @@ def test_the_default_folder_is_from_the_agents_settings(
 
 
 def test_a_missing_folder_is_bad_input(tmp_path: Path) -> None:
-    ended = list_images("--images", str(tmp_path / "none"))
-    assert (ended.exit_code, "No such file or directory; name it with --images" in ended.stderr) == (2, True)
+    result = list_images("--images", str(tmp_path / "none"))
+    assert (result.exit_code, "No such file or directory; name it with --images" in result.stderr) == (2, True)
 
 
 def test_a_folder_without_images_is_no_error(tmp_path: Path) -> None:

@@ -72,17 +72,17 @@ def test_a_job_is_found_by_its_number(run: RunCommand, sbf_with_job: FakeSbf) ->
 
 def test_a_job_number_of_two_servers_is_refused(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.other"] = view("12.other", SPEC, ClusterState.ACTIVE)
-    ended = run("job", "12")
-    assert (ended.exit_code, ended.stderr) == (
+    result = run("job", "12")
+    assert (result.exit_code, result.stderr) == (
         2,
         "virtcloud: job 12 exists on several servers: 12.other, 12.pbssrv; use the full ID\n",
     )
 
 
 def test_a_job_without_a_cluster_is_an_error_with_reasons(run: RunCommand, sbf_with_job: FakeSbf) -> None:
-    ended = run("job", "13.pbssrv")
+    result = run("job", "13.pbssrv")
     reasons = "the job did not request a cluster (-l vcluster=…), has not started, or belongs to another user"
-    assert (ended.exit_code, ended.stderr) == (
+    assert (result.exit_code, result.stderr) == (
         2,
         f"virtcloud: found no cluster of job 13.pbssrv: {reasons}; see 'qstat -f 13.pbssrv'\n",
     )
@@ -90,8 +90,11 @@ def test_a_job_without_a_cluster_is_an_error_with_reasons(run: RunCommand, sbf_w
 
 def test_an_ended_job_needs_its_full_id(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.RELEASED)
-    ended = run("job", "12")
-    assert (ended.exit_code, "has ended (use its full ID to show its cluster), or belongs" in ended.stderr) == (2, True)
+    result = run("job", "12")
+    assert (result.exit_code, "has ended (use its full ID to show its cluster), or belongs" in result.stderr) == (
+        2,
+        True,
+    )
     assert run("job", "12.pbssrv").stdout.splitlines()[:2] == [
         "the cluster of job 12.pbssrv (alice, attempt 0) is released",
         "",
@@ -106,15 +109,15 @@ def test_a_malformed_job_id_is_refused(given: str) -> None:
 
 def test_wait_returns_when_the_jobs_cluster_is_active(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
-    ended = run("job", "12.pbssrv", "--wait")
-    assert (ended.exit_code, "is active" in ended.stdout, "waiting for VLAN 100" in ended.stderr) == (0, True, True)
+    result = run("job", "12.pbssrv", "--wait")
+    assert (result.exit_code, "is active" in result.stdout, "waiting for VLAN 100" in result.stderr) == (0, True, True)
 
 
 def test_waiting_for_a_failing_cluster_exits_with_1(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
     sbf_with_job.next[ClusterState.CONFIGURING] = ClusterState.FAILING
-    ended = run("job", "12.pbssrv", "--wait")
-    assert (ended.exit_code, "cluster 12.pbssrv is failed: brno-sw: it does not answer" in ended.stderr) == (1, True)
+    result = run("job", "12.pbssrv", "--wait")
+    assert (result.exit_code, "cluster 12.pbssrv is failed: brno-sw: it does not answer" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +135,9 @@ def test_within_a_job_the_environment_contains_the_job_id(
 
 
 def test_outside_of_a_job_an_id_is_required(run: RunCommand, sbf_with_job: FakeSbf) -> None:
-    ended = run("job")
+    result = run("job")
     message = "as argument, or in the environment as VCLUSTER_ID or PBS_JOBID, got none; 'qstat' lists your jobs"
-    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job {message}\n")
+    assert (result.exit_code, result.stderr) == (2, f"virtcloud: expected the ID of a job {message}\n")
 
 
 def test_jobs_of_arrays_have_no_clusters() -> None:

@@ -26,8 +26,8 @@ def states(sbf: FakeSbf) -> dict[str, str]:
 
 
 def test_a_network_is_created_and_its_vlan_id_printed(sbf: FakeSbf) -> None:
-    ended = run_sbf(sbf, "requestvlan", "MojeVLAN4711")
-    assert (ended.exit_code, ended.stdout) == (0, "100\n")
+    result = run_sbf(sbf, "requestvlan", "MojeVLAN4711")
+    assert (result.exit_code, result.stdout) == (0, "100\n")
     spec = sbf.clusters["mojevlan4711"].spec
     assert (spec.owner, spec.sites, spec.all_hosts, spec.lease_s) == ("pbs", ("brno",), (), 31 * 86400)
 
@@ -39,9 +39,9 @@ def test_a_repeated_request_prints_the_same_vlan_id(sbf_with_network: FakeSbf) -
 
 def test_a_network_that_misses_its_deadline_is_removed(sbf: FakeSbf) -> None:
     sbf.stuck = True
-    ended = run_sbf(sbf, "requestvlan", "mine", "--timeout", "1s")
-    assert ended.exit_code == 1
-    assert ended.stderr == "sbf: network mine was not set up within 1 s; new parts are being removed\n"
+    result = run_sbf(sbf, "requestvlan", "mine", "--timeout", "1s")
+    assert result.exit_code == 1
+    assert result.stderr == "sbf: network mine was not set up within 1 s; new parts are being removed\n"
     assert states(sbf) == {"mine": "draining"}
 
 
@@ -57,8 +57,8 @@ def test_each_host_is_a_separate_member(sbf_with_network: FakeSbf) -> None:
 def test_a_failed_host_removes_only_hosts_of_its_call(sbf_with_network: FakeSbf) -> None:
     run_sbf(sbf_with_network, "addhosts", "mine", "h1")
     sbf_with_network.refused["mine_h3"] = (404, "no-such-host", "host h3 is not known")
-    ended = run_sbf(sbf_with_network, "addhosts", "mine", "h1", "h2", "h3")
-    assert (ended.exit_code, ended.stderr) == (2, "sbf: host h3 is not known\n")
+    result = run_sbf(sbf_with_network, "addhosts", "mine", "h1", "h2", "h3")
+    assert (result.exit_code, result.stderr) == (2, "sbf: host h3 is not known\n")
     assert states(sbf_with_network) == {"mine": "active", "mine_h1": "active", "mine_h2": "released"}
 
 
@@ -88,14 +88,14 @@ def test_a_host_whose_answer_was_lost_is_removed_too(sbf_with_network: FakeSbf) 
 
 def test_a_host_that_fails_is_removed_with_the_others(sbf_with_network: FakeSbf) -> None:
     sbf_with_network.next[ClusterState.CONFIGURING] = ClusterState.FAILING
-    ended = run_sbf(sbf_with_network, "addhosts", "mine", "h1", "h2")
-    assert ended.exit_code == 1
+    result = run_sbf(sbf_with_network, "addhosts", "mine", "h1", "h2")
+    assert result.exit_code == 1
     assert set(states(sbf_with_network).values()) == {"active", "released"}
 
 
 def test_hosts_of_an_unknown_network_are_refused(sbf: FakeSbf) -> None:
-    ended = run_sbf(sbf, "addhosts", "mine", "h1")
-    assert (ended.exit_code, ended.stderr) == (
+    result = run_sbf(sbf, "addhosts", "mine", "h1")
+    assert (result.exit_code, result.stderr) == (
         2,
         "sbf: network mine is not known: create it with sbf requestvlan mine\n",
     )
@@ -109,9 +109,9 @@ def test_hosts_are_removed_and_the_network_stays(sbf_with_network: FakeSbf) -> N
 
 def test_a_network_with_hosts_is_released_only_by_force(sbf_with_network: FakeSbf) -> None:
     run_sbf(sbf_with_network, "addhosts", "mine", "h1")
-    ended = run_sbf(sbf_with_network, "releasevlan", "mine")
+    result = run_sbf(sbf_with_network, "releasevlan", "mine")
     remedy = "remove them first (sbf removehosts), or release it with them (sbf forcereleasevlan)"
-    assert (ended.exit_code, ended.stderr) == (1, f"sbf: network mine still has h1: {remedy}\n")
+    assert (result.exit_code, result.stderr) == (1, f"sbf: network mine still has h1: {remedy}\n")
     assert run_sbf(sbf_with_network, "forcereleasevlan", "mine").exit_code == 0
     assert states(sbf_with_network)["mine"] == "released"
 

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud element adopt`` and ``release``: the effect is shown, and adoption requires confirmation."""
+"""Tests of ``virtcloud element adopt`` and ``release``. Adoption prints its effect and requires confirmation."""
 
 import json
 
@@ -14,7 +14,7 @@ IN_USE = {
 }
 TAKEN = {"port": "Gi1/0/2", "state": "taken", "use": {"mode": "trunk", "tagged": "112"}}
 ADOPT = ("element", "adopt", "brno-sw", "Gi1/0/1")
-SHOWN = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs only; leaves VLAN 20"
+EFFECT_LINE = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs only; leaves VLAN 20"
 
 
 @pytest.fixture
@@ -33,38 +33,40 @@ def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dic
 
 
 def test_adoption_without_a_terminal_needs_yes(run: RunCommand, posted: list[object]) -> None:
-    ended = run(*ADOPT)
-    assert (ended.exit_code, posted) == (2, [])
-    assert ended.stdout.splitlines() == [SHOWN]
-    assert "pass --yes" in ended.stderr
+    result = run(*ADOPT)
+    assert (result.exit_code, posted) == (2, [])
+    assert result.stdout.splitlines() == [EFFECT_LINE]
+    assert "pass --yes" in result.stderr
 
 
 def test_adoption_sends_the_displayed_use(run: RunCommand, posted: list[object]) -> None:
-    ended = run(*ADOPT, "--yes")
-    assert ended.stdout.splitlines() == [SHOWN, "adopted Gi1/0/1 of brno-sw"]
+    result = run(*ADOPT, "--yes")
+    assert result.stdout.splitlines() == [EFFECT_LINE, "adopted Gi1/0/1 of brno-sw"]
     ((path, body),) = posted
     assert path == "/v1/elements/brno-sw/ports/adopt"
     assert body["ports"]["Gi1/0/1"]["lines"] == ["switchport access vlan 20"]
 
 
 def test_a_dry_run_adopts_nothing(run: RunCommand, posted: list[object]) -> None:
-    assert run(*ADOPT, "--dry-run").stdout.splitlines() == [SHOWN, "nothing was changed"]
+    assert run(*ADOPT, "--dry-run").stdout.splitlines() == [EFFECT_LINE, "nothing was changed"]
     assert posted == []
 
 
 @pytest.mark.parametrize(
-    ("port", "words"),
+    ("port", "message"),
     [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "SBF already controls port Gi1/0/2")],
 )
-def test_a_port_that_cannot_be_adopted_is_refused(run: RunCommand, posted: list[object], port: str, words: str) -> None:
-    ended = run("element", "adopt", "brno-sw", port, "--yes")
-    assert (ended.exit_code, posted) == (2, [])
-    assert words in ended.stderr
+def test_a_port_that_cannot_be_adopted_is_refused(
+    run: RunCommand, posted: list[object], port: str, message: str
+) -> None:
+    result = run("element", "adopt", "brno-sw", port, "--yes")
+    assert (result.exit_code, posted) == (2, [])
+    assert message in result.stderr
 
 
 def test_a_release_prints_that_the_configuration_is_restored(run: RunCommand, posted: list[object]) -> None:
-    ended = run("element", "release", "brno-sw", "Gi1/0/1")
-    assert ended.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
+    result = run("element", "release", "brno-sw", "Gi1/0/1")
+    assert result.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
     assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"], "forget": False})]
 
 

@@ -91,5 +91,5 @@ def test_columns_are_as_wide_as_their_words_and_fit(rows: list[tuple[str, str, s
     [(("clutser", "list"), "'cluster'"), (("cluster", "lits"), "'list'"), (("elment",), "'element'")],
 )
 def test_a_misspelt_command_suggests_the_most_similar_command(typed: tuple[str, ...], suggestion: str) -> None:
-    ended = CliRunner().invoke(main, typed)
-    assert (ended.exit_code, f"Did you mean {suggestion}?" in ended.output) == (2, True)
+    result = CliRunner().invoke(main, typed)
+    assert (result.exit_code, f"Did you mean {suggestion}?" in result.output) == (2, True)

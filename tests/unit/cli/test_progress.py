@@ -13,7 +13,7 @@ SPEC = ClusterSpec.model_validate(
 )
 
 
-def shown(*states: ClusterState, terminal: bool) -> str:
+def display_states(*states: ClusterState, terminal: bool) -> str:
     """Return the output for a cluster that passes through these states, one state per second."""
     seconds, printed = count(), StringIO()
     console = Console(
@@ -49,11 +49,13 @@ def test_an_elements_error_is_printed_after_its_progress() -> None:
 
 
 def test_in_a_pipe_only_changes_are_printed() -> None:
-    lines = shown(ClusterState.CONFIGURING, ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=False).splitlines()
+    lines = display_states(
+        ClusterState.CONFIGURING, ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=False
+    ).splitlines()
     assert [line.split("s  ")[1].split(":")[0] for line in lines] == ["demo", "brno-sw", "brno-h1"] * 2
 
 
 def test_on_a_terminal_every_element_has_a_line_with_seconds() -> None:
-    screen = shown(ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=True)
+    screen = display_states(ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=True)
     assert "…  brno-sw  waiting for VLAN 100 on its ports" in screen
     assert "✓  brno-h1  has VLAN 100 and g1, g2" in screen

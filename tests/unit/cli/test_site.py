@@ -24,9 +24,9 @@ def set_answer(monkeypatch: pytest.MonkeyPatch, *cables: dict[str, Any], **unrea
 
 def test_a_site_with_right_cables_exits_with_0(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     set_answer(monkeypatch, RIGHT, SILENT)
-    done = run("site", "verify", "brno")
-    assert done.exit_code == 0
-    assert done.stdout == (
+    result = run("site", "verify", "brno")
+    assert result.exit_code == 0
+    assert result.stdout == (
         "unknown: brno-gw1:eth0 - brno-sw1:p4\n"
         "  brno-sw1:p4 sees no neighbour\n"
         "site brno: cables: 1 right, 0 wrong, 1 unknown\n"
@@ -35,26 +35,26 @@ def test_a_site_with_right_cables_exits_with_0(run: RunCommand, monkeypatch: pyt
 
 def test_a_wrong_cable_is_printed_with_its_remedy(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     set_answer(monkeypatch, RIGHT, MOVED)
-    done = run("site", "verify", "brno")
-    assert done.exit_code == 1
-    assert done.stdout == (
+    result = run("site", "verify", "brno")
+    assert result.exit_code == 1
+    assert result.stdout == (
         "wrong: brno-h2:eth0 - brno-sw1:p2: connected elsewhere: move the cable, or correct the topology\n"
         "  brno-h2:eth0 is seen at brno-sw1:p3\n"
         "site brno: cables: 1 right, 1 wrong, 0 unknown\n"
     )
-    assert done.stderr == "virtcloud: site brno: 1 wrong cable\n"
+    assert result.stderr == "virtcloud: site brno: 1 wrong cable\n"
 
 
 def test_an_unread_switch_is_named_and_exits_with_1(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     set_answer(monkeypatch, RIGHT, **{"brno-sw2": "switch brno-sw2 does not answer"})
-    done = run("site", "verify", "brno")
-    assert done.exit_code == 1
-    assert "not read: switch brno-sw2 does not answer\n" in done.stdout
-    assert done.stderr == "virtcloud: site brno: could not read brno-sw2\n"
+    result = run("site", "verify", "brno")
+    assert result.exit_code == 1
+    assert "not read: switch brno-sw2 does not answer\n" in result.stdout
+    assert result.stderr == "virtcloud: site brno: could not read brno-sw2\n"
 
 
 def test_json_is_the_answer_with_the_same_exit_code(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     set_answer(monkeypatch, MOVED)
-    done = run("site", "verify", "brno", "--json")
-    assert done.exit_code == 1
-    assert '"state": "elsewhere"' in done.stdout
+    result = run("site", "verify", "brno", "--json")
+    assert result.exit_code == 1
+    assert '"state": "elsewhere"' in result.stdout

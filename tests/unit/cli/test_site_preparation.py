@@ -24,9 +24,9 @@ SHEETS = {
 def test_each_sheet_has_notes_lines_and_placeholders(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, f"{PATH}?platform=cisco_ios", SHEETS)
     monkeypatch.setitem(DOCUMENTS, PATH, SHEETS)
-    done = run("site", "prepare", "brno", "--platform", "cisco_ios")
-    assert done.exit_code == 0
-    assert done.stdout == (
+    result = run("site", "prepare", "brno", "--platform", "cisco_ios")
+    assert result.exit_code == 0
+    assert result.stdout == (
         "# for the site's administrators: brno-sw1:up (linux_bridge), once\n"
         "ip link set up mtu 1504\n"
         "\n"

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud topology``: the difference is shown first, and ``--site`` changes only one site."""
+"""Tests of ``virtcloud topology``: the difference is printed first, and ``--site`` changes only this site."""
 
 import json
 from pathlib import Path
@@ -25,9 +25,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 
-def test_the_difference_is_shown_before_anything_is_set(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("topology", "set", "-", stdin=json.dumps(OTHER | {"version": 7}))
-    assert ended.stderr.splitlines()[:5] == [
+def test_the_difference_is_printed_before_the_topology_is_set(run: RunCommand, sbf: FakeSbf) -> None:
+    result = run("topology", "set", "-", stdin=json.dumps(OTHER | {"version": 7}))
+    assert result.stderr.splitlines()[:5] == [
         "--- topology (current)",
         "+++ topology (new)",
         "@@ -1,4 +1,4 @@",
@@ -39,19 +39,19 @@ def test_the_difference_is_shown_before_anything_is_set(run: RunCommand, sbf: Fa
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("answer", "outcome"), [("n", (1, [])), ("y", (0, ['"7"']))])
-def test_confirmation_on_a_terminal_replaces_the_shown_version(
+def test_confirmation_on_a_terminal_replaces_the_printed_version(
     run: RunCommand, sbf: FakeSbf, tmp_path: Path, answer: str, outcome: tuple[int, list[str]]
 ) -> None:
     (tmp_path / "t.json").write_text(json.dumps(OTHER))
-    ended = run("topology", "set", str(tmp_path / "t.json"), stdin=f"{answer}\n")
-    assert (ended.exit_code, sbf.matched) == outcome
-    assert "Change topology? [y/N]" in ended.stderr
+    result = run("topology", "set", str(tmp_path / "t.json"), stdin=f"{answer}\n")
+    assert (result.exit_code, sbf.matched) == outcome
+    assert "Change topology? [y/N]" in result.stderr
 
 
 def test_a_file_without_a_version_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("topology", "set", "-", stdin=json.dumps(OTHER))
-    assert (ended.exit_code, [path for path, _ in sbf.put if path == "/v1/topology"]) == (2, [])
-    assert "<stdin>: expected the version of the topology on which the file is based, got none" in ended.stderr
+    result = run("topology", "set", "-", stdin=json.dumps(OTHER))
+    assert (result.exit_code, [path for path, _ in sbf.put if path == "/v1/topology"]) == (2, [])
+    assert "<stdin>: expected the version of the topology on which the file is based, got none" in result.stderr
 
 
 def test_a_sites_part_is_shown_with_its_version(run: RunCommand) -> None:
@@ -60,20 +60,20 @@ def test_a_sites_part_is_shown_with_its_version(run: RunCommand) -> None:
 
 
 def test_only_the_part_of_one_site_is_set(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("topology", "set", "-", "--site", "brno", stdin=json.dumps(CHANGED | {"version": "abc"}))
-    assert (ended.exit_code, ended.stdout) == (0, "site brno: 1 element, 0 links\n")
-    assert "+    - p2" in ended.stderr
+    result = run("topology", "set", "-", "--site", "brno", stdin=json.dumps(CHANGED | {"version": "abc"}))
+    assert (result.exit_code, result.stdout) == (0, "site brno: 1 element, 0 links\n")
+    assert "+    - p2" in result.stderr
     assert (sbf.put[-1][0], sbf.matched) == ("/v1/sites/brno/topology", ['"abc"'])
 
 
 def test_a_part_of_another_site_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("topology", "set", "-", "--site", "praha", stdin=json.dumps(CHANGED))
-    assert (ended.exit_code, sbf.put) == (2, [])
-    assert "<stdin>: site.name: expected praha, got brno" in ended.stderr
+    result = run("topology", "set", "-", "--site", "praha", stdin=json.dumps(CHANGED))
+    assert (result.exit_code, sbf.put) == (2, [])
+    assert "<stdin>: site.name: expected praha, got brno" in result.stderr
 
 
 def test_a_sites_dry_run_shows_the_difference_only(run: RunCommand, sbf: FakeSbf) -> None:
-    ended = run("topology", "set", "-", "--site", "brno", "--dry-run", stdin=json.dumps(CHANGED))
-    assert "+    - p2" in ended.stdout
-    assert ended.stdout.endswith("nothing was changed\n")
+    result = run("topology", "set", "-", "--site", "brno", "--dry-run", stdin=json.dumps(CHANGED))
+    assert "+    - p2" in result.stdout
+    assert result.stdout.endswith("nothing was changed\n")
     assert not [path for path, _ in sbf.put if not path.endswith("dry-run")]

@@ -59,8 +59,8 @@ def test_the_commands_exit_code_is_the_result(monkeypatch: pytest.MonkeyPatch, i
         return report.succeeded
 
     monkeypatch.setattr(virtcloud.cli.lab, "run_demo", run_demo)
-    done = CliRunner().invoke(main, ["lab", "demo"])
-    assert (done.exit_code, "Chapters of the demonstration" in done.output) == (code, True)
+    result = CliRunner().invoke(main, ["lab", "demo"])
+    assert (result.exit_code, "Chapters of the demonstration" in result.output) == (code, True)
 
 
 class FakeLab:

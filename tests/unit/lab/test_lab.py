@@ -76,7 +76,8 @@ def test_an_old_python_is_refused_before_anything_is_installed(tmp_path: Path) -
     old.write_text('#!/bin/sh\n[ "$1" = --version ] || exit 1\necho Python 3.10.12\n')
     old.chmod(0o755)
     command = ["sh", str(tmp_path / "setup/install")]
-    ended = subprocess.run(command, env={**os.environ, "PYTHON": str(old)}, capture_output=True, text=True, check=False)  # noqa: S603 - a script of virtcloud
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[0] == f"setup: virtcloud needs Python 3.11 or later; {old} is Python 3.10.12."
+    environment = {**os.environ, "PYTHON": str(old)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a script of virtcloud
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[0] == f"setup: virtcloud needs Python 3.11 or later; {old} is Python 3.10.12."
     assert not (tmp_path / ".venv").exists()

@@ -14,15 +14,15 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 def send_deferred(*numbers: signal.Signals) -> list[str]:
     """Send signals to this process while signals are deferred. Return the actions of the process."""
-    done = []
+    actions = []
     try:
         with terminate_as_interrupt(), defer_interrupts():
             for number in numbers:
                 os.kill(os.getpid(), number)
-                done.append(f"after {number.name}")
+                actions.append(f"after {number.name}")
     except KeyboardInterrupt:
-        return [*done, "interrupted"]
-    return done
+        return [*actions, "interrupted"]
+    return actions
 
 
 @BOTH

@@ -121,7 +121,7 @@ def test_edges_of_the_topology_have_address_and_credential() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         (
             ", loopback: 10.255.0.1",
@@ -146,14 +146,14 @@ def test_edges_of_the_topology_have_address_and_credential() -> None:
         ("ports: [ac], loopback: 10.255.0.1", "ports: [br0], loopback: 10.255.0.1", "port brno-pe1:br0: expected ano"),
     ],
 )
-def test_an_edge_that_cannot_be_built_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_an_edge_that_cannot_be_built_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = (Path(__file__).parents[2] / "lab/topologies/edges.yaml").read_text()
     assert text.count(old) >= 1
     text = text.replace(old, new, 1)
     (tmp_path / "lab.yaml").write_text(text.replace("brno-pe1:ac", "brno-pe1:br0") if "br0" in new else text)
     with pytest.raises(BadInput) as caught:
         read_lab_file(tmp_path / "lab.yaml")
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def edge(name: str) -> Edge:

@@ -67,7 +67,7 @@ def test_a_link_between_aggregates_has_a_cable_per_member() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ("openvswitch", "cisco_ios", "switch sw1: expected a platform that the lab builds (linux_bridge, openvswitch)"),
         ("lag3a, lag3b", "lag3a, lag3-long-member", "port sw2:lag3-long-member: expected a name of a Linux interf"),
@@ -79,10 +79,10 @@ def test_a_link_between_aggregates_has_a_cable_per_member() -> None:
     ],
     ids=["a platform", "a member's name", "an aggregate to the core"],
 )
-def test_a_lab_file_with_unsupported_parts_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_a_lab_file_with_unsupported_parts_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = FILE.read_text()
     assert old in text
     (tmp_path / "lab.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(BadDocument) as caught:
         read_lab_file(tmp_path / "lab.yaml")
-    assert words in str(caught.value)
+    assert message in str(caught.value)

@@ -164,13 +164,13 @@ def call_hooks_of_two_runs(first: FakeHost, second: FakeHost, folder: Path) -> l
 
 def test_a_job_is_requeued_if_its_first_host_dies_in_begin(tmp_path: Path) -> None:
     """The server queues the job again without delay and calls no hook."""
-    seen = call_hooks_of_two_runs(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
-    assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
+    calls = call_hooks_of_two_runs(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
+    assert calls[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
 
 
 def test_a_sister_that_dies_in_begin_counts_as_a_rejection(tmp_path: Path) -> None:
-    seen = call_hooks_of_two_runs(FakeHost("n1"), DiesInBegin("n2"), tmp_path)
-    assert [(host, event) for host, event, run in seen if run == 1 and event != "runjob"] == [
+    calls = call_hooks_of_two_runs(FakeHost("n1"), DiesInBegin("n2"), tmp_path)
+    assert [(host, event) for host, event, run in calls if run == 1 and event != "runjob"] == [
         ("n1", "execjob_begin"),
         ("n1", "execjob_abort"),
         ("n1", "execjob_epilogue"),
@@ -265,8 +265,8 @@ def test_a_rejected_submission_raises_the_hooks_message(tmp_path: Path) -> None:
         pytest.raises(BatchRefused, match=r"^vcluster: no$"),
     ):
         fake.submit(BatchSubmission())
-    words = r"^request rejected as filter hook 'hook' encountered an exception\. Please inform Admin$"
-    with batch_with_one_host(tmp_path, server="1/0") as fake, pytest.raises(BatchRefused, match=words):
+    message = r"^request rejected as filter hook 'hook' encountered an exception\. Please inform Admin$"
+    with batch_with_one_host(tmp_path, server="1/0") as fake, pytest.raises(BatchRefused, match=message):
         fake.submit(BatchSubmission())
 
 

@@ -59,7 +59,7 @@ def _mount_cgroups() -> None:
 def delegate_controllers(group: Path) -> None:
     """Enable all controllers of a control group for the groups below it."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # if one controller is not available, the others are still enabled
+        with contextlib.suppress(OSError):  # the other controllers are still enabled
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
@@ -73,17 +73,17 @@ def run_batch(program: str, lines: tuple[str, ...]) -> str:
     """Run ``ip``, ``bridge`` or ``tc`` once for many lines. Return the error message of the program, or ""."""
     if not lines:
         return ""
-    done = subprocess.run(  # noqa: S603 - constant programs; the lines come from the plan
+    completed = subprocess.run(  # noqa: S603 - constant programs; the lines come from the plan
         [program, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
     )
-    return f"{program}: {done.stderr.strip()}" if done.returncode else ""
+    return f"{program}: {completed.stderr.strip()}" if completed.returncode else ""
 
 
 def _disable_offloads(port: str) -> str:
     """Disable a port's offloads. Return the error message, or ""."""
     command = ["ethtool", "-K", port, "tx", "off", "txvlan", "off", "rxvlan", "off"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port comes from the plan
-    return f"ethtool: {done.stderr.strip()}" if done.returncode else ""
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port comes from the plan
+    return f"ethtool: {completed.stderr.strip()}" if completed.returncode else ""
 
 
 class NodeInit:
@@ -158,10 +158,10 @@ class NodeInit:
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                request_id = self._calls.pop(found[0], None)
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                request_id = self._calls.pop(ended[0], None)
                 if request_id is not None:
-                    self._send({"id": request_id, "exit": os.waitstatus_to_exitcode(found[1])})
+                    self._send({"id": request_id, "exit": os.waitstatus_to_exitcode(ended[1])})
 
 
 class ProgramNotExecutable(Exception):
@@ -185,7 +185,7 @@ def _start_program(request: dict[str, Any], streams: list[int]) -> subprocess.Po
             cwd="/",
             env=request["environment"],
             start_new_session=True,
-            preexec_fn=_acquire_terminal if request.get("tty") else None,  # noqa: PLW1509 - there are no threads here
+            preexec_fn=_acquire_terminal if request.get("tty") else None,  # noqa: PLW1509 - this process has no threads
         )
     except OSError as error:
         raise ProgramNotExecutable(request["argv"][0], error) from error

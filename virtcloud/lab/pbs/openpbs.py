@@ -86,21 +86,22 @@ class LabPbs:
         """Start the scheduler's agent, which reconciles jobs and clusters, with these settings."""
         self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, settings or {}))
 
-    def virtcloud(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def virtcloud(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the ``virtcloud`` command on the station. Raise LabFailed if the command fails."""
-        ended = self.try_virtcloud(*words)
-        if ended.returncode:
+        completed = self.try_virtcloud(*arguments)
+        if completed.returncode:
             raise LabFailed(
-                f"virtcloud {' '.join(words)} ended with exit code {ended.returncode}: {ended.stderr.strip()}"
+                f"virtcloud {' '.join(arguments)} ended with exit code {completed.returncode}: "
+                f"{completed.stderr.strip()}"
             )
-        return ended
+        return completed
 
     def try_virtcloud(
-        self, *words: str, environment: Mapping[str, str] | None = None
+        self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the ``virtcloud`` command on the station as root, with these additional environment variables."""
         variables = [f"{key}={value}" for key, value in (environment or {}).items()]
-        argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *words]
+        argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *arguments]
         return self.lab.run(addressing.STATION, argv)
 
     def user(
@@ -109,17 +110,17 @@ class LabPbs:
         """Run a command in a user's login shell."""
         return self.lab.run(node, as_user(name, command))
 
-    def root(self, *words: str) -> str:
+    def root(self, *command: str) -> str:
         """Run a PBS command as root and return its output. Raise LabFailed if the command fails."""
-        argv = [str(self.installation.program(words[0])), *words[1:]]
+        argv = [str(self.installation.program(command[0])), *command[1:]]
         return self.lab.run(addressing.STATION, argv, check=True).stdout
 
     def version(self) -> str:
         """Return OpenPBS's version."""
-        ended = subprocess.run(  # noqa: S603 - a program of PBS
+        completed = subprocess.run(  # noqa: S603 - a program of PBS
             [str(self.installation.program("qstat")), "--version"], capture_output=True, text=True, check=False
         )
-        return ended.stdout.rpartition("=")[2].strip()
+        return completed.stdout.rpartition("=")[2].strip()
 
     def start_server(self, version: str) -> None:
         """Start the server's processes unless they are running."""
@@ -151,9 +152,9 @@ class LabPbs:
         return (self.lab.state.folder / "keys" / name).read_text()
 
     def _shell(self, node: str, script: str) -> None:
-        ended = self.lab.run(node, ["sh", "-s"], stdin=script, timeout_s=START_S)
-        if ended.returncode:
-            raise LabFailed(f"{node}: PBS could not be started: {(ended.stderr or ended.stdout).strip()}")
+        completed = self.lab.run(node, ["sh", "-s"], stdin=script, timeout_s=START_S)
+        if completed.returncode:
+            raise LabFailed(f"{node}: PBS could not be started: {(completed.stderr or completed.stdout).strip()}")
 
 
 @contextmanager
