@@ -22,7 +22,7 @@ from virtcloud.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ServiceHandle:
-    """One service of one node. Each method is idempotent and returns when its effect is complete."""
+    """A service of a node. Each method is idempotent and returns when its effect is complete."""
 
     state: LabState
     node: str
@@ -133,7 +133,7 @@ class Lab:
         return {**about, "sbf": url, "socket": url and str(self.state.sbf_socket), **answer}
 
     def all_services_run(self) -> bool:
-        """Return whether every service of every node runs."""
+        """Return whether all services of all nodes run."""
         services = [state for node in self.status()["nodes"].values() for state in node["services"].values()]
         return all(state == "running" for state in services)
 

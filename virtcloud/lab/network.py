@@ -27,7 +27,7 @@ CommandLines = tuple[str, ...]
 class CoreWire:
     """The link of an attachment: from a node's port to the port ``core_port`` of the transport's core.
 
-    ``addresses`` are the addresses of both ends in an EVPN fabric: first the core's, then the edge's.
+    ``addresses`` are the addresses of the core's end and of the edge's end in an EVPN fabric.
     """
 
     site: Site

@@ -1,6 +1,6 @@
 """PURE. A switch of the lab as an Open vSwitch: ovsdb-server and ovs-vswitchd on the switch's node.
 
-The datapath is in user space (``netdev``), so that it runs on any kernel. Such a datapath does not complete frames:
+The datapath runs in user space (``netdev``), so that it runs on any kernel. This datapath does not complete frames:
 senders on its ports must compute checksums and insert tags themselves.
 """
 
@@ -38,7 +38,7 @@ def ovs_services() -> tuple[NodeService, ...]:
 
 
 def ip_lines(switch: Switch) -> tuple[str, ...]:
-    """Return the commands that bring up the cables' ends. All other configuration is in Open vSwitch's database."""
+    """Return the commands that bring up the switch's interfaces. Open vSwitch stores all other configuration."""
     return tuple(f"link set {cable} up" for port in switch.ports for cable in switch.members(port))
 
 

@@ -107,10 +107,7 @@ def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """The result of one check.
-
-    ``needed``: no lab can run without this prerequisite. ``remedy``: the way to install it.
-    """
+    """The result of a check. ``needed``: no lab can run without this prerequisite. ``remedy``: how to install it."""
 
     group: str
     name: str

@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """The socket of SBF: the default path of SBF's clients, unless the lab uses a folder other than the default."""
+        """The path of SBF's socket: clients' default path if the lab has the default folder, else in the lab's folder."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -58,11 +58,11 @@ class LabState:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Name, kernel, token and options of the lab. The result is empty if they were not written."""
+        """The lab's name, kernel, token and options. The result is empty before they are written."""
         return _read(self.folder / "lab.json")
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
-        """Write name, kernel, token and options of the lab."""
+        """Write the lab's name, kernel, token and options."""
         target = self.folder / "lab.json"
         target.touch(mode=0o600)
         target.write_text(json.dumps(metadata))
@@ -72,12 +72,12 @@ class LabState:
         (self.folder / LAB_FILE).write_text(lab.model_dump_json(indent=1, exclude_none=True))
 
     def pid(self) -> int | None:
-        """Return the process id of the lab's first process, or None if it is not alive."""
+        """Return the process id of the lab's first process, or None if this process has ended."""
         recorded = _read(self.folder / "pid")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
     def launcher(self) -> int | None:
-        """Return the process id of the process that holds the lab's namespaces, or None if it is not alive."""
+        """Return the process id of the process that holds the lab's namespaces, or None if this process has ended."""
         recorded = _read(self.folder / "launcher")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 

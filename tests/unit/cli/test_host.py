@@ -95,7 +95,7 @@ def test_the_default_folder_is_from_the_agents_settings(
 
 def test_a_missing_folder_is_bad_input(tmp_path: Path) -> None:
     result = list_images("--images", str(tmp_path / "none"))
-    assert (result.exit_code, "No such file or directory; name it with --images" in result.stderr) == (2, True)
+    assert (result.exit_code, "No such file or directory; name the folder with --images" in result.stderr) == (2, True)
 
 
 def test_a_folder_without_images_is_no_error(tmp_path: Path) -> None:

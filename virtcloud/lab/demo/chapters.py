@@ -149,7 +149,7 @@ def check_failed_creation(context: DemoContext) -> None:
 def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict[Name, VlanId]]:
     """Request the cluster demo-c and wait until it fails.
 
-    Return the cluster's last view, and the VLAN IDs that it had while it was being set up.
+    Return the cluster's last view, and the VLAN IDs that SBF had claimed for the cluster.
     """
     report = context.report
     view = context.request("demo-c", DEADLINE_S)

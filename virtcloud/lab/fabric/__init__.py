@@ -1,4 +1,5 @@
-"""The processes inside the lab's kernel: they create nodes, cables and services from a plan.
+"""The fabric: the processes that create a lab's nodes, cables and services from a plan.
 
-These modules import only the standard library, because imports are slow inside User-mode Linux.
+The fabric runs on this machine's kernel or inside User-mode Linux, where imports are slow. Therefore its modules import
+only the standard library.
 """

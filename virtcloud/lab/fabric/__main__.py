@@ -61,7 +61,7 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Record the process id of this process outside its namespace. Then mount a /proc of this namespace."""
+    """Record this process's id in the machine's PID namespace, and then mount a /proc of the lab's PID namespace."""
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()

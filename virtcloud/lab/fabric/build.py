@@ -52,7 +52,7 @@ class Fabric:
             run_in_threads(NodeHandle.network, self.nodes.values())
 
     def serve(self) -> None:
-        """Start the services of all nodes at the same time; the services of one node start one after the other."""
+        """Start the services of all nodes in parallel. The services of a node start one after the other."""
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def _serve_node(self, name: str) -> None:

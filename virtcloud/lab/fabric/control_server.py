@@ -22,7 +22,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
-    """Run ``request["argv"]``. The connection carries the program's streams, and the exit code at the end."""
+    """Run ``request["argv"]``. Carry the program's streams over the connection, and send the exit code at the end."""
     streams = _open_terminal(request) if request.get("tty") else _open_pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:

@@ -165,7 +165,7 @@ class NodeInit:
 
 
 class ProgramNotExecutable(Exception):
-    """A program could not be started. ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
+    """A program could not be started. ``exit`` is the exit code that a shell would return: 127 or 126 (POSIX)."""
 
     def __init__(self, program: str, error: OSError) -> None:
         """Format the message as a shell does."""

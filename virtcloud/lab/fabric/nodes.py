@@ -36,10 +36,7 @@ class ProgramNotStarted(NodeFailed):
 
 
 class RunningProgram:
-    """A program on a node.
-
-    ``exit`` is set when the program has ended; a negative value is the signal that killed it.
-    """
+    """A program on a node. ``exit`` is None while the program runs; a negative value is the signal that killed it."""
 
     def __init__(self, pid: int) -> None:
         """Store the process id of the program."""
@@ -78,10 +75,7 @@ class NodeHandle:
     def spawn(
         self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
     ) -> RunningProgram:
-        """Start a program with these three standard streams.
-
-        Raise ProgramNotStarted if the program cannot be started.
-        """
+        """Start a program with these three standard streams. Raise ProgramNotStarted if this fails."""
         request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
         running: RunningProgram = self._call(request, streams)["running"]
         return running

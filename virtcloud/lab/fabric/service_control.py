@@ -1,4 +1,4 @@
-"""The services of nodes: starts them in order, stops them, kills them, and detects services that ended unexpectedly."""
+"""The services of nodes: start, stop, kill, and the detection of services that ended unexpectedly."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ ENVIRONMENT = {
 
 
 class ServiceControl:
-    """One service on one node."""
+    """A service on a node."""
 
     def __init__(self, handle: NodeHandle, service: NodeService, log: Path, zygote: Zygote | None) -> None:
         """Store the service and its node. The output of the service is appended to ``log``."""

@@ -42,9 +42,9 @@ class LabPbs:
             ) from error
 
     def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
-        """Start the server and a MoM on each of ``hosts``, and wait until all hosts are free.
+        """Start the server and a MoM on each of ``hosts``, and wait until PBS reports all these hosts as free.
 
-        Raise LabImpossible if OpenPBS was started in this lab before, and for an unknown host.
+        Raise LabImpossible for an unknown host, and if OpenPBS already runs in this lab.
         """
         known_hosts = [host.name for site in self.lab.topology.sites for host in site.hosts]
         for host in (host for host in hosts if host not in known_hosts):
@@ -99,7 +99,7 @@ class LabPbs:
     def try_virtcloud(
         self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the ``virtcloud`` command on the station as root, with these additional environment variables."""
+        """Run the ``virtcloud`` command on the station as root, and return its result even if the command fails."""
         variables = [f"{key}={value}" for key, value in (environment or {}).items()]
         argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *arguments]
         return self.lab.run(addressing.STATION, argv)

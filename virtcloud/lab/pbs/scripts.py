@@ -51,8 +51,8 @@ def pbs_conf(programs: str, *, server: bool) -> str:
 def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
     """Return the script that creates the station's own /etc, /home, spool, users, and keys for file transfers.
 
-    ``key`` is the users' public key. ``images`` is the lab's folder of images; users cannot reach this folder by its
-    own path.
+    ``key`` is the users' public key. ``images`` is the lab's folder of images. Users cannot read this folder, so the
+    script mounts it at ``IMAGES``.
     """
     create_users = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
@@ -97,10 +97,7 @@ unshare --mount --propagation private sh /var/spool/start
 
 
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
-    """Return the script that creates a host's users and a MoM's spool.
-
-    ``keys`` contains the files of a user's .ssh folder.
-    """
+    """Return the script that creates a host's users and a MoM's spool. ``keys`` are the files of a user's .ssh."""
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
     files = [(name, text) for name, text in keys]
@@ -137,10 +134,7 @@ def start_mom(programs: str) -> str:
 
 
 def start_scheduler_agent(python: str, values: Mapping[str, float]) -> str:
-    """Return the script that starts the scheduler's agent.
-
-    ``keys`` contains the settings of its table ``[scheduler]``.
-    """
+    """Return the script that starts the scheduler's agent. ``keys`` are its settings of the table ``[scheduler]``."""
     settings = (
         f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
         f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'

@@ -57,7 +57,7 @@ class FakeJob:
         )
 
     def at_submission(self) -> HookJob:
-        """Return the job as ``queuejob`` receives it: without the attributes that the server sets."""
+        """Return the job as ``queuejob`` receives it, without the attributes that the server sets."""
         attributes: dict[str, str | int] = {"Job_Name": "STDIN", "Hold_Types": self.hold, "Rerunable": "True"}
         return HookJob("", attributes, dict(self.resources), dict(self.variables))
 
@@ -78,7 +78,7 @@ class FakeJob:
         return HookJob(self.id, attributes, dict(self.resources), dict(self.variables))
 
     def at_host(self, host: str) -> HookJob:
-        """Return the job as hooks on a host receive it: without ``select``."""
+        """Return the job as hooks on a host receive it, without ``select``."""
         resources = {name: text for name, text in self.resources.items() if name != "select"}
         attributes: dict[str, str | int] = {
             "Job_Name": "STDIN",

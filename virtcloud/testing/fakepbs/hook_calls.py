@@ -23,7 +23,7 @@ class HookCall:
 
 @dataclass(slots=True)
 class HookCallers:
-    """The server hook and the MoM hook, or None. ``calls`` contains every call that has ended."""
+    """The server hook and the MoM hook (None if the site has no such hook), and the ``calls`` that have ended."""
 
     server: HookDefinition | None
     mom: HookDefinition | None
