@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """The path of SBF's socket: clients' default path if the lab has the default folder, else in the lab's folder."""
+        """SBF's socket: the default path of clients if the lab has the default folder, else in the lab's folder."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
