@@ -1,1 +1,1 @@
-"""Fakes of batch systems' servers, SBF and hosts, for tests of hooks, scripts and reconciliation."""
+"""Fakes of batch servers, SBF and hosts, for tests of hooks, scripts and reconciliation."""

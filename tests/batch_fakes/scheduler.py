@@ -1,4 +1,4 @@
-"""Fakes of a batch system, SBF and a log in memory, for tests of reconciliation."""
+"""Fakes in memory for tests of reconciliation: a batch system, SBF, a log, clocks and commands."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def cluster(
 
 
 class FakeScheduler:
-    """Returns its jobs. It reports every other job in ``asked`` as gone."""
+    """A batch system with some jobs. It reports every other job as gone."""
 
     def __init__(self, *jobs: SchedulerJob) -> None:
         """Start with some jobs."""
@@ -74,7 +74,7 @@ class FakeScheduler:
 
 
 class FakeClusterApi:
-    """A fake SBF, which stores clusters and records calls."""
+    """An SBF that stores clusters and records calls."""
 
     def __init__(self, *clusters: ClusterView) -> None:
         """Start with some clusters."""
@@ -122,7 +122,7 @@ class FakeClusterApi:
 
 
 class FakeLog:
-    """Stores events."""
+    """Stores the names of events, and the subjects of alerts."""
 
     def __init__(self) -> None:
         """Start without events."""
@@ -142,7 +142,7 @@ class FakeClocks:
     """A monotonic clock and the time of day: ``seconds`` advances both, ``set_by`` changes only the time of day."""
 
     def __init__(self) -> None:
-        """Start with the time of day at noon."""
+        """Start at noon."""
         self.seconds = 1000.0
         self.set_by = 0.0
 
@@ -157,7 +157,7 @@ class FakeCommands:
     """Runs no commands: it records them and returns the result for the longest prefix that matches."""
 
     def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
-        """Start with exit code, stdout and stderr for each prefix."""
+        """Store exit code, stdout and stderr by the prefix of the command line."""
         self.answers = dict(answers)
         self.ran: list[str] = []
 

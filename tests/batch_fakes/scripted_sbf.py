@@ -1,4 +1,4 @@
-"""A fake SBF with scripted answers, which records the requests that it receives."""
+"""A fake SBF with scripted answers. It records the requests that it receives."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ ScriptedAnswer = tuple[int, Any]
 
 @dataclass
 class ScriptedSbf:
-    """Returns ``answers`` by method and path. Unknown requests get status 404. The last answer of a list repeats."""
+    """Returns ``answers`` by method and path, in order; the last answer repeats. Unknown calls get status 404."""
 
     url: str
     answers: dict[str, list[ScriptedAnswer]] = field(default_factory=dict)

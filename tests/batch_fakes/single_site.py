@@ -38,7 +38,7 @@ TOPOLOGY = Topology.model_validate(
 
 @dataclass
 class SingleSite:
-    """The hook, and an operator's client of the SBF."""
+    """A server hook that uses the SBF, and a client with an operator's rights."""
 
     operator: SbfClient
     hook: ServerHook

@@ -44,7 +44,7 @@ UNKNOWN = problem(404, "not-found", "cluster 7.torque is not known")
 
 
 def agent_says(request: FakeRequest) -> FakeAnswer:
-    """Answer as an agent whose clusters are created and removed immediately."""
+    """Answer like an agent that creates and removes clusters immediately."""
     done: FakeAnswer = {"ok": True}
     return {
         "up": done,
@@ -56,18 +56,18 @@ def agent_says(request: FakeRequest) -> FakeAnswer:
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
-    """Return the agent's list of clusters. Each cluster has a flag that is true while its job is leaving."""
+    """Return an agent's list of clusters. Each cluster is a key and a flag: whether its job is ending."""
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
 def sbf_says(heard: SbfCall) -> tuple[int, Any]:
-    """Answer as an SBF that does not know the job and accepts its cluster."""
+    """Answer like an SBF that does not know the cluster yet and accepts it."""
     return UNKNOWN if heard.method == "GET" else (201, {"state": "configuring"})
 
 
 @dataclass
 class TorqueHost:
-    """The host. A test may replace its functions ``sbf_says`` and ``agent_says``."""
+    """The host. A test may replace the functions that answer for SBF and for the agent."""
 
     folder: Path
     user: str
@@ -83,11 +83,11 @@ class TorqueHost:
         return self.agent.asked if self.agent else []
 
     def agent_answer(self, request: FakeRequest) -> FakeAnswer:
-        """Answer with the function that is set at this time."""
+        """Answer with the current function of the fake agent."""
         return self.agent_says(request)
 
     def settings(self, **keys: object) -> Path:
-        """Add keys to the settings file. Return the file."""
+        """Add keys to the settings file. Return its path."""
         file = self.folder / "torque.json"
         known = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**known, **keys}))
@@ -146,7 +146,7 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
 
 
 def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
-    """Let the agent answer requests for a job's state with ``states`` in this order. The last state repeats."""
+    """Script the agent's answers to requests for a job's state. The last state repeats."""
     left = list(states)
     usual = bench.agent_says
 

@@ -1,9 +1,9 @@
-"""Runs Torque's scripts in a lab as its MoMs do: in the same order, with the same arguments, environment and users.
+"""Runs Torque's scripts in a lab as Torque's MoMs do: in their order, with their arguments, environment and users.
 
-Torque itself is not installed. Its behaviour is from its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): the
-sisters' ``prologue.parallel`` end before the first host's ``prologue`` starts, the environment is almost empty, and
-``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``. The real code confirms its
-jobs to SBF.
+Torque itself is not installed. The behaviour is taken from Torque's source (``prolog.c``, ``mom_comm.c``,
+``mom_main.c``): ``prologue.parallel`` on the sisters ends before ``prologue`` on the first host starts, the environment
+is almost empty, and ``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``. The
+real code of virtcloud confirms the jobs to SBF.
 """
 
 import json
@@ -76,10 +76,10 @@ class TorqueMoms:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     known: dict[str, TorqueJob] = field(default_factory=dict)
-    """The server's jobs by job number, each as it was at its last start."""
+    """The server's jobs by job number."""
 
     def qstat(self, command: Sequence[str]) -> CommandResult:
-        """Answer a ``qstat`` command as the server does."""
+        """Return the output of a ``qstat`` command."""
         if "-B" in command:
             return CommandResult(
                 "qstat -B -f", 0, "Server: torque\n    server_state = Active\n    total_jobs = 1\n", ""
@@ -88,7 +88,7 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def furnish(self, client: SbfClient, patience: int = 60) -> None:
-        """Install the scripts on every host with the command for administrators."""
+        """Install the scripts on every host with virtcloud's command for administrators."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -114,7 +114,7 @@ class TorqueMoms:
         return self.lab.run(host, ("sh", "-c", text), check=True).stdout
 
     def script(self, host: str, name: str, job: TorqueJob, around: str = "") -> Done:
-        """Run one script as this host's MoM does; ``around`` is a command that runs the script (e.g. setpriv)."""
+        """Run a script as this host's MoM does. ``around``: a command that starts the script, such as setpriv."""
         if name == "prologue":
             self.known[job.id.partition(".")[0]] = job
         common = [job.id, USER, USER, "job.sh"]
@@ -146,7 +146,7 @@ class TorqueMoms:
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Run the script of a deletion on the job's first host as the job's user. In Torque it runs before any kill."""
+        """Run the script of ``qdel`` on the job's first host as the job's user. Torque kills the job afterwards."""
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 
@@ -161,7 +161,7 @@ class TorqueMoms:
 
 @contextmanager
 def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
-    """Install the scripts on these hosts during a test."""
+    """Install the scripts on these hosts, and confirm jobs to SBF while the context is open."""
     made, stop = TorqueMoms(lab, hosts), threading.Event()
     made.furnish(client)
     answers = threading.Thread(
@@ -174,7 +174,7 @@ def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
 
 
 def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:
-    """Wait until the condition holds."""
+    """Call ``pause`` until the condition holds, at most 600 times."""
     for _ in range(600):
         if reached():
             return

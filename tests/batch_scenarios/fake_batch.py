@@ -20,10 +20,10 @@ MOM = {"patience": 15, "removal": 3}
 
 
 class HostWithAgent(FakeHost):
-    """A host whose hook uses the socket of its own agent. All agents run on one machine."""
+    """A host whose hook uses the socket of the host's fake agent. All agents run on this computer."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
-        """Use the world's agent socket and faults for this host."""
+        """Use the agent socket and the faults of ``world`` for this host."""
         super().__init__(name)
         self._config = json.dumps({"socket": str(world.socket(name)), **MOM})
         self._begins = world.begins
@@ -37,7 +37,7 @@ class HostWithAgent(FakeHost):
 
 @dataclass
 class FakeMachines:
-    """The server and the hosts of the batch system. Each host has an agent and guests."""
+    """The server and the hosts of the batch system. A host has an agent and guests."""
 
     batch: FakeBatch
     world: FakeWorld
@@ -64,7 +64,7 @@ class FakeMachines:
 
 @contextmanager
 def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
-    """Run a batch system with virtcloud's hooks while the context lasts."""
+    """Run a batch system with virtcloud's hooks while the context is open."""
     token = folder / "pbs.token"
     write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
     settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}

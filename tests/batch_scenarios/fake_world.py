@@ -1,4 +1,4 @@
-"""A real SBF over HTTP with fake switches in memory, and real agents with sockets that configure fake machines."""
+"""A real SBF over HTTP with fake switches in memory, and real agents with job sockets on fake hosts."""
 
 import getpass
 import os
@@ -42,7 +42,7 @@ class AnsweringGuests:
 
 
 class NoJobAccess:
-    """Replaces the access of a job's script to its guests. It opens nothing."""
+    """Replaces the access of a job's script to its guests. No relay is started."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
         """Return the path of a socket that nothing listens on."""
@@ -59,7 +59,7 @@ def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]
 
 @contextmanager
 def listen_silently(path: Path) -> Iterator[None]:
-    """Listen on a socket and never answer while the context lasts."""
+    """Listen on a socket and never answer while the context is open."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -69,7 +69,7 @@ def listen_silently(path: Path) -> Iterator[None]:
 
 @dataclass
 class SbfProcess:
-    """SBF on a port of this machine, in a thread. A test can stop and restart it."""
+    """SBF on a local port, in a thread. A test can stop and restart SBF."""
 
     world: World
     port: int = 0
@@ -83,7 +83,7 @@ class SbfProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start SBF on its database. After a stop, its port is the same as before."""
+        """Start SBF on its database. SBF keeps its port after a restart."""
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         self._service = self.world.restarted()
@@ -106,7 +106,7 @@ class SbfProcess:
 
 @dataclass
 class FakeWorld:
-    """SBF, the switches of three sites, and a machine with an agent for each host."""
+    """SBF, the switches of three sites, and a fake host with an agent for each name in ``hosts``."""
 
     world: World
     serving: SbfProcess
@@ -117,14 +117,14 @@ class FakeWorld:
     patience: float = 120.0
     outage: float = 3.0
     user: str = field(default_factory=getpass.getuser)
-    """The owner of the jobs, who exists on every machine."""
+    """The owner of the jobs: a user that exists on this computer."""
     batch: FakeBatch | None = None
     begins: dict[str, AbstractContextManager[None]] = field(default_factory=dict)
-    """The faults that will occur at the next ``execjob_begin`` of a host, by host."""
+    """The fault that will occur at the next ``execjob_begin`` of a host, by host."""
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
-        """Return what switches and hosts still carry."""
+        """Return the VLANs on switches and the state of hosts that still carry clusters; "" for none."""
         switches = {name: one.carried() for name, one in self.world.switches.found.items()}
         found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
         found += [f"{name}: {one.observed}" for name, one in self.machines.items() if one.observed != ObservedHost()]
@@ -147,12 +147,12 @@ class FakeWorld:
         self.serving.start()
 
     def kill_mom(self, host: str) -> None:
-        """Kill only the host's part of the batch system."""
+        """Kill the MoM of a host, but not its agent."""
         assert self.batch is not None
         self.batch.kill_host(host)
 
     def start_mom(self, host: str) -> None:
-        """Start the host's part of the batch system again."""
+        """Start the MoM of a host again."""
         assert self.batch is not None
         self.batch.start_host(host)
 
@@ -170,7 +170,7 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Kill the MoM when its hook has run but its result is not reported; or stop the agent before the hook runs."""
+        """Kill the MoM after its hook has run and before it reports the result, or stop the agent before the hook."""
         if fault is HostFault.MOM_DIES:
             yield
             self.kill_mom(host)
@@ -192,7 +192,7 @@ class FakeWorld:
         return self.folder / f"{host}.sock"
 
     def start_agent(self, host: str) -> None:
-        """Start a host's agent. Guests and interfaces of the host stay."""
+        """Start a host's agent."""
         stack = ExitStack()
         self._agents[host] = stack
         stack.enter_context(self._agent(host))
@@ -236,7 +236,7 @@ class FakeWorld:
 
 @contextmanager
 def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
-    """Run SBF and an agent for each of ``hosts`` while the context lasts."""
+    """Run SBF, and an agent for each of ``hosts``, while the context is open."""
     clock = FakeClock(stands=False)
     world = World(f"sqlite:///{folder / 'sbf.db'}", timing=TIMING, clock=clock)
     world.furnish(topology=three_sites())

@@ -1,4 +1,4 @@
-"""An OpenPBS in a lab with its hosts, SBF and switches, in the form that the scenarios use."""
+"""OpenPBS in a lab with hosts, SBF and switches: the implementation of the scenarios' protocols."""
 
 import json
 import time
@@ -108,7 +108,7 @@ class RealBatch:
         self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
 
     def start_mom(self, name: str) -> None:
-        """Start the MoM unless it runs. It ends the jobs that it finds."""
+        """Start the MoM unless it runs. A started MoM ends the jobs of an earlier MoM."""
         start = scripts.start_mom(str(self.pbs.installation.exec))
         self._shell(name, f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {start}")
 
@@ -174,11 +174,11 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Return the differences of all switches and hosts from the start; "" for none."""
+        """Return the differences of all switches and hosts from their state at the start; "" for none."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     def cut_off(self, switch: str) -> None:
-        """Disable a switch's management interface: SBF's session hangs, as with a dead switch."""
+        """Disable a switch's management interface. SBF's session hangs, as with a switch without power."""
         self.lab.run(switch, ["ip", "link", "set", "mgmt0", "down"], check=True)
 
     def reconnect(self, switch: str) -> None:
@@ -203,7 +203,7 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Stop the host's agent, so that the hook waits for its answer. Cause the fault while the hook waits."""
+        """Suspend the host's agent, so that the hook waits for its answer. Cause the fault while the hook waits."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:

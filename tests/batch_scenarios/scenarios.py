@@ -1,4 +1,7 @@
-"""The scenarios: events in the life of a job with a cluster, and the messages to its user. Each leaves nothing."""
+"""Scenarios: events in the life of a job with a cluster, and the messages to its user.
+
+After each scenario, switches and hosts are in their state at the start.
+"""
 
 import pytest
 
@@ -9,7 +12,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A job on three hosts starts when its cluster is up and gets its variables. After the job nothing is left."""
+    """A job on three hosts starts when its cluster is active, and gets its variables. Then the cluster is removed."""
     job = stage.submit(hosts=3)
     ended = stage.ends(job)
     printed = stage.batch.output(job).stdout.splitlines()
@@ -46,7 +49,7 @@ def wrong_request(stage: ScenarioStage) -> None:
 
 
 def no_vlan_free(stage: ScenarioStage) -> None:
-    """A job waits while no VLAN ID is free and shows this reason, and then runs."""
+    """While no VLAN ID is free, a job waits and its comment contains this reason. Then the job runs."""
     client, sites = stage.world.client, [one.name for one in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
     for site in sites:
@@ -63,7 +66,7 @@ def no_vlan_free(stage: ScenarioStage) -> None:
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
-    """Without SBF, a job with valid syntax is accepted. It waits and shows the reason, and then runs."""
+    """Without SBF, a job with a valid request is accepted. It waits with the reason in its comment. Then it runs."""
     stage.world.stop_sbf()
     try:
         job = stage.submit()
@@ -75,7 +78,7 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
 
 
 def switch_fails(stage: ScenarioStage) -> None:
-    """While a switch does not answer, a job waits with the switch's name in its comment, and then runs."""
+    """While a switch does not answer, a job waits with the switch's name in its comment. Then the job runs."""
     job = stage.submit(hosts=3)
     asked = stage.asked(job)
     stage.ends(job)
@@ -108,7 +111,7 @@ def qdel_during_set_up(stage: ScenarioStage) -> None:
 
 
 def qdel_when_up(stage: ScenarioStage) -> None:
-    """If a job is deleted when its cluster is up, it ends and does not run again."""
+    """If a job is deleted when its cluster is active, the job ends and does not run again."""
     job = stage.submit(hosts=2, script=FOREVER)
     stage.active(job)
     stage.batch.delete(job)
@@ -157,7 +160,7 @@ def server_restarts(stage: ScenarioStage) -> None:
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
-    """A job continues during a crash of SBF. The cluster of a job that ends then is removed after SBF's restart."""
+    """If a job ends while SBF is down, SBF removes the job's cluster after the restart."""
     job = stage.begun(hosts=2)
     stage.world.stop_sbf()
     try:
@@ -169,7 +172,7 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
-    """If a MoM dies while the cluster is set up, the script does not start, and nothing is left."""
+    """If a MoM dies while the cluster is set up, the script does not start, and the cluster is removed."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -197,7 +200,7 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The job runs on other hosts, once and with a cluster. The lost run leaves nothing."""
+    """The job runs on other hosts, once and with a cluster. The cluster of the lost run is removed."""
     with stage.world.in_begin(host, HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=2)
         happens()
@@ -210,12 +213,12 @@ def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
 
 
 def agent_dies_in_begin(stage: ScenarioStage) -> None:
-    """A host whose agent dies during the hook's request rejects the job."""
+    """If the agent dies during the hook's request, the host rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_DIES)
 
 
 def agent_hangs_in_begin(stage: ScenarioStage) -> None:
-    """A host whose agent does not answer in time rejects the job."""
+    """If the agent does not answer in time, the host rejects the job."""
     _agent_fails_in_begin(stage, HostFault.AGENT_HANGS)
 
 
@@ -233,7 +236,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """If the first host dies, the job ends. Its cluster is removed, on the dead host after the host's restart."""
+    """If the first host dies, the job ends and its cluster is removed, on the dead host after a restart."""
     job = stage.begun(hosts=2)
     host = stage.batch.status(job).hosts[0]
     stage.machines.kill_host(host)
@@ -246,7 +249,7 @@ def host_dies(stage: ScenarioStage) -> None:
 
 
 def over_quota(stage: ScenarioStage) -> None:
-    """A job over the quota waits, and its comment contains the limit."""
+    """A job that would exceed the quota waits, and its comment contains the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit(script=FOREVER)
@@ -271,7 +274,7 @@ def same_name(stage: ScenarioStage) -> None:
 
 
 def join(stage: ScenarioStage) -> None:
-    """A job joins a network and uses the network's VLAN ID. When the job ends, the network is not disturbed."""
+    """A job joins a network and uses the network's VLAN ID. When the job ends, the network stays active."""
     first = stage.submit(request="name=shared", script=FOREVER)
     root = stage.active(first)
     second = stage.submit(request="net=shared", script=FOREVER)
@@ -285,7 +288,7 @@ def join(stage: ScenarioStage) -> None:
 
 
 def join_not_allowed(stage: ScenarioStage) -> None:
-    """Another user's network that is not shared cannot be joined."""
+    """A job cannot join a network that its owner has not shared."""
     first = stage.submit(request="name=closed", script=FOREVER)
     stage.active(first)
     with pytest.raises(BatchRefused, match="closed"):
@@ -295,7 +298,7 @@ def join_not_allowed(stage: ScenarioStage) -> None:
 
 
 def _some_switch(stage: ScenarioStage) -> str:
-    """Return the switch of the first host, which a job on all hosts needs."""
+    """Return the switch of the first host. A job on all hosts needs this switch."""
     topology = stage.world.client.topology()
     site = next(one for one in topology.sites if stage.world.hosts[0] in [host.name for host in one.hosts])
     return str(site.switches[0].name)

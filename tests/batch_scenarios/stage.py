@@ -33,10 +33,10 @@ class BatchWorld(Protocol):
     patience: float
     """The time limit of every wait, in seconds."""
     outage: float
-    """The seconds that a job must run to outlast a restart of the batch system's server."""
+    """The seconds that a job must run to continue after a restart of the batch system's server."""
 
     def left(self) -> str:
-        """Return what switches and hosts carry in addition to their state at the start; "" for nothing."""
+        """Return the differences of all switches and hosts from their state at the start; "" for none."""
 
     def cut_off(self, switch: str) -> None:
         """Make a switch unreachable for SBF."""
@@ -51,10 +51,10 @@ class BatchWorld(Protocol):
         """Start SBF on its database."""
 
     def kill_mom(self, host: str) -> None:
-        """Kill only a host's part of the batch system."""
+        """Kill the MoM of a host, but not its agent."""
 
     def start_mom(self, host: str) -> None:
-        """Start a host's part of the batch system again."""
+        """Start the MoM of a host again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
         """Cause a fault at the host's next job start. Yield a function that waits for it. Finally repair the host."""
@@ -84,7 +84,7 @@ class ScenarioStage:
     jobs: list[str] = field(default_factory=list)
 
     def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
-        """Submit a job on ``hosts`` hosts that requests a cluster; ``request`` is appended to the request."""
+        """Submit a job with a cluster on ``hosts`` hosts. ``request`` contains further keys of the request line."""
         asked = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
         job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
         self.jobs.append(job)
@@ -155,11 +155,11 @@ class ScenarioStage:
         )
 
     def nothing_left(self) -> None:
-        """Wait until switches and hosts carry nothing in addition to their state at the start."""
+        """Wait until switches and hosts are in their state at the start."""
         self.until(lambda: not self.world.left(), "nothing to be left", self.world.left)
 
     def until(self, reached: Callable[[], bool], what: str, seen: Callable[[], object] = lambda: "") -> None:
-        """Wait until the condition holds; ``what`` and ``seen`` describe a failure."""
+        """Wait until the condition holds. On a timeout, the message contains ``what`` and the result of ``seen``."""
         deadline = time.monotonic() + self.world.patience
         while not reached():
             assert time.monotonic() < deadline, f"expected {what} within {self.world.patience:.0f} s, got {seen()}"

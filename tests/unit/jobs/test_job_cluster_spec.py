@@ -1,4 +1,4 @@
-"""The cluster spec of a job from its request and hosts."""
+"""Tests of the cluster spec that is built from a job's request and hosts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The conditions that a PBS job with a cluster must fulfil, and the messages to its user."""
+"""Tests of the conditions that an OpenPBS job with a cluster must fulfil, and of the messages to its user."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The request line of a job: its parsed values, and the messages for invalid requests."""
+"""Tests of the request line of a job: parsed values, and messages for invalid requests."""
 
 import pytest
 from hypothesis import given

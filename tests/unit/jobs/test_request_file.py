@@ -1,4 +1,4 @@
-"""The request file of a job: its parsed values, and the messages for invalid files."""
+"""Tests of the request file of a job: parsed values, and messages for invalid files."""
 
 from typing import Any
 

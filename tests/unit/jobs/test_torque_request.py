@@ -1,4 +1,4 @@
-"""The conditions that a Torque job with a cluster must fulfil, and the copy of its request in ``other``."""
+"""Tests of the conditions that a Torque job with a cluster must fulfil, and of the request's copy in ``other``."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Confirmation of starting jobs to SBF from the output of Torque's server."""
+"""Tests of the confirmation of jobs to SBF, from output of Torque's server."""
 
 import threading
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rounds of reconciliation with a batch system and an SBF in memory."""
+"""Tests of reconciliation rounds with a fake batch system and a fake SBF in memory."""
 
 from collections.abc import Callable, Iterable
 

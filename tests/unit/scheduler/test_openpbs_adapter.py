@@ -1,4 +1,4 @@
-"""The parsers of OpenPBS's output, on recorded output of version 23.06 with neutral host and user names."""
+"""Tests of the parsers of OpenPBS's output. The output was recorded with version 23.06; names were replaced."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The agent as a process on the scheduler's host, with a real SBF and fake commands of the batch system."""
+"""Tests of the agent as a process on a batch server's host, with a real SBF and fake commands of the batch system."""
 
 import json
 import os
@@ -114,9 +114,9 @@ def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> Scheduler
 
 
 def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
-    """Clusters without jobs end, leases are extended, unknown nodes raise alerts, and an outage passes.
+    """A cluster without a job ends, a lease is extended, an unknown node raises an alert, an outage is reported.
 
-    Clusters of other servers' jobs and clusters that a person requested stay.
+    Clusters of another server's jobs, and clusters that a user requested directly, remain.
     """
     until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
     found_report = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report

@@ -1,4 +1,4 @@
-"""The parsers of Torque's output, on output in the documented form."""
+"""Tests of the parsers of Torque's output, with output in the documented form."""
 
 import pytest
 from batch_fakes.scheduler import SERVER, FakeCommands
@@ -71,7 +71,7 @@ def test_a_request_in_other_counts() -> None:
 
 
 def test_control_characters_of_one_job_do_not_hide_others() -> None:
-    """Torque writes text of users into its XML and escapes only ``<>&"'``."""
+    """Torque's XML contains users' text, in which only ``<>&"'`` are escaped."""
     prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
     listed = (
         f"<Data>{JOB.format(number=7, state='R').replace('</Job>', prompt)}{JOB.format(number=8, state='R')}</Data>"
