@@ -25,14 +25,14 @@ def main(names: list[str]) -> int:
         found[name] = _run(name)
         if found[name]:
             write_section(name, found[name], ALL)
-    return 0 if all(one.met for figures in found.values() for one in figures) else 1
+    return 0 if all(measurement.met for figures in found.values() for measurement in figures) else 1
 
 
 def _run(name: str) -> list[Measurement]:
     figures = []
-    for one in importlib.import_module(f"benchmarks.{name}").run():
-        print(f"{name}: {one}", flush=True)  # noqa: T201 - a command's output
-        figures.append(one)
+    for measurement in importlib.import_module(f"benchmarks.{name}").run():
+        print(f"{name}: {measurement}", flush=True)  # noqa: T201 - a command's output
+        figures.append(measurement)
     return figures
 
 

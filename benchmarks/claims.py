@@ -50,7 +50,11 @@ def _load(sbf: MeasuredSbf) -> list[float]:
     """Return the duration of each call, in seconds."""
     numbers, ends = count(), time.monotonic() + SECONDS
     with ThreadPoolExecutor(CALLERS) as pool:
-        return [one for taken in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS)) for one in taken]
+        return [
+            duration
+            for taken in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS))
+            for duration in taken
+        ]
 
 
 def _call_until(sbf: MeasuredSbf, numbers: Iterator[int], ends: float) -> list[float]:

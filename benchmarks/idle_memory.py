@@ -68,7 +68,7 @@ def _describe(service: SbfService) -> None:
 
 def _confirm_all(service: SbfService) -> None:
     with service.store.read() as unit:
-        behind = [(one.name, one.wanted_revision) for one in make_element_views(unit)]
+        behind = [(element.name, element.wanted_revision) for element in make_element_views(unit)]
     for element, revision in behind:
         with service.store.change() as unit:
             confirm_revision(unit, element, revision, timedelta(minutes=1))

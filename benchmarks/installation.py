@@ -76,8 +76,8 @@ def topology(addresses: list[str]) -> dict[str, Any]:
     """Return a topology with one site for each switch's address, all connected by one core."""
     sites = [site(number, address) for number, address in enumerate(addresses, start=1)]
     links = [
-        {"a": f"{one['name']}-h{n}:eth0", "b": f"{one['name']}-sw:{port}"}
-        for one in sites
+        {"a": f"{site['name']}-h{n}:eth0", "b": f"{site['name']}-sw:{port}"}
+        for site in sites
         for n, port in enumerate(HOST_PORTS, start=1)
     ]
     core = [{"name": "core", "kind": "qinq", "s_tag": 2000}]
@@ -139,12 +139,16 @@ class MeasuredSbf:
 
     def confirm_hosts(self) -> list[str]:
         """Confirm the wanted revision of every host. Return the elements that are still behind."""
-        behind = [one for one in self.call("GET", "/v1/elements") if one["confirmed_revision"] < one["wanted_revision"]]
-        for one in behind:
-            if one["kind"] != "switch":
-                told = {"revision": one["wanted_revision"]}
-                self.call("POST", f"/v1/elements/{one['name']}/confirmed", told)
-        return [one["name"] for one in behind]
+        behind = [
+            element
+            for element in self.call("GET", "/v1/elements")
+            if element["confirmed_revision"] < element["wanted_revision"]
+        ]
+        for element in behind:
+            if element["kind"] != "switch":
+                told = {"revision": element["wanted_revision"]}
+                self.call("POST", f"/v1/elements/{element['name']}/confirmed", told)
+        return [element["name"] for element in behind]
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
         """Make one call. Raise httpx's error with the service's message."""

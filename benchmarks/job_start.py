@@ -51,33 +51,33 @@ def run() -> Iterator[Measurement]:
     except NotFound as error:
         print(f"job_start: not measured: {error}", flush=True)  # noqa: T201 - a command's output
         return
-    plain, ours = [one for one, _ in pairs], [one for _, one in pairs]
+    plain, ours = [plain_start for plain_start, _ in pairs], [cluster_start for _, cluster_start in pairs]
     yield Measurement(
-        "a job without a cluster, qsub to first line", _median(plain, lambda one: one.first_line - one.asked), "s"
+        "a job without a cluster, qsub to first line", _median(plain, lambda start: start.first_line - start.asked), "s"
     )
     yield Measurement(
-        "a job with a cluster, qsub to first line", _median(ours, lambda one: one.first_line - one.asked), "s"
+        "a job with a cluster, qsub to first line", _median(ours, lambda start: start.first_line - start.asked), "s"
     )
-    yield Measurement("qsub without a cluster", _median(plain, lambda one: one.submitted - one.asked), "s")
-    yield Measurement("qsub with a cluster", _median(ours, lambda one: one.submitted - one.asked), "s")
+    yield Measurement("qsub without a cluster", _median(plain, lambda start: start.submitted - start.asked), "s")
+    yield Measurement("qsub with a cluster", _median(ours, lambda start: start.submitted - start.asked), "s")
     yield Measurement(
-        "submitted to claimed: PBS allocates hosts", _median(ours, lambda one: one.claimed - one.submitted), "s"
-    )
-    yield Measurement(
-        "claimed to active: switches, bridges, guests", _median(ours, lambda one: one.active - one.claimed), "s"
+        "submitted to claimed: PBS allocates hosts", _median(ours, lambda start: start.claimed - start.submitted), "s"
     )
     yield Measurement(
-        "active to passed: guests answer, start barrier", _median(ours, lambda one: one.passed - one.active), "s"
+        "claimed to active: switches, bridges, guests", _median(ours, lambda start: start.active - start.claimed), "s"
     )
     yield Measurement(
-        "passed to first line: PBS starts it", _median(ours, lambda one: one.first_line - one.passed), "s"
+        "active to passed: guests answer, start barrier", _median(ours, lambda start: start.passed - start.active), "s"
+    )
+    yield Measurement(
+        "passed to first line: PBS starts it", _median(ours, lambda start: start.first_line - start.passed), "s"
     )
     longer = median(two.first_line - two.asked - (one.first_line - one.asked) for one, two in pairs)
     yield Measurement("our part: with a cluster minus without", longer, "s", 3)
 
 
 def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
-    return median(part(one) for one in starts)
+    return median(part(start) for start in starts)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def _start(batch: LabPbs, *, cluster: bool) -> Start:
     if not cluster:
         return Start(asked, submitted, said[0] + behind)
     with SbfClient(f"unix://{batch.lab.sbf_socket}") as client:
-        at = {one.what: one.at.timestamp() for one in client.audit(cluster=key)}
+        at = {row.what: row.at.timestamp() for row in client.audit(cluster=key)}
         _await(lambda: client.cluster(key).state == "released", f"cluster {key} gone")
     return Start(asked, submitted, said[0] + behind, at["cluster_created"], at["cluster_active"], said[1] + behind)
 

@@ -44,7 +44,7 @@ def _all(sbf: MeasuredSbf) -> float:
         list(pool.map(lambda n: sbf.call("PUT", f"/v1/clusters/c{n}", request(*HOSTS)), range(CLUSTERS)))
     sbf.settle()
     taken = time.monotonic() - started
-    states = [one["state"] for one in sbf.call("GET", "/v1/clusters")]
+    states = [cluster["state"] for cluster in sbf.call("GET", "/v1/clusters")]
     if states != ["active"] * CLUSTERS:
         raise AssertionError(f"expected {CLUSTERS} active clusters, found {len(states)}: {sorted(set(states))}")
     return taken

@@ -49,10 +49,10 @@ def _warm(sbf: MeasuredSbf) -> Iterator[Measurement]:
 
 
 def _cold(sbf: MeasuredSbf, emulated: Switches) -> Iterator[Measurement]:
-    before = sum(int(str(one)) for one in emulated.ask("logins"))
+    before = sum(int(str(count)) for count in emulated.ask("logins"))
     sbf.set_up("loads-the-library", *both(MOST + 2))
     alone, most = sbf.set_up("cold1", *both(MOST + 1)), sbf.set_up("cold64", *over(MOST))
-    logins = sum(int(str(one)) for one in emulated.ask("logins")) - before
+    logins = sum(int(str(count)) for count in emulated.ask("logins")) - before
     if logins != MOST + 2:
         raise AssertionError(f"expected {MOST + 2} sessions to be opened, counted {logins}: this is not cold")
     yield Measurement("a cluster on one switch, cold", alone, "s")

@@ -69,14 +69,16 @@ SECTION = re.compile(r"^## `benchmarks/(\w+)\.py`$", re.MULTILINE)
 def write_section(name: str, figures: Sequence[Measurement], order: Sequence[str]) -> None:
     """Replace a benchmark's section of the page; sections are in the given order."""
     sections = {**_sections(PAGE.read_text("utf-8")), name: _section(name, figures)}
-    PAGE.write_text("\n".join([_head(), *(sections[one] for one in order if one in sections)]), "utf-8")
+    PAGE.write_text("\n".join([_head(), *(sections[name] for name in order if name in sections)]), "utf-8")
 
 
 def _sections(page: str) -> dict[str, str]:
     """Return the sections of a page by their benchmarks, each with its heading."""
     found = list(SECTION.finditer(page))
-    ends = [*(one.start() for one in found[1:]), len(page)]
-    return {one.group(1): page[one.start() : end].rstrip() + "\n" for one, end in zip(found, ends, strict=True)}
+    ends = [*(heading.start() for heading in found[1:]), len(page)]
+    return {
+        heading.group(1): page[heading.start() : end].rstrip() + "\n" for heading, end in zip(found, ends, strict=True)
+    }
 
 
 def _head() -> str:
@@ -90,6 +92,9 @@ def _head() -> str:
 
 def _section(name: str, figures: Sequence[Measurement]) -> str:
     about = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").strip()
-    rows = "".join(f"| {one.what} | {one.shown} | {one.promised} | {one.verdict} |\n" for one in figures)
+    rows = "".join(
+        f"| {measurement.what} | {measurement.shown} | {measurement.promised} | {measurement.verdict} |\n"
+        for measurement in figures
+    )
     head = "| what | measured | target | |\n|---|---|---|---|\n"
     return f"## `benchmarks/{name}.py`\n\n{about}\n\nDate: {datetime.now(UTC).date()}\n\n{head}{rows}"

@@ -21,7 +21,7 @@ from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 
 REPEATS = 5
-MANAGED = SwitchScope(tuple(PortName(one) for one in HOST_PORTS), VlanSet.parse("100-199"))
+MANAGED = SwitchScope(tuple(PortName(port) for port in HOST_PORTS), VlanSet.parse("100-199"))
 
 
 def run() -> Iterator[Measurement]:

@@ -68,9 +68,9 @@ def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[floa
         folder = Path(name)
         config = folder / "config.json"
         config.write_text(json.dumps({"sbf": server_hook.sbf, "token_file": None, **server_hook.settings}))
-        told: list[dict[str, Any]] = [one.as_json(config) for one in events]
+        told: list[dict[str, Any]] = [event.as_json(config) for event in events]
         (folder / "events.json").write_text(json.dumps(told))
         (folder / "hook.py").write_text(hook())
         command = ["python3", *BARE_OPTIONS, str(PLAYER), str(INTERPRETER_PROGRAM.parent.parent), name]
         ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
-    return [1000 * float(one) for one in ran.stdout.split()]
+    return [1000 * float(text) for text in ran.stdout.split()]

@@ -28,7 +28,7 @@ from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 PACKAGE = "networking-generic-switch"
 HOME = Path(gettempdir()) / "virtcloud-benchmarks-neighbour"
-PORTS = tuple(PortName(one) for one in HOST_PORTS)
+PORTS = tuple(PortName(port) for port in HOST_PORTS)
 MANAGED = SwitchScope(PORTS, VlanSet.parse("100-199"))
 SINGLE = [100, 102, 104]
 MANY = range(110, 116)

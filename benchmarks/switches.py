@@ -28,7 +28,7 @@ class Switches:
     @property
     def addresses(self) -> list[str]:
         """Return the ``host:port`` of each switch."""
-        return [str(one) for one in self.ask("address")]
+        return [str(address) for address in self.ask("address")]
 
     def saves(self) -> int:
         """Return how often the first switch has saved its configuration."""
@@ -65,4 +65,4 @@ def _run(line: Connection, count: int, slowness: float) -> None:
                 what = line.recv()
             except EOFError:
                 return
-            line.send([getattr(one, what) for one in running])
+            line.send([getattr(switch, what) for switch in running])

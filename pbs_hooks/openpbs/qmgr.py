@@ -180,5 +180,5 @@ def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
     """Return the ids of running jobs with a cluster. Raises NotFound, and SchedulerUnavailable if ``qselect`` fails."""
     ended = build_runner(None, COMMAND_TIMEOUT_S)((str(installation.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():
-        raise SchedulerUnavailable(f"{ended.complaint}: the jobs with a cluster are unknown; check the server")
+        raise SchedulerUnavailable(f"{ended.failure}: the jobs with a cluster are unknown; check the server")
     return ended.out.split()

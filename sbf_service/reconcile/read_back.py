@@ -173,7 +173,7 @@ def _is_managed(one: Circuit | CircuitRemnant, scope: EdgeScope) -> bool:
     transport = {transport.name: transport for transport in scope.transports}.get(one.transport)
     return (
         transport is not None
-        and (one.service in transport.numbers or _is_unbound(one))
+        and (one.service in transport.service_ids or _is_unbound(one))
         and (one.port is None or one.port in scope.ports)
         and (one.vlan is None or one.vlan in scope.vlans)
     )
@@ -194,5 +194,5 @@ def _describe_circuit(one: Circuit | CircuitRemnant) -> str:
 
 
 def _describe_services(transport: Transport) -> str:
-    numbers = transport.numbers
+    numbers = transport.service_ids
     return f"services {numbers[0]}-{numbers[-1]} of {transport.name}"

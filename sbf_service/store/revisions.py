@@ -53,7 +53,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
     """Return the row of an element that is in the topology. Raise NotFound."""
     row = unit.session.get(ElementRow, name)
     if row is None or not (row.present or row.leaving):
-        raise NotFound(f"element {name} is not known; known are: {', '.join(_list_names(unit)) or 'none'}")
+        raise NotFound(f"element {name} is not known; known elements: {', '.join(_list_names(unit)) or 'none'}")
     return row
 
 

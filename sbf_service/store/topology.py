@@ -70,7 +70,7 @@ def _still_has(known: Mapping[Name, Transport], before: Transport, number: int |
         return after is None or not after.on_edges
     if after is None or after.kind is not before.kind:
         return False
-    return number in after.numbers and bool(before.services) is bool(after.services)
+    return number in after.service_ids and bool(before.services) is bool(after.services)
 
 
 def _format_service_id(transport: Transport, number: int | None) -> str:

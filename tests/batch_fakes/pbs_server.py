@@ -79,8 +79,8 @@ class FakePbsServer:
 
     def _hooks(self) -> str:
         return CGROUPS + "".join(
-            f"Hook {name}\n" + "".join(_attribute(key, value) for key, value in one.items()) + "\n"
-            for name, one in self.hooks.items()
+            f"Hook {name}\n" + "".join(_attribute(key, value) for key, value in attributes.items()) + "\n"
+            for name, attributes in self.hooks.items()
         )
 
     def _resources(self) -> str:
@@ -88,8 +88,8 @@ class FakePbsServer:
             return ""
         pairs = {name: dict(word.split("=") for word in words.split(",")) for name, words in self.resources.items()}
         return "#\n# Create resources and set their properties.\n#\n" + "".join(
-            f"Resource {name}\n    type = {one['type']}\n    flag = {one.get('flag', '')}\n\n"
-            for name, one in pairs.items()
+            f"Resource {name}\n    type = {properties['type']}\n    flag = {properties.get('flag', '')}\n\n"
+            for name, properties in pairs.items()
         )
 
 

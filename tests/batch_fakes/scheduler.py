@@ -16,10 +16,10 @@ SERVER = SchedulerServer("pbssrv", empty=False)
 SPEC = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
 
 
-def job(number: int, phase: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **facts: object) -> SchedulerJob:
+def job(number: int, phase: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **fields: object) -> SchedulerJob:
     """Return a job that requests a cluster and has a walltime of an hour."""
-    given = {"walltime_s": 3600, "wants_cluster": True, "description": f"is {phase}", **facts}
-    return SchedulerJob(key=job_cluster_key(str(number), SERVER), phase=phase, attempt=attempt, **given)  # type: ignore[arg-type]
+    fields = {"walltime_s": 3600, "wants_cluster": True, "description": f"is {phase}", **fields}
+    return SchedulerJob(key=job_cluster_key(str(number), SERVER), phase=phase, attempt=attempt, **fields)  # type: ignore[arg-type]
 
 
 def cluster(
@@ -48,21 +48,21 @@ class FakeScheduler:
 
     def __init__(self, *jobs: SchedulerJob) -> None:
         """Start with some jobs."""
-        self.known = {one.key: one for one in jobs}
+        self.known = {job.key: job for job in jobs}
         self.failing: str | None = None
         self.empty = False
         self.hosts: Collection[str] = ()
-        self.asked: list[set[str]] = []
+        self.queried: list[set[str]] = []
 
     def server(self) -> SchedulerServer:
         self._check()
         return SchedulerServer(SERVER.name, self.empty)
 
-    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+    def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         self._check()
-        self.asked.append(set(asked))
-        gone = {job_cluster_key(one, server): job(int(one), JobPhase.GONE, None) for one in asked}
-        return gone | {key: one for key, one in self.known.items() if key in gone or one.phase is JobPhase.RUNNING}
+        self.queried.append(set(numbers))
+        gone = {job_cluster_key(number, server): job(int(number), JobPhase.GONE, None) for number in numbers}
+        return gone | {key: job for key, job in self.known.items() if key in gone or job.phase is JobPhase.RUNNING}
 
     def nodes(self) -> Collection[str]:
         self._check()
@@ -78,43 +78,43 @@ class FakeClusterApi:
 
     def __init__(self, *clusters: ClusterView) -> None:
         """Start with some clusters."""
-        self.kept = {one.key: one for one in clusters}
+        self.stored = {cluster.key: cluster for cluster in clusters}
         self.failing: VirtcloudError | None = None
         self.refusing: VirtcloudError | None = None
         self.ended: list[tuple[str, int | None]] = []
         self.extended: list[tuple[str, float]] = []
-        self.known: Topology | None = None
+        self.stored_topology: Topology | None = None
 
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
         if self.failing:
             raise self.failing
-        return list(self.kept.values())
+        return list(self.stored.values())
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         self._check()
-        found = self.kept[ClusterKey(key)]
-        if owner not in {None, found.spec.owner}:
-            raise Gone(f"cluster {key}: the one of {owner} is over")
-        if attempt is not None and attempt < found.attempt:
-            raise Gone(f"cluster {key}: attempt {attempt} is over")
+        view = self.stored[ClusterKey(key)]
+        if owner not in {None, view.spec.owner}:
+            raise Gone(f"cluster {key} belongs to {view.spec.owner}, not to {owner}")
+        if attempt is not None and attempt < view.attempt:
+            raise Gone(f"cluster {key}: attempt {attempt} has ended")
         self.ended.append((key, attempt))
-        self.kept[found.key] = found.model_copy(update={"state": ClusterState.DRAINING})
-        return found
+        self.stored[view.key] = view.model_copy(update={"state": ClusterState.DRAINING})
+        return view
 
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
         self._check()
-        found = self.kept[ClusterKey(key)]
-        if (attempt, owner) != (found.attempt, found.spec.owner):
-            raise Gone(f"cluster {key}: attempt {attempt} of {owner} is over")
+        view = self.stored[ClusterKey(key)]
+        if (attempt, owner) != (view.attempt, view.spec.owner):
+            raise Gone(f"cluster {key}: attempt {attempt} of {owner} has ended")
         self.extended.append((key, seconds))
-        self.kept[found.key] = found.model_copy(update={"lease_ends": NOW + timedelta(seconds=seconds)})
-        return found
+        self.stored[view.key] = view.model_copy(update={"lease_ends": NOW + timedelta(seconds=seconds)})
+        return view
 
     def topology(self) -> Topology:
-        assert self.known is not None
-        return self.known
+        assert self.stored_topology is not None
+        return self.stored_topology
 
     def _check(self) -> None:
         if self.refusing:
@@ -159,10 +159,10 @@ class FakeCommands:
     def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
         """Store exit code, stdout and stderr by the prefix of the command line."""
         self.answers = dict(answers)
-        self.ran: list[str] = []
+        self.lines: list[str] = []
 
     def __call__(self, command: Sequence[str]) -> CommandResult:
         line = " ".join(command)
-        self.ran.append(line)
-        best = max((one for one in self.answers if line.startswith(one)), key=len)
-        return CommandResult(best, *self.answers[best])
+        self.lines.append(line)
+        longest = max((prefix for prefix in self.answers if line.startswith(prefix)), key=len)
+        return CommandResult(longest, *self.answers[longest])

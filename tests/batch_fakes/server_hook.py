@@ -43,7 +43,7 @@ class ServerHook:
         for _ in range(TRIES if self.patient else 1):
             outcome = run_hook(self.program or hook(), found, self.python)
             if outcome.failure is not HookFailure.ALARM and not any(
-                one in f"{outcome.message} {outcome.log}" for one in AWAY
+                text in f"{outcome.message} {outcome.log}" for text in AWAY
             ):
                 break
         return outcome

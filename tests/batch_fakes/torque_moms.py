@@ -21,7 +21,7 @@ from virtcloud.lab import Lab
 from virtcloud.lab.addressing import SBF_PORT, STATION_ADDRESS
 from virtcloud.model.access import Role
 from virtcloud.scheduler.command import CommandResult
-from virtcloud.scheduler.job_confirmation import answer_until_stopped
+from virtcloud.scheduler.job_confirmation import confirm_until_stopped
 from virtcloud.scheduler.torque_adapter import TorqueScheduler
 
 FOLDER, USER, UID = "/run/torque", "erik", 1777
@@ -47,12 +47,12 @@ class TorqueJob:
 def xml(job: TorqueJob) -> str:
     """Return a job as ``qstat -x`` prints it."""
     data = ET.Element("Data")
-    one = ET.SubElement(data, "Job")
+    element = ET.SubElement(data, "Job")
     nodes = "+".join(f"{host}/{number}" for host in job.hosts for number in (0, 1))
     attributes = {"Job_Id": job.id, "Job_Owner": f"{USER}@station", "job_state": "R", "exec_host": nodes, "euser": USER}
     for tag, text in attributes.items():
-        ET.SubElement(one, tag).text = text
-    resources = ET.SubElement(one, "Resource_List")
+        ET.SubElement(element, tag).text = text
+    resources = ET.SubElement(element, "Resource_List")
     for tag, text in (word.split("=", 1) for word in job.resources.split(",")):
         ET.SubElement(resources, tag).text = text
     return ET.tostring(data, encoding="unicode")
@@ -156,7 +156,7 @@ class TorqueMoms:
 
     def _on_sisters(self, name: str, job: TorqueJob) -> list[Done]:
         running = [self.threads.submit(self.script, host, name, job) for host in job.hosts[1:]]
-        return [one.result() for one in running]
+        return [run.result() for run in running]
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
     made, stop = TorqueMoms(lab, hosts), threading.Event()
     made.furnish(client)
     answers = threading.Thread(
-        target=answer_until_stopped, args=(TorqueScheduler(made.qstat), client, {}, SilentLog(), stop), daemon=True
+        target=confirm_until_stopped, args=(TorqueScheduler(made.qstat), client, {}, SilentLog(), stop), daemon=True
     )
     answers.start()
     yield made

@@ -125,9 +125,10 @@ class FakeWorld:
 
     def left(self) -> str:
         """Return the VLANs on switches and the state of hosts that still carry clusters; "" for none."""
-        switches = {name: one.carried() for name, one in self.world.switches.found.items()}
+        switches = {name: switch.carried() for name, switch in self.world.switches.found.items()}
         found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
-        found += [f"{name}: {one.observed}" for name, one in self.machines.items() if one.observed != ObservedHost()]
+        machines = self.machines.items()
+        found += [f"{name}: {machine.observed}" for name, machine in machines if machine.observed != ObservedHost()]
         return "; ".join(found)
 
     def cut_off(self, switch: str) -> None:

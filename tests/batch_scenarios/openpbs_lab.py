@@ -61,7 +61,7 @@ class RealBatch:
     def status(self, job: str) -> JobStatus:
         """Return the status of a job, even after its end."""
         reply = json.loads(self._ask([self._program("qstat"), "-x", "-f", "-F", "json", job]))["Jobs"][job]
-        places = [one.split("/")[0] for one in reply.get("exec_host", "").split("+") if one]
+        places = [slot.split("/")[0] for slot in reply.get("exec_host", "").split("+") if slot]
         return JobStatus(
             id=job,
             state=BatchJobState(reply["job_state"]),
@@ -123,7 +123,7 @@ class RealBatch:
     def log(self, job: str) -> str:
         """Return the messages of PBS about a job, for the report of a failed test."""
         nodes = [addressing.STATION, *self.hosts]
-        found = {one: self._run(one, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for one in nodes}
+        found = {node: self._run(node, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for node in nodes}
         return "\n".join(f"--- {node}\n{text}" for node, text in found.items())
 
     def _ask(self, argv: Sequence[str], given: str = "") -> str:

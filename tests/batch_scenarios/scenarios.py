@@ -50,7 +50,7 @@ def wrong_request(stage: ScenarioStage) -> None:
 
 def no_vlan_free(stage: ScenarioStage) -> None:
     """While no VLAN ID is free, a job waits and its comment contains this reason. Then the job runs."""
-    client, sites = stage.world.client, [one.name for one in stage.world.client.sites()]
+    client, sites = stage.world.client, [site.name for site in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
     for site in sites:
         client.put_pool(site, Pool(vlans=VlanSet()))
@@ -82,7 +82,7 @@ def switch_fails(stage: ScenarioStage) -> None:
     job = stage.submit(hosts=3)
     asked = stage.asked(job)
     stage.ends(job)
-    switch = next(one.element for one in asked.placements if one.kind == "switch")
+    switch = next(placement.element for placement in asked.placements if placement.kind == "switch")
     stage.world.cut_off(switch)
     try:
         job = stage.submit(hosts=3)
@@ -300,7 +300,7 @@ def join_not_allowed(stage: ScenarioStage) -> None:
 def _some_switch(stage: ScenarioStage) -> str:
     """Return the switch of the first host. A job on all hosts needs this switch."""
     topology = stage.world.client.topology()
-    site = next(one for one in topology.sites if stage.world.hosts[0] in [host.name for host in one.hosts])
+    site = next(site for site in topology.sites if stage.world.hosts[0] in [host.name for host in site.hosts])
     return str(site.switches[0].name)
 
 

@@ -103,21 +103,21 @@ class ScenarioStage:
 
     def runs(self, job: str) -> JobStatus:
         """Wait until the batch system reports a job as running. Its script may not have started yet."""
-        return self.job(job, lambda one: one.state is JobState.RUNNING, "run")
+        return self.job(job, lambda status: status.state is JobState.RUNNING, "run")
 
     def runs_no_more(self, job: str) -> JobStatus:
         """Wait until the batch system does not report a job as running."""
-        return self.job(job, lambda one: one.state is not JobState.RUNNING, "stop running")
+        return self.job(job, lambda status: status.state is not JobState.RUNNING, "stop running")
 
     def ends(self, job: str) -> JobStatus:
         """Wait until a job has ended. Return its status."""
-        return self.job(job, lambda one: one.state is JobState.FINISHED, "end")
+        return self.job(job, lambda status: status.state is JobState.FINISHED, "end")
 
     def waits(self, job: str, words: str) -> JobStatus:
         """Wait until a job is queued with a comment that contains ``words``."""
         return self.job(
             job,
-            lambda one: one.state in WAITING and words in (one.comment or ""),
+            lambda status: status.state in WAITING and words in (status.comment or ""),
             f"wait with {words!r} in its comment",
         )
 
@@ -141,7 +141,7 @@ class ScenarioStage:
 
     def active(self, job: str) -> ClusterView:
         """Wait until a job's cluster is active."""
-        return self._cluster(job, lambda one: one.state is ClusterState.ACTIVE, "active")
+        return self._cluster(job, lambda view: view.state is ClusterState.ACTIVE, "active")
 
     def asked(self, job: str) -> ClusterView:
         """Wait until SBF has received the request for a job's cluster."""

@@ -36,7 +36,7 @@ def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, b
 def test_a_job_with_shared_hosts_is_held_until_altered(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     job = submit(batch, queue)
     stage.jobs.append(job)
-    stage.waits(job, "vcluster: needs one exclusive host per chunk (place=scatter:excl)")
+    stage.waits(job, "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl")
     stage.batch.alter(job, {"place": "scatter:excl"})
     batch.root("qrls", job)
     assert stage.ends(job).exit_status == 0

@@ -103,7 +103,7 @@ class FakeEdgeDriver:
 
 
 def _serves(one: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
-    return any(one.transport == each.name and one.service in each.numbers for each in managed.transports)
+    return any(one.transport == each.name and one.service in each.service_ids for each in managed.transports)
 
 
 @dataclass

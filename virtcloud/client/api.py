@@ -60,11 +60,11 @@ class Client:
         list. ``certificate`` (``VIRTCLOUD_CERTIFICATE``) contains the client's certificate and key, if SBF requires a
         certificate.
         """
-        where = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        address = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         trust = TlsTrust(
             ca_file or os.environ.get(CA_VARIABLE) or None, certificate or os.environ.get(CERTIFICATE_VARIABLE) or None
         )
-        self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), trust=trust)
+        self.sbf = SbfClient(address, timeout, token=token_source(address, token, token_file), trust=trust)
 
     def __repr__(self) -> str:
         """Return the client's address as text, never the token."""
@@ -133,8 +133,8 @@ class Client:
         ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``before``, count only
         clusters that are older than the cluster with this id.
         """
-        found = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
-        return [Cluster(self.sbf, view) for view in found]
+        views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
+        return [Cluster(self.sbf, view) for view in views]
 
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
         """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.
@@ -142,11 +142,11 @@ class Client:
         Idempotent: no error if no cluster has the key. Raise Gone if the key belongs to a later attempt.
         """
         try:
-            going = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
+            cluster = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
         except NotFound:
             return
         if wait:
-            going.wait_ended()
+            cluster.wait_ended()
 
 
 class Cluster:
@@ -211,7 +211,7 @@ class Cluster:
 
     def wait_ended(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
         """Wait until the cluster is removed everywhere; ``progress`` and ``timeout`` as for :meth:`wait_active`."""
-        self._wait(ENDED_STATES, progress, timeout, "gone")
+        self._wait(ENDED_STATES, progress, timeout, "released")
         return self
 
     def extend(self, seconds: float) -> Self:
@@ -256,15 +256,17 @@ class Cluster:
     def _wait(
         self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
     ) -> ClusterView:
-        ends = None if timeout is None else self._clock() + timeout
+        deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         while True:
             if progress:
                 progress(self.view)
             if self.view.state in until:
                 return self.view
-            if ends is not None and self._clock() >= ends:
-                raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; it goes on")
+            if deadline is not None and self._clock() >= deadline:
+                raise TimedOut(
+                    f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues"
+                )
             answered = self._poll(answered)
 
     def _poll(self, answered: float) -> float:

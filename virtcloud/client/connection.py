@@ -98,7 +98,7 @@ class Connection:
         self.url = url
         self._timeout = timeout
         self._token = token
-        self._http = _http(url, trust)
+        self._http = _build_http_client(url, trust)
 
     def close(self) -> None:
         """Close the connections."""
@@ -127,7 +127,7 @@ class Connection:
         try:
             answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         except httpx.RequestError as error:
-            raise ServiceUnreachable(_unreachable(self.url, error)) from error
+            raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
         if not answer.is_success:
             raise _error_of_response(self.url, answer)
         return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
@@ -140,7 +140,7 @@ class Connection:
         return self.send("GET", path, query={**(query or {}), "after": after, "wait": wait}, wait=wait)
 
 
-def _http(url: str, trust: TlsTrust) -> httpx.Client:
+def _build_http_client(url: str, trust: TlsTrust) -> httpx.Client:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -150,11 +150,11 @@ def _http(url: str, trust: TlsTrust) -> httpx.Client:
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
         return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)
     if parsed.scheme in {"http", "https"} and parsed.host:
-        return httpx.Client(base_url=url, trust_env=False, verify=_verify(parsed.scheme, trust))
+        return httpx.Client(base_url=url, trust_env=False, verify=_tls_context(parsed.scheme, trust))
     raise BadInput(f"{url!r} is not an address of SBF: expected http://host:port, https://host or unix:///path")
 
 
-def _verify(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
+def _tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
     """Return the TLS context (TLS 1.2 or later), or False for plain HTTP."""
     if scheme != "https":
         return False
@@ -194,8 +194,8 @@ class _UnixTransport(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
-def _unreachable(url: str, error: httpx.RequestError) -> str:
-    why = (
+def _explain_request_error(url: str, error: httpx.RequestError) -> str:
+    reason = (
         "it timed out"
         if isinstance(error, httpx.TimeoutException)
         else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
@@ -207,29 +207,29 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
         )
     if _is_denied(error):
         return (
-            f"you may not open SBF's socket at {url}: {why}; SBF itself may be running. Ask its administrator for "
-            "membership of the socket's group, or use its TCP address with a token (--url or VIRTCLOUD_URL)"
+            f"you may not open SBF's socket at {url}: {reason}; SBF itself may be running. Become a member of the "
+            "socket's group, or use SBF's TCP address with a token (--url or VIRTCLOUD_URL)"
         )
-    if UNTRUSTED_CERTIFICATE in why:
+    if UNTRUSTED_CERTIFICATE in reason:
         return (
-            f"the certificate of SBF at {url} is not trusted: {why.rpartition(': ')[2]}; nothing was sent. Name the "
+            f"the certificate of SBF at {url} is not trusted: {reason.rpartition(': ')[2]}; nothing was sent. Pass the "
             "file of its certificate authority with --ca-file or VIRTCLOUD_CA_FILE"
         )
-    if any(reason in why for reason in NO_TLS):
+    if any(tls_error in reason for tls_error in NO_TLS):
         return (
-            f"the server at {url} does not use TLS: if that SBF listens without TLS, use --url "
-            f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token across a network that way"
+            f"the server at {url} does not use TLS: if this SBF listens without TLS, use --url "
+            f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token over a network without TLS"
         )
     return (
-        f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
-        "is its address (--url or VIRTCLOUD_URL). Running clusters are not affected"
+        f"SBF does not answer at {url}: {reason}; check that SBF runs (systemctl status virtcloud-sbf) and that the "
+        "address is correct (--url or VIRTCLOUD_URL). Running clusters are not affected"
     )
 
 
 def _is_denied(error: BaseException) -> bool:
     """Return whether ``error`` or one of its causes is a PermissionError."""
     causes = (error.__cause__, error.__context__)
-    return isinstance(error, PermissionError) or any(_is_denied(one) for one in causes if one is not None)
+    return isinstance(error, PermissionError) or any(_is_denied(cause) for cause in causes if cause is not None)
 
 
 def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
@@ -251,7 +251,7 @@ def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
 
 
 def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
-    found = {root.slug: root}
+    errors = {root.slug: root}
     for kind in root.__subclasses__():
-        found |= _errors_by_slug(kind)
-    return found
+        errors |= _errors_by_slug(kind)
+    return errors

@@ -43,9 +43,9 @@ def token_source(url: str, token: str | SecretStr | None = None, file: str | Pat
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         return lambda: secret
-    named = file or os.environ.get(FILE_VARIABLE)
-    if named:
-        return lambda: read_token(Path(named))
+    path = file or os.environ.get(FILE_VARIABLE)
+    if path:
+        return lambda: read_token(Path(path))
     if url.startswith("unix:"):
         return no_token
     return _read_default_token
@@ -54,14 +54,14 @@ def token_source(url: str, token: str | SecretStr | None = None, file: str | Pat
 def read_token(path: Path) -> SecretStr:
     """Read a token file. Raise Unauthenticated if it cannot be read, and BadInput if other users could read it."""
     try:
-        with path.open(encoding="ascii") as opened:
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+        with path.open(encoding="ascii") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
                 raise BadInput(
-                    f"token file {path}: other users of this machine could read it (mode {mode:04o}): chmod 600 "
-                    f"{path}, and have the token revoked if somebody may have read it"
+                    f"token file {path}: expected mode 0600, got {mode:04o}: other local users could read the token. "
+                    f"Run chmod 600 {path}, and revoke the token if another user may have read it"
                 )
-            return SecretStr(_check_prefix(path, opened.read().strip()))
+            return SecretStr(_check_prefix(path, file.read().strip()))
     except OSError as error:
         raise Unauthenticated(f"token file {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -77,13 +77,13 @@ def _check_prefix(path: Path, text: str) -> str:
 
 def write_token(path: Path, token: str) -> None:
     """Atomically write a token to a file that only the file's owner can read. Raise BadInput."""
-    fresh = path.with_name(f".{path.name}.new")
+    new_path = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.unlink(missing_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as opened:
-            opened.write(f"{token}\n")
-        fresh.replace(path)
+        new_path.unlink(missing_ok=True)
+        with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as file:
+            file.write(f"{token}\n")
+        new_path.replace(path)
     except OSError as error:
         raise BadInput(f"token file {path}: cannot be written: {error.strerror}") from error
 

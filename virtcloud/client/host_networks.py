@@ -28,7 +28,7 @@ class HostNetwork:
     @property
     def hosts(self) -> list[Name]:
         """All hosts of the network, in name order."""
-        return sorted({host for one in (self.root, *self.members) for host in one.spec.all_hosts})
+        return sorted({host for view in (self.root, *self.members) for host in view.spec.all_hosts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,70 +41,72 @@ class HostNetworks:
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all) and wait until it is active. After an error, delete it."""
-        found = self._find(network)
-        if found is not None:
-            return Cluster(self.client.sbf, found.root).wait_active(timeout=self._left).view
+        existing = self._find(network)
+        if existing is not None:
+            return Cluster(self.client.sbf, existing.root).wait_active(timeout=self._remaining_s).view
         names = tuple(sites) or tuple(site.name for site in self.client.sbf.sites())
-        who = owner or self.client.sbf.whoami().name
-        spec = ClusterSpec.model_validate({"owner": who, "sites": names, "lease_s": lease})
-        with self._undoing(f"network {network}") as new:
-            return self._create(network, spec, new).wait_active(timeout=self._left).view
+        owner = owner or self.client.sbf.whoami().name
+        spec = ClusterSpec.model_validate({"owner": owner, "sites": names, "lease_s": lease})
+        with self._deleted_on_error(f"network {network}") as new:
+            return self._create(network, spec, new).wait_active(timeout=self._remaining_s).view
 
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
         Raise NoSuchNetwork, ClusterFailed, TimedOut, and SBF's errors.
         """
-        found = self._find(network)
-        if found is None:
+        existing = self._find(network)
+        if existing is None:
             raise NoSuchNetwork(f"network {network} is not known: create it with sbf requestvlan {network}")
         wanted = {_member_key(network, host): host for host in hosts}
-        there = [Cluster(self.client.sbf, one) for one in (found.root, *found.members) if one.key in {network, *wanted}]
-        known = {one.key for one in there}
-        with self._undoing(f"network {network} on {', '.join(hosts)}") as new:
-            for one in there:
-                one.extend(lease)
-            missing = [key for key in wanted if key not in known]
-            added = [self._create(key, _member_spec(found.root, wanted[key], lease), new) for key in missing]
-            for one in (*there, *added):
-                one.wait_active(timeout=self._left)
+        views = [view for view in (existing.root, *existing.members) if view.key in {network, *wanted}]
+        clusters = [Cluster(self.client.sbf, view) for view in views]
+        missing = wanted.keys() - {view.key for view in views}
+        with self._deleted_on_error(f"network {network} on {', '.join(hosts)}") as new:
+            for cluster in clusters:
+                cluster.extend(lease)
+            specs = {key: _member_spec(existing.root, host, lease) for key, host in wanted.items() if key in missing}
+            added = [self._create(key, spec, new) for key, spec in specs.items()]
+            for cluster in (*clusters, *added):
+                cluster.wait_active(timeout=self._remaining_s)
 
     def remove(self, network: ClusterKey, hosts: Iterable[Name]) -> None:
         """Remove hosts and wait until their clusters are released. Idempotent."""
-        found = self._find(network)
+        existing = self._find(network)
         keys = {_member_key(network, host) for host in hosts}
-        self._end(Cluster(self.client.sbf, one) for one in (found.members if found else ()) if one.key in keys)
+        members = existing.members if existing else ()
+        self._end(Cluster(self.client.sbf, view) for view in members if view.key in keys)
 
     def ensure_none(self, network: ClusterKey, *, force: bool = False) -> None:
         """Release a network and wait until its VLAN ID is free. Raise Conflict while it has hosts, unless ``force``."""
-        found = self._find(network)
-        if found is None:
+        existing = self._find(network)
+        if existing is None:
             return
-        if found.hosts and not force:
+        if existing.hosts and not force:
             raise Conflict(
-                f"network {network} still has {', '.join(found.hosts)}: remove them first (sbf removehosts), "
-                "or release it with them (sbf forcereleasevlan)"
+                f"network {network} still has hosts: {', '.join(existing.hosts)}; first remove these hosts "
+                "(sbf removehosts), or release the network together with its hosts (sbf forcereleasevlan)"
             )
-        self._end([Cluster(self.client.sbf, found.root)])
+        self._end([Cluster(self.client.sbf, existing.root)])
 
     def all(self) -> list[HostNetwork]:
         """Return every network that the caller may see, in key order."""
-        views = [one.view for one in self.client.list()]
-        roots = sorted((one for one in views if one.network is None), key=lambda one: one.key)
-        return [HostNetwork(root, tuple(one for one in views if one.network == root.key)) for root in roots]
+        views = [cluster.view for cluster in self.client.list()]
+        roots = sorted((view for view in views if view.network is None), key=lambda view: view.key)
+        return [HostNetwork(root, tuple(view for view in views if view.network == root.key)) for root in roots]
 
     @contextmanager
-    def _undoing(self, what: str) -> Iterator[list[ClusterKey]]:
+    def _deleted_on_error(self, subject: str) -> Iterator[list[ClusterKey]]:
         """Delete the clusters in the yielded list if the block raises, even if SBF has not confirmed their creation."""
         new: list[ClusterKey] = []
         try:
             yield new
         except BaseException as error:
             with suppress(TimedOut):
-                self._end(one for key in new if (one := self._there(key)) is not None)
+                self._end(cluster for key in new if (cluster := self._get(key)) is not None)
             if isinstance(error, TimedOut):
                 raise TimedOut(
-                    f"{what} was not set up within {self.timeout:g} s; new parts are being removed"
+                    f"{subject} was not set up within {self.timeout:g} s; new clusters are being removed"
                 ) from error
             raise
 
@@ -118,19 +120,19 @@ class HostNetworks:
             raise
 
     @property
-    def _left(self) -> float:
+    def _remaining_s(self) -> float:
         return max(0.0, round(self.began + self.timeout - time.monotonic(), 1))
 
     def _find(self, network: ClusterKey) -> HostNetwork | None:
-        found = [one.view for one in self.client.list(network=network)]
-        return HostNetwork(found[0], tuple(found[1:])) if found and found[0].key == network else None
+        views = [cluster.view for cluster in self.client.list(network=network)]
+        return HostNetwork(views[0], tuple(views[1:])) if views and views[0].key == network else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
         """Delete all clusters, then wait until each is released. SBF releases them concurrently."""
-        for one in [one.delete() for one in clusters]:
-            one.wait_ended(timeout=self._left)
+        for cluster in [cluster.delete() for cluster in clusters]:
+            cluster.wait_ended(timeout=self._remaining_s)
 
-    def _there(self, key: ClusterKey) -> Cluster | None:
+    def _get(self, key: ClusterKey) -> Cluster | None:
         try:
             return self.client.get(key)
         except NotFound:
@@ -154,12 +156,12 @@ def render_state_xml(networks: Iterable[HostNetwork]) -> str:
     state = ET.Element("state")
     for network in networks:
         vlan = ET.SubElement(state, "vlan", ID=network.root.key)
-        numbers = network.root.vlans
-        if len(set(numbers.values())) == 1:
-            ET.SubElement(vlan, "tag").text = str(next(iter(numbers.values())))
+        vlan_ids = network.root.vlans
+        if len(set(vlan_ids.values())) == 1:
+            ET.SubElement(vlan, "tag").text = str(next(iter(vlan_ids.values())))
         else:
-            for site, number in sorted(numbers.items()):
-                ET.SubElement(vlan, "tag", site=site).text = str(number)
+            for site, vlan_id in sorted(vlan_ids.items()):
+                ET.SubElement(vlan, "tag", site=site).text = str(vlan_id)
         for host in network.hosts:
             ET.SubElement(vlan, "host").text = host
     ET.indent(state)

@@ -20,7 +20,7 @@ from typing import Collection, Iterable, Iterator, List, Optional, Sequence, Tup
 from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
-SPARE_ADDRESSES = 16
+RESERVED_ADDRESSES = 16
 """Number of addresses that remain free in a default subnet, for hosts and for computers that users connect."""
 WIDEST_PREFIX = 8
 IPV4 = 4
@@ -42,17 +42,17 @@ class Subnet:
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
         """Yield the free addresses from ``start`` on, with prefix length. ``start`` is an address as an integer."""
-        return self._each(range(start, self.highest + 1), used)
+        return self._format_free(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
         """Yield the free addresses after the highest address in use, then the lower free addresses."""
-        inside = [int(one) for one in map(ipaddress.ip_address, used) if one in self.network]
+        inside = [int(address) for address in map(ipaddress.ip_address, used) if address in self.network]
         top = max(inside, default=self.lowest - 1)
-        return self._each(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
+        return self._format_free(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
 
-    def _each(self, numbers: Iterable[int], used: Collection[str]) -> Iterator[str]:
-        kind = type(self.network.network_address)
-        for address in (str(kind(number)) for number in numbers):
+    def _format_free(self, integers: Iterable[int], used: Collection[str]) -> Iterator[str]:
+        address_type = type(self.network.network_address)
+        for address in (str(address_type(integer)) for integer in integers):
             if address not in used:
                 yield "%s/%d" % (address, self.network.prefixlen)
 
@@ -70,12 +70,12 @@ def plan_addresses(
         return []
     used = frozenset(used)
     if subnets:
-        rows = [_take(Subnet(one).free(Subnet(one).start, used), count, one) for one in subnets]
+        rows = [_take(Subnet(subnet).free(Subnet(subnet).start, used), count, subnet) for subnet in subnets]
     elif own:
-        rows = [_take(Subnet(one).after(used), count, one) for one in own]
+        rows = [_take(Subnet(subnet).after(used), count, subnet) for subnet in own]
     else:
-        wide = _widen(default or DEFAULT_SUBNET, count + len(used) + SPARE_ADDRESSES)
-        rows = [_take(wide.free(wide.start, used), count, wide.text)]
+        widened = _widen(default or DEFAULT_SUBNET, count + len(used) + RESERVED_ADDRESSES)
+        rows = [_take(widened.free(widened.start, used), count, widened.text)]
     return list(zip(*rows))
 
 
@@ -84,18 +84,18 @@ def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
 
     A guest gets one address of each subnet.
     """
-    networks = [ipaddress.ip_interface(one).network for one in addresses]
-    first = {one.version: str(one) for one in reversed(networks)}
+    networks = [ipaddress.ip_interface(address).network for address in addresses]
+    first = {network.version: str(network) for network in reversed(networks)}
     return tuple(first[version] for version in sorted(first))
 
 
 def _take(free: Iterator[str], count: int, subnet: str) -> List[str]:
-    found = list(islice(free, count))
-    if len(found) < count:
+    addresses = list(islice(free, count))
+    if len(addresses) < count:
         raise RequestError(
-            "subnet: expected room for %d guests, got %s with %d free addresses" % (count, subnet, len(found))
+            "subnet: expected %d free addresses for guests, got %s with %d" % (count, subnet, len(addresses))
         )
-    return found
+    return addresses
 
 
 def _widen(text: str, count: int) -> Subnet:

@@ -25,14 +25,14 @@ class JobRun(NamedTuple):
 class JobNetwork(NamedTuple):
     """A running network that a job joins. ``used``: the addresses in use, without prefix length.
 
-    ``mine``: the addresses that this job's guests already have, by guest name. These guests get the same addresses
+    ``former``: the addresses that this job's guests already have, by guest name. These guests get the same addresses
     again.
     """
 
     key: str
     subnets: Tuple[str, ...] = ()
     used: Tuple[str, ...] = ()
-    mine: Mapping[str, Tuple[str, ...]] = {}
+    former: Mapping[str, Tuple[str, ...]] = {}
 
 
 def build_cluster_spec(
@@ -45,14 +45,14 @@ def build_cluster_spec(
     """
     check_host_count(request, len(job.hosts))
     prefix = "" if request.net is None else "j%s-" % parse_job_number(job.key)
-    slots = [(host, wish) for index, host in enumerate(job.hosts) for wish in request.part(index)]
-    named = [(host, wish, wish.name or "%sg%d" % (prefix, n)) for n, (host, wish) in enumerate(slots, 1)]
+    guests = [(host, guest) for index, host in enumerate(job.hosts) for guest in request.part(index)]
+    named = [(host, guest, guest.name or "%sg%d" % (prefix, n)) for n, (host, guest) in enumerate(guests, 1)]
     network = joined or JobNetwork(request.net or "")
-    given = _assign_addresses(request, [(name, wish) for _, wish, name in named], network, plan)
+    addresses = _assign_addresses(request, [(name, guest) for _, guest, name in named], network, plan)
     spec = {
         "owner": job.owner,
         "hosts": sorted(set(job.hosts)),
-        "guests": [_build_guest(host, wish, name, given[name]) for host, wish, name in named],
+        "guests": [_build_guest(host, guest, name, addresses[name]) for host, guest, name in named],
         "lease_s": job.walltime_s + job.setup_s + MARGIN_S,
     }  # type: Dict[str, Any]
     spec.update(_network_fields(request, network))
@@ -66,10 +66,11 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
     """
     if not clusters:
         return None
-    guests = [(one["key"], guest) for one in clusters for guest in one["spec"].get("guests", ())]
-    others = [address for whose, guest in guests if whose != key for address in guest.get("addresses", ())]
-    mine = {guest["name"]: tuple(guest.get("addresses", ())) for whose, guest in guests if whose == key}
-    return JobNetwork(clusters[0]["key"], find_subnets(others), tuple(one.partition("/")[0] for one in others), mine)
+    guests = [(cluster["key"], guest) for cluster in clusters for guest in cluster["spec"].get("guests", ())]
+    others = [address for owner, guest in guests if owner != key for address in guest.get("addresses", ())]
+    former = {guest["name"]: tuple(guest.get("addresses", ())) for owner, guest in guests if owner == key}
+    used = tuple(address.partition("/")[0] for address in others)
+    return JobNetwork(clusters[0]["key"], find_subnets(others), used, former)
 
 
 def parse_job_number(key: str) -> str:
@@ -81,25 +82,26 @@ def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
     """Return each guest's addresses: from the request, or as the guest already has them, or newly assigned."""
-    given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
-    former = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
-    given.update(former)
-    open_ = [name for name, _ in named if name not in given]
-    used = tuple(network.used) + tuple(one.partition("/")[0] for many in given.values() for one in many)
-    given.update(zip(open_, plan_addresses(len(open_), request.subnet, used, network.subnets, default)))
-    return given
+    assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
+    names = [name for name, _ in named if name not in assigned]
+    assigned.update({name: network.former[name] for name in names if name in network.former})
+    names = [name for name in names if name not in assigned]
+    listed = [address.partition("/")[0] for addresses in assigned.values() for address in addresses]
+    used = (*network.used, *listed)
+    assigned.update(zip(names, plan_addresses(len(names), request.subnet, used, network.subnets, default)))
+    return assigned
 
 
-def _build_guest(host: str, wish: GuestRequest, name: str, addresses: Sequence[str]) -> Dict[str, Any]:
+def _build_guest(host: str, request: GuestRequest, name: str, addresses: Sequence[str]) -> Dict[str, Any]:
     guest = {
         "name": name,
         "host": host,
-        "image": wish.image,
-        "memory_mb": wish.memory_mb,
-        "cpus": wish.cpus,
+        "image": request.image,
+        "memory_mb": request.memory_mb,
+        "cpus": request.cpus,
         "addresses": list(addresses),
     }
-    return guest if wish.mac is None else dict(guest, mac=wish.mac)
+    return guest if request.mac is None else dict(guest, mac=request.mac)
 
 
 def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[str, Any]]:

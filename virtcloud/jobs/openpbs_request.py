@@ -64,25 +64,25 @@ def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
     first = 0
     for chunk in chunks:
         last = len(request.parts) - 1
-        for number in sorted({min(first + n, last) for n in range(min(chunk.hosts, last + 1))}):
-            _check_fits(request, number, chunk)
+        for index in sorted({min(first + n, last) for n in range(min(chunk.hosts, last + 1))}):
+            _check_fits(request, index, chunk)
         first += chunk.hosts
 
 
-def _check_fits(request: JobRequest, number: int, chunk: Chunk) -> None:
-    part = request.parts[number]
-    where = "" if request.spec is None else "%s: hosts.%d: " % (request.spec, number)
-    for wanted, has in _find_shortages(part, chunk):
-        what = "guest wants" if len(part) == 1 else "%d guests want" % len(part)
-        raise RequestError("%s%s %s, its chunk has %s" % (where, what, wanted, has))
+def _check_fits(request: JobRequest, index: int, chunk: Chunk) -> None:
+    part = request.parts[index]
+    position = "" if request.spec is None else "%s: hosts.%d: " % (request.spec, index)
+    for needed, available in _find_shortages(part, chunk):
+        guests = "guest needs" if len(part) == 1 else "%d guests need" % len(part)
+        raise RequestError("%s%s %s, the chunk has %s" % (position, guests, needed, available))
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
     """Yield each resource that the guests of a host need and the chunk lacks, as (needed, available)."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
-    wanted = sum(guest.memory_mb for guest in part) * MIB
-    if memory is not None and _parse_size(memory) < wanted:
-        yield _format_size(wanted), memory
+    needed = sum(guest.memory_mb for guest in part) * MIB
+    if memory is not None and _parse_size(memory) < needed:
+        yield _format_size(needed), memory
     processors = sum(guest.cpus for guest in part)
     if cpus is not None and cpus.isdigit() and int(cpus) < processors:
         yield "ncpus=%d" % processors, "ncpus=%s" % cpus
@@ -117,5 +117,5 @@ def _check_place(place: Optional[str]) -> str:
         return DEFAULT_PLACE
     fields = place.split(":")
     if "scatter" not in fields or not any(field in EXCLUSIVE for field in fields):
-        raise RequestError("needs one exclusive host per chunk (place=%s)" % DEFAULT_PLACE)
+        raise RequestError("a cluster needs one exclusive host per chunk: use -l place=%s" % DEFAULT_PLACE)
     return place

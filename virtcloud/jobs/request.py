@@ -113,7 +113,7 @@ REQUEST_KEYS = OrderedDict(
     ]
 )  # type: Dict[str, RequestKey]
 KEYS_BESIDE_SPEC = ("spec", "name", "net")
-OWN_NETWORK_KEYS = ("name", "vlan", "share")
+NEW_NETWORK_KEYS = ("name", "vlan", "share")
 """Keys that are allowed only for a new network."""
 
 
@@ -122,7 +122,7 @@ class _Pair(NamedTuple):
 
     key: str
     value: str
-    place: int
+    position: int
 
 
 def parse_request(text: str) -> JobRequest:
@@ -130,50 +130,50 @@ def parse_request(text: str) -> JobRequest:
     pairs = OrderedDict()  # type: OrderedDict[str, _Pair]
     for pair in _parse_pairs(text):
         if pair.key in pairs:
-            raise _wrong_value(pair, "the key once", "it twice")
+            raise _wrong_value(pair, "this key once", "it twice")
         pairs[pair.key] = pair
-    read = {key: _read_value(pair) for key, pair in pairs.items()}
-    _check_together(pairs)
-    for key, expected in find_conflicts(read):
+    values = {key: _read_value(pair) for key, pair in pairs.items()}
+    _check_required_keys(pairs)
+    for key, expected in find_conflicts(values):
         raise _wrong_value(pairs[key], expected, repr(pairs[key].value))
-    return _build_request(read)
+    return _build_request(values)
 
 
-def find_conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
-    """Yield the keys that conflict with other keys, with the expectation for each."""
-    if read.get("net"):
-        for key in (one for one in OWN_NETWORK_KEYS if read.get(one)):
-            yield key, "none, since net=%s has its own" % read["net"]
-    found = ip_versions(read.get("subnet", ()))
-    if len(set(found)) < len(found):
-        yield "subnet", "one of IPv4 and one of IPv6 at most"
+def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
+    """Yield each key that conflicts with other keys, and the expectation for this key."""
+    if values.get("net"):
+        for key in (key for key in NEW_NETWORK_KEYS if values.get(key)):
+            yield key, "no value together with net=%s" % values["net"]
+    versions = ip_versions(values.get("subnet", ()))
+    if len(set(versions)) < len(versions):
+        yield "subnet", "at most one IPv4 subnet and one IPv6 subnet"
 
 
-def _build_request(read: Dict[str, Any]) -> JobRequest:
-    guest = GuestRequest(read.pop("image", ""), read.pop("mem", 256), read.pop("ncpus", 1))
-    guests = read.pop("guests", 1)
-    return JobRequest(parts=() if "spec" in read else ((guest,) * guests,), **read)
+def _build_request(values: Dict[str, Any]) -> JobRequest:
+    guest = GuestRequest(values.pop("image", ""), values.pop("mem", 256), values.pop("ncpus", 1))
+    count = values.pop("guests", 1)
+    return JobRequest(parts=() if "spec" in values else ((guest,) * count,), **values)
 
 
 def _parse_pairs(text: str) -> Iterator[_Pair]:
     if not text.strip():
         raise RequestError("expected a request such as image=debian12:guests=2, got nothing")
-    place = 0
-    while place <= len(text):
-        found = PAIR.match(text, place)
-        if found is None or (found.end() < len(text) and text[found.end()] != ":"):
-            raise RequestError("expected key=value pairs joined by ':', got %r (character %d)" % (text, place + 1))
-        yield _parse_pair(found, place + 1)
-        place = found.end() + 1
+    start = 0
+    while start <= len(text):
+        match = PAIR.match(text, start)
+        if match is None or (match.end() < len(text) and text[match.end()] != ":"):
+            raise RequestError("expected key=value pairs separated by ':', got %r (character %d)" % (text, start + 1))
+        yield _parse_pair(match, start + 1)
+        start = match.end() + 1
 
 
-def _parse_pair(found: "re.Match[str]", place: int) -> _Pair:
-    key, equals, value = found.group(1).strip(), found.group(2), found.group(3)
-    pair = _Pair(key, value.strip("[]") if value.startswith("[") else value, place)
+def _parse_pair(match: "re.Match[str]", position: int) -> _Pair:
+    key, equals, value = match.group(1).strip(), match.group(2), match.group(3)
+    pair = _Pair(key, value.strip("[]") if value.startswith("[") else value, position)
     if key in RESERVED_KEYS:
-        raise RequestError("'%s' is not supported here (character %d)" % (key, place))
+        raise RequestError("'%s' is not supported here (character %d)" % (key, position))
     if key not in REQUEST_KEYS:
-        raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(REQUEST_KEYS), key, place))
+        raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(REQUEST_KEYS), key, position))
     if not equals or not pair.value:
         raise _wrong_value(pair, "a value", "none")
     return pair
@@ -183,7 +183,7 @@ def _read_value(pair: _Pair) -> object:
     kind = REQUEST_KEYS[pair.key].kind
     try:
         if kind.many:
-            return tuple(OrderedDict.fromkeys(kind.read(one) for one in pair.value.split("+")))
+            return tuple(OrderedDict.fromkeys(kind.read(item) for item in pair.value.split("+")))
         return kind.read(pair.value)
     except ValueError:
         if pair.key == "name":
@@ -192,13 +192,13 @@ def _read_value(pair: _Pair) -> object:
 
 
 def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
-    return RequestError("%s: expected %s, got %s (character %d)" % (pair.key, expected, got, pair.place))
+    return RequestError("%s: expected %s, got %s (character %d)" % (pair.key, expected, got, pair.position))
 
 
-def _check_together(pairs: Dict[str, _Pair]) -> None:
+def _check_required_keys(pairs: Dict[str, _Pair]) -> None:
     """Raise RequestError for keys that must be in the request file, and for a request without an image."""
     if "spec" in pairs:
-        for key in (one for one in pairs if one not in KEYS_BESIDE_SPEC):
-            raise _wrong_value(pairs[key], "it in the file %s" % pairs["spec"].value, "it beside spec")
+        for key in (key for key in pairs if key not in KEYS_BESIDE_SPEC):
+            raise _wrong_value(pairs[key], "this key in the file %s" % pairs["spec"].value, "it on the line")
     elif "image" not in pairs:
         raise RequestError("image: expected the name of an image, got none; see 'virtcloud image list'")

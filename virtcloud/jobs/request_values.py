@@ -27,15 +27,15 @@ class ValueKind(NamedTuple):
     many: bool = False
 
 
-def number_between(lowest: int, highest: int) -> ValueKind:
-    """Return the kind of integers from ``lowest`` to ``highest``."""
+def integer_between(lowest: int, highest: int, name: str = "a number") -> ValueKind:
+    """Return the kind of integers from ``lowest`` to ``highest``; ``name`` describes them in messages."""
 
     def read(text: str) -> int:
         if not re.fullmatch("[0-9]{1,9}", text) or not lowest <= int(text) <= highest:
             raise ValueError(text)
         return int(text)
 
-    return ValueKind("a number from %d to %d" % (lowest, highest), read)
+    return ValueKind("%s from %d to %d" % (name, lowest, highest), read)
 
 
 def _matcher(pattern: "re.Pattern[str]") -> Callable[[str], str]:
@@ -52,10 +52,10 @@ def _read_network_name(text: str) -> object:
 
 
 def _read_memory(text: str) -> int:
-    found = parse_bytes(text) // MIB
-    if not MIN_MEMORY_MB <= found <= MAX_MEMORY_MB:
+    memory_mb = parse_bytes(text) // MIB
+    if not MIN_MEMORY_MB <= memory_mb <= MAX_MEMORY_MB:
         raise ValueError(text)
-    return found
+    return memory_mb
 
 
 def _read_interface(text: str) -> str:
@@ -75,9 +75,9 @@ NAME = ValueKind("a name that matches " + NAME_PATTERN, _matcher(re.compile(NAME
 NETWORK = ValueKind(NAME.expected, _read_network_name)
 OWNERS = ValueKind("names of users such as bob+carol", _matcher(_OWNER), many=True)
 MEMORY = ValueKind("a size from %dmb to 16tb, such as 4gb" % MIN_MEMORY_MB, _read_memory)
-CPUS = number_between(1, 1024)
-GUESTS = number_between(1, MAX_GUESTS)
-VLAN = number_between(2, 4094)
+CPUS = integer_between(1, 1024)
+GUESTS = integer_between(1, MAX_GUESTS)
+VLAN = integer_between(2, 4094, "a VLAN ID")
 SUBNET = ValueKind(
     "a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.0.0.50/24",
     _read_interface,
@@ -90,7 +90,7 @@ PATH = ValueKind("a path that starts with /", _read_path)
 
 def ip_versions(subnets: Tuple[str, ...]) -> Tuple[int, ...]:
     """Return the IP version of each subnet."""
-    return tuple(ipaddress.ip_interface(one).version for one in subnets)
+    return tuple(ipaddress.ip_interface(subnet).version for subnet in subnets)
 
 
 class RequestError(Exception):

@@ -12,12 +12,12 @@ STEPS = (24, 60, 60)
 
 def parse_bytes(text: str) -> int:
     """Return a size in bytes. Without a unit, the size is in bytes; ``w`` means words of 8 bytes. Raises ValueError."""
-    found = SIZE.fullmatch(text.strip())
-    if found is None:
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(text)
-    unit = (found.group(2) or "b").lower()
-    words = WORD_BYTES if unit.endswith("w") else 1
-    return int(found.group(1)) * UNITS[unit.replace("w", "b")] * words
+    unit = (match.group(2) or "b").lower()
+    factor = WORD_BYTES if unit.endswith("w") else 1
+    return int(match.group(1)) * UNITS[unit.replace("w", "b")] * factor
 
 
 def parse_seconds(text: str) -> int:
@@ -25,12 +25,12 @@ def parse_seconds(text: str) -> int:
 
     Only Torque has days. Raises ValueError.
     """
-    found = TIME.fullmatch(text.strip())
-    if found is None:
+    match = TIME.fullmatch(text.strip())
+    if match is None:
         raise ValueError(text)
-    total, *numbers = (int(one) for one in found.group(1).split(":"))
-    for step, number in zip(STEPS[len(STEPS) - len(numbers) :], numbers):
-        total = total * step + number
+    total, *smaller = (int(field) for field in match.group(1).split(":"))
+    for step, value in zip(STEPS[len(STEPS) - len(smaller) :], smaller):
+        total = total * step + value
     return total
 
 

@@ -37,7 +37,7 @@ def admit_torque_job(
     """
     check_no_array(array)
     if request.spec is not None:
-        raise RequestError("spec: expected the request in one line, got a file: Torque does not pass it to hosts")
+        raise RequestError("spec: expected the request on the line, got a file: Torque passes no file to hosts")
     check_chunks(request, parse_nodes(wanted.get("nodes") or wanted.get("neednodes", "")))
     if longest_s is not None:
         check_walltime(wanted.get("walltime"), longest_s)
@@ -95,20 +95,20 @@ def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
     Arguments override directives. A later value overrides an earlier one.
     """
     words = [word for line in _parse_directives(script) for word in line.split()]
-    found = {}  # type: Dict[str, str]
-    for given in (*_option_values(words, "l"), *_option_values(arguments, "l")):
-        found.update(parse_resources(given))
-    array = any(True for given in (words, arguments) for _ in _option_values(given, "t"))
-    return QsubSubmission(found, array, any(one != DIRECTIVE for one in _option_values(arguments, "C")))
+    resources = {}  # type: Dict[str, str]
+    for text in (*_option_values(words, "l"), *_option_values(arguments, "l")):
+        resources.update(parse_resources(text))
+    array = any(True for options in (words, arguments) for _ in _option_values(options, "t"))
+    return QsubSubmission(resources, array, any(prefix != DIRECTIVE for prefix in _option_values(arguments, "C")))
 
 
 def add_request_directive(script: str, request: str) -> str:
     """Return the script with exactly one directive that sets ``other`` to the request. Idempotent."""
     lines = [line for line in LINE.findall(script) if not line.startswith(CARRIED_DIRECTIVE)]
-    first = 1 if lines and lines[0].startswith("#!") else 0
-    if first and not lines[0].endswith("\n"):
+    position = 1 if lines and lines[0].startswith("#!") else 0
+    if position and not lines[0].endswith("\n"):
         lines[0] += "\n"
-    return "".join([*lines[:first], CARRIED_DIRECTIVE + request + "\n", *lines[first:]])
+    return "".join([*lines[:position], CARRIED_DIRECTIVE + request + "\n", *lines[position:]])
 
 
 def find_carried_request(script: str) -> Optional[str]:
@@ -137,6 +137,6 @@ def _option_values(words: Iterable[str], option: str) -> Iterator[str]:
     pattern = re.compile("%s%s(.*)" % (FLAG_OPTIONS, option))
     rest = iter(words)
     for word in rest:
-        found = pattern.fullmatch(word)
-        if found is not None:
-            yield (found.group(1) or next(rest, "")).strip("\"'")
+        match = pattern.fullmatch(word)
+        if match is not None:
+            yield (match.group(1) or next(rest, "")).strip("\"'")

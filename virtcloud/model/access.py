@@ -84,10 +84,10 @@ class TokenRequest(Document):
     """Validity in seconds; null: valid until revoked."""
 
     @model_validator(mode="after")
-    def _has_sites_where_they_mean_something(self) -> Self:
+    def _check_sites(self) -> Self:
         if bool(self.sites) != (self.role is Role.SITE_ADMINISTRATOR):
-            wanted = "at least one site" if self.role is Role.SITE_ADMINISTRATOR else "no sites"
-            raise BadInput(f"expected {wanted} for the role {self.role}, got {', '.join(self.sites) or 'none'}")
+            expected = "at least one site" if self.role is Role.SITE_ADMINISTRATOR else "no sites"
+            raise BadInput(f"expected {expected} for the role {self.role}, got {', '.join(self.sites) or 'none'}")
         if self.role in {Role.AGENT, Role.JOB_STARTER}:
             Name(self.name)
         return self

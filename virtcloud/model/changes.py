@@ -109,7 +109,7 @@ class ChangeDryRun(Document):
     @property
     def asks(self) -> bool:
         """Return whether an administrator must confirm the change before it is made."""
-        return any(one.asks for one in self.other_use)
+        return any(use.asks for use in self.other_use)
 
 
 class ElementReconciliation(Document):

@@ -45,8 +45,8 @@ ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
     """Return ``to`` if the lifecycle has the transition from ``state`` to ``to``. Raise IllegalTransition otherwise."""
     if to not in TRANSITIONS[state]:
-        allowed = ", ".join(sorted(TRANSITIONS[state])) or "nowhere"
-        raise IllegalTransition(f"a cluster that is {state} cannot become {to}; from there it can go to: {allowed}")
+        allowed = ", ".join(sorted(TRANSITIONS[state])) or "none"
+        raise IllegalTransition(f"a cluster in state {state} cannot become {to}; allowed next states: {allowed}")
     return to
 
 
@@ -108,7 +108,7 @@ class ClusterSpec(Document):
         return tuple(sorted({*self.hosts, *(guest.host for guest in self.guests)}))
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Self:
+    def _check_hosts_and_guests(self) -> Self:
         if not self.all_hosts and (self.joins is not None or not self.sites):
             raise BadInput("expected at least one host or guest, got none")
         for name, times in Counter(guest.name for guest in self.guests).items():
@@ -117,11 +117,12 @@ class ClusterSpec(Document):
         return self
 
     @model_validator(mode="after")
-    def _a_member_has_what_its_network_has(self) -> Self:
-        own = [key for key in ("name", "vlan", "shares_with", "sites") if getattr(self, key)]
-        if self.joins is not None and own:
-            keys = " and no ".join(own)
-            raise BadInput(f"expected no {keys} of a cluster that joins {self.joins}: its network owns these")
+    def _check_member(self) -> Self:
+        given = [key for key in ("name", "vlan", "shares_with", "sites") if getattr(self, key)]
+        if self.joins is not None and given:
+            raise BadInput(
+                f"expected only a new network to have {', '.join(given)}; this cluster joins network {self.joins}"
+            )
         return self
 
 

@@ -103,18 +103,18 @@ class TrialRequest(Document):
 
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
     """Yield the differences between a replay and its record. Parts that the record lacks are not compared."""
-    was, found = before.understood, now.understood
-    if was is not None and found is not None:
+    recorded, parsed = before.understood, now.understood
+    if recorded is not None and parsed is not None:
         yield from (
-            f"port {port}: parsed {found.ports.get(port)!r}, the record has {was.ports.get(port)!r}"
-            for port in sorted(was.ports.keys() | found.ports.keys())
-            if was.ports.get(port) != found.ports.get(port)
+            f"port {port}: parsed {parsed.ports.get(port)!r}, the record has {recorded.ports.get(port)!r}"
+            for port in sorted(recorded.ports.keys() | parsed.ports.keys())
+            if recorded.ports.get(port) != parsed.ports.get(port)
         )
         yield from (
-            f"{what}: parsed {getattr(found, what)!r}, the record has {getattr(was, what)!r}"
-            for what in ("vlans", "reserved", "neighbours")
-            if getattr(was, what) != getattr(found, what)
+            f"{part}: parsed {getattr(parsed, part)!r}, the record has {getattr(recorded, part)!r}"
+            for part in ("vlans", "reserved", "neighbours")
+            if getattr(recorded, part) != getattr(parsed, part)
         )
-    example = (before.ports, before.vlan, before.access) == (now.ports, now.vlan, now.access)
-    if example and before.lines and before.lines != now.lines:
+    is_same_example = (before.ports, before.vlan, before.access) == (now.ports, now.vlan, now.access)
+    if is_same_example and before.lines and before.lines != now.lines:
         yield f"lines: SBF would send {list(now.lines)}, the record has {list(before.lines)}"

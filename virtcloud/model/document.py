@@ -74,7 +74,7 @@ def read_document(text: str, source: str, kind: type[D]) -> D:
         return kind.model_validate(data)
     except ValidationError as error:
         raise BadDocument(
-            "\n".join(_format_fault(source, root, one) for one in list_validation_errors(error))
+            "\n".join(_format_fault(source, root, detail) for detail in list_validation_errors(error))
         ) from error
 
 
@@ -90,8 +90,8 @@ def _list_keys(kind: type[Document]) -> str:
 
 def _format_fault(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
     path = [*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ())]
-    where = ".".join(str(part) for part in path) or "document"
-    return f"{source}:{_find_line(root, path)}: {where}: {explain_validation_error(detail)}"
+    key = ".".join(str(part) for part in path) or "document"
+    return f"{source}:{_find_line(root, path)}: {key}: {explain_validation_error(detail)}"
 
 
 def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
@@ -99,8 +99,8 @@ def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
     if node is None:
         return 1
     line, rest = int(node.start_mark.line) + 1, list(path)
-    while rest and (found := _find_child(node, rest.pop(0))):
-        key, node = found
+    while rest and (child := _find_child(node, rest.pop(0))):
+        key, node = child
         line = int(key.start_mark.line) + 1
     return line
 
@@ -117,7 +117,11 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
     """Return the errors, except "too short" for a list with invalid items, because the invalid items cause it."""
     every = error.errors()
-    return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
+    return [
+        detail
+        for detail in every
+        if not (detail["type"] == "too_short" and any(_is_below(detail, other) for other in every))
+    ]
 
 
 def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
@@ -128,9 +132,9 @@ def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
 def explain_validation_error(detail: ErrorDetails) -> str:
     """Format an error of pydantic as 'expected …, got …'. Messages of virtcloud's validators remain unchanged."""
     if detail["type"] == "missing":
-        return "expected this key, got nothing"
+        return "expected a value, got none"
     if detail["type"] == "extra_forbidden":
-        return "expected no such key; is it misspelt?"
+        return "unknown key; check its spelling"
     if detail["type"] == "too_short":
         return f"expected at least {detail['ctx']['min_length']} item, got none"
     if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
@@ -146,7 +150,7 @@ def format_validation_errors(error: ValidationError, prefix: str = "", root: str
 
     ``root`` replaces the key of an error that concerns the whole document.
     """
-    return "\n".join(prefix + _format_validation_error(one, root) for one in list_validation_errors(error))
+    return "\n".join(prefix + _format_validation_error(detail, root) for detail in list_validation_errors(error))
 
 
 def error_path(detail: ErrorDetails) -> str:
@@ -155,6 +159,6 @@ def error_path(detail: ErrorDetails) -> str:
     return ".".join(str(part) for part in path)
 
 
-def _format_validation_error(one: ErrorDetails, root: str) -> str:
-    where = error_path(one) or root
-    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
+def _format_validation_error(detail: ErrorDetails, root: str) -> str:
+    key = error_path(detail) or root
+    return f"{key}: {explain_validation_error(detail)}" if key else explain_validation_error(detail)

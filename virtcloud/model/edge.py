@@ -53,7 +53,7 @@ class EdgeWanted(Document):
     @property
     def vlans(self) -> VlanSet:
         """The VLAN IDs of all circuits."""
-        return VlanSet(one.vlan for one in self.circuits)
+        return VlanSet(circuit.vlan for circuit in self.circuits)
 
 
 class EdgeObserved(Document):
@@ -71,7 +71,7 @@ class EdgeObserved(Document):
     @property
     def foreign_vlans(self) -> VlanSet:
         """The VLAN IDs in other use."""
-        return VlanSet(one.vlan for one in self.foreign)
+        return VlanSet(vlan.vlan for vlan in self.foreign)
 
 
 class EdgeDifference(Document):
@@ -97,12 +97,12 @@ class EdgeDifference(Document):
     @property
     def vlan_ids(self) -> VlanSet:
         """Every known VLAN ID that this difference changes."""
-        return VlanSet(one.vlan for one in self.subjects if one.vlan is not None)
+        return VlanSet(subject.vlan for subject in self.subjects if subject.vlan is not None)
 
     @property
     def added_vlan_ids(self) -> VlanSet:
         """Every VLAN ID that this difference adds to a port. After the change, SBF owns these VLANs on the edge."""
-        return VlanSet(one.vlan for one in self.add)
+        return VlanSet(circuit.vlan for circuit in self.add)
 
     def __bool__(self) -> bool:
         """Return whether there is anything to change."""
@@ -115,19 +115,21 @@ def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
     return EdgeDifference(
         clear=carried.parts,
         remove=sort_circuits(set(carried.circuits) - set(wanted.circuits)),
-        add=sort_circuits({one for one in set(wanted.circuits) - set(carried.circuits) if one.vlan not in foreign}),
+        add=sort_circuits(
+            {circuit for circuit in set(wanted.circuits) - set(carried.circuits) if circuit.vlan not in foreign}
+        ),
     )
 
 
 def find_blocked_circuits(wanted: EdgeWanted, carried: EdgeObserved) -> VlanSet:
     """Return the VLAN IDs of missing wanted circuits that cannot be set up because they are in other use."""
     missing = set(wanted.circuits) - set(carried.circuits)
-    return carried.foreign_vlans & [one.vlan for one in missing]
+    return carried.foreign_vlans & [circuit.vlan for circuit in missing]
 
 
 def sort_circuits(circuits: set[Circuit]) -> Circuits:
     """Sort circuits by transport, service, port and VLAN."""
-    return tuple(sorted(circuits, key=lambda one: (one.transport, one.service, one.port, one.vlan)))
+    return tuple(sorted(circuits, key=lambda circuit: (circuit.transport, circuit.service, circuit.port, circuit.vlan)))
 
 
 DEVICE_KINDS = frozenset({ElementKind.SWITCH, ElementKind.EDGE})

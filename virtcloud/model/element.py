@@ -45,7 +45,7 @@ class Element(Document):
     """The member ports of each link aggregate."""
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Self:
+    def _check_ports(self) -> Self:
         for port in find_duplicates(self.ports):
             raise BadInput(f"expected each port of {self.name} once, got {port} twice")
         for fault in _aggregate_faults(self):
@@ -116,7 +116,7 @@ ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
 
 def kind_of(element: Element) -> ElementKind:
     """Return the kind of an element, derived from its class."""
-    return next(kind for made, kind in ELEMENT_KINDS if isinstance(element, made))
+    return next(kind for element_class, kind in ELEMENT_KINDS if isinstance(element, element_class))
 
 
 def find_duplicates(values: Iterable[T]) -> list[T]:
@@ -131,6 +131,6 @@ def _aggregate_faults(element: Element) -> Iterator[BadInput]:
         )
     members = [member for members in element.aggregates.values() for member in members]
     for member in find_duplicates(members):
-        yield BadInput(f"port {element.name}:{member}: expected it once in one aggregate, got it twice")
+        yield BadInput(f"port {element.name}:{member}: expected at most one use as a member of an aggregate, got two")
     for member in set(members) & set(element.ports):
         yield BadInput(f"port {element.name}:{member}: expected no member of an aggregate among the managed ports")

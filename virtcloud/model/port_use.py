@@ -52,10 +52,10 @@ class PortUse(Document):
         if self.mode in MODE_DESCRIPTIONS:
             return f"{MODE_DESCRIPTIONS[self.mode]}{shut}"
         if self.mode in ("trunk", "dynamic") or self.every or self.tagged:
-            listed = "every VLAN" if self.every else f"VLAN {self.tagged}" if self.tagged else "no VLAN"
+            vlans = "every VLAN" if self.every else f"VLAN {self.tagged}" if self.tagged else "no VLAN"
             native = "" if self.native in (None, 1) else f", native VLAN {self.native}"
             kind = "a trunk" if self.mode in ("trunk", "") else f"a port in mode {self.mode}"
-            return f"{kind} with {listed}{native}{shut}"
+            return f"{kind} with {vlans}{native}{shut}"
         if self.mode == "access":
             return f"an access port in VLAN {self.access or 1}{shut}"
         return f"a {self.mode} port{shut}" if self.mode else f"a port without configuration{shut}"
@@ -122,10 +122,10 @@ class PortRelease(Document):
 def describe_effect(use: PortUse, *, access: bool) -> str:
     """Return a description of the change when SBF first configures a port with this use."""
     if access:
-        return "becomes an access port of one cluster at a time, shut down while it has none"
+        return "becomes an access port for one cluster at a time; is shut down while no cluster uses it"
     if use.every:
         return "becomes a trunk with SBF's VLANs only: every other VLAN is removed"
     if use.mode == "trunk":
-        return f"stays a trunk with VLAN {use.tagged}, and gets SBF's VLANs" if use.tagged else "gets SBF's VLANs"
-    leaves = f"; leaves VLAN {use.access}" if use.access not in (None, *DEFAULT_VLAN) else ""
-    return f"becomes a trunk with SBF's VLANs only{leaves}"
+        return f"stays a trunk with VLAN {use.tagged}; SBF adds its VLANs" if use.tagged else "SBF adds its VLANs"
+    removed = f": VLAN {use.access} is removed" if use.access not in (None, *DEFAULT_VLAN) else ""
+    return f"becomes a trunk with SBF's VLANs only{removed}"

@@ -57,14 +57,14 @@ def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, N
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
-    own = {device.credential for device in former.values()} - others
-    found = {}
+    allowed = {device.credential for device in former.values()} - others
+    foreign = {}
     for device in part.site.devices:
         before = former.get(device.name)
         is_same = before is not None and _login_of(before) == _login_of(device)
-        if device.credential is not None and not is_same and device.credential not in own:
-            found[device.name] = device.credential
-    return found
+        if device.credential is not None and not is_same and device.credential not in allowed:
+            foreign[device.name] = device.credential
+    return foreign
 
 
 def _login_of(device: Device) -> tuple[object, ...]:

@@ -132,18 +132,18 @@ class Topology(Document):
 
     def transport(self, name: str) -> Transport:
         """Return a transport; raise NotFound that lists the known transports."""
-        return _find("transport", name, {one.name: one for one in self.transports})
+        return _find("transport", name, {transport.name: transport for transport in self.transports})
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Self:
+    def _check_faults(self) -> Self:
         for fault in find_topology_faults(self):
             raise fault
         return self
 
 
-def _find(what: str, name: str, known: dict[Name, T], missing: type[NotFound] = NotFound) -> T:
+def _find(kind: str, name: str, known: dict[Name, T], error: type[NotFound] = NotFound) -> T:
     if name not in known:
-        raise missing(f"{what} {name} is not known; known are: {', '.join(sorted(known)) or 'none'}")
+        raise error(f"{kind} {name} is not known; known {kind}s: {', '.join(sorted(known)) or 'none'}")
     return known[Name(name)]
 
 
@@ -184,9 +184,9 @@ def _port_faults(topology: Topology) -> Iterator[BadInput]:
 
 def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
     """Yield every use of a port with its path in the document."""
-    for s, site in enumerate(topology.sites):
-        for a, attachment in enumerate(site.attachments):
-            yield attachment.port, ("sites", s, "attachments", a, "port")
+    for site_index, site in enumerate(topology.sites):
+        for index, attachment in enumerate(site.attachments):
+            yield attachment.port, ("sites", site_index, "attachments", index, "port")
     for index, link in enumerate(topology.links):
         yield link.a, ("links", index, "a")
         yield link.b, ("links", index, "b")
@@ -194,23 +194,24 @@ def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
 
 def _transport_faults(topology: Topology) -> Iterator[BadInput]:
     """Yield a fault for each pair of transports with common service IDs: two clusters could get the same service."""
-    numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
-    for (_, one), (index, other) in combinations(numbered, 2):
-        first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])
-        if one.kind is other.kind and first <= last and (one.on_edges or other.on_edges):
+    indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
+    for (_, transport), (index, other) in combinations(indexed, 2):
+        first = max(transport.service_ids[0], other.service_ids[0])
+        last = min(transport.service_ids[-1], other.service_ids[-1])
+        if transport.kind is other.kind and first <= last and (transport.on_edges or other.on_edges):
             both = f"{first}-{last}" if first < last else str(first)
             yield BadInput(
-                f"transports {one.name} and {other.name} of kind {one.kind}: expected each service ID in one of "
-                f"them, got {both} in both",
+                f"transports {transport.name} and {other.name} of kind {transport.kind}: expected different service "
+                f"IDs, got {both} in both",
                 ("transports", index),
             )
 
 
 def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
     known = {transport.name: transport for transport in topology.transports}
-    for s, site in enumerate(topology.sites):
-        for a, attachment in enumerate(site.attachments):
-            path = ("sites", s, "attachments", a)
+    for site_index, site in enumerate(topology.sites):
+        for index, attachment in enumerate(site.attachments):
+            path = ("sites", site_index, "attachments", index)
             transport = known.get(attachment.transport)
             if transport is None:
                 expected = ", ".join(sorted(known)) or "none is defined"
@@ -224,14 +225,13 @@ def _attachment_port_faults(
     topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
     """Yield a fault if the port is on a wrong element, or is an edge's port without a link to a switch."""
-    wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
-    if port.element not in {one.name for one in allowed}:
-        why = f"because transport {transport.name} is configured at provider edges" if transport.on_edges else ""
-        text = f"site {site.name}: expected a port of one of its {wanted}, got {port}"
-        yield BadInput(f"{text}: {why}" if why else text, path)
+    kind, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
+    if port.element not in {element.name for element in allowed}:
+        reason = f" (transport {transport.name} is configured at provider edges)" if transport.on_edges else ""
+        yield BadInput(f"site {site.name}: expected a port of one of its {kind}{reason}, got {port}", path)
         return
     peer = topology.peers.get(port)
-    if transport.on_edges and (peer is None or peer.element not in {one.name for one in site.switches}):
+    if transport.on_edges and (peer is None or peer.element not in {switch.name for switch in site.switches}):
         yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
 
 
@@ -239,7 +239,7 @@ def _link_faults(topology: Topology) -> Iterator[BadInput]:
     for index, link in enumerate(topology.links):
         a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
         if a != b:
-            message = f"link {link.a} to {link.b}: expected as many cables at both ends, got {a} and {b}"
+            message = f"link {link.a} to {link.b}: expected the same number of cables at both ends, got {a} and {b}"
             yield BadInput(message, ("links", index))
         kinds = {kind_of(topology.element(end.element)) for end in link.ends}
         if link.access and kinds not in (
@@ -251,7 +251,7 @@ def _link_faults(topology: Topology) -> Iterator[BadInput]:
 
 
 def _unlinked_faults(topology: Topology) -> Iterator[BadInput]:
-    for s, site in enumerate(topology.sites):
+    for site_index, site in enumerate(topology.sites):
         switches = {switch.name for switch in site.switches}
         for field in ("hosts", "gateways"):
             for index, element in enumerate(getattr(site, field)):
@@ -260,5 +260,5 @@ def _unlinked_faults(topology: Topology) -> Iterator[BadInput]:
                     yield BadInput(
                         f"{kind_of(element)} {element.name} has no link to a switch: expected a link from one of its "
                         f"ports ({', '.join(element.ports)}) to a port of a switch at {site.name}",
-                        ("sites", s, field, index),
+                        ("sites", site_index, field, index),
                     )

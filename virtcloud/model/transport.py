@@ -19,17 +19,17 @@ class ServiceRange(PatternText):
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{0,9}-[1-9][0-9]{0,9}"
-    meaning = "a range of numbers such as 10000-10999"
+    meaning = "a range of service IDs such as 10000-10999"
 
     def __new__(cls, value: str) -> Self:
         """Check that the first service ID is not higher than the last."""
-        made = super().__new__(cls, value)
-        if not made.numbers:
-            raise BadInput(f"expected {cls.meaning}, the smaller number first, got {value!r}")
-        return made
+        service_range = super().__new__(cls, value)
+        if not service_range.service_ids:
+            raise BadInput(f"expected {cls.meaning}, the lower ID first, got {value!r}")
+        return service_range
 
     @property
-    def numbers(self) -> range:
+    def service_ids(self) -> range:
         """All service IDs of the range."""
         first, _, last = self.partition("-")
         return range(int(first), int(last) + 1)
@@ -86,8 +86,8 @@ class Transport(Document):
     @property
     def services(self) -> range:
         """The service IDs for single clusters; empty if all clusters share a service or there is no service."""
-        own = self.s_tags or self.vpn_ids or self.vnis
-        return own.numbers if own else range(0)
+        service_range = self.s_tags or self.vpn_ids or self.vnis
+        return service_range.service_ids if service_range else range(0)
 
     @property
     def shared(self) -> int | None:
@@ -95,7 +95,7 @@ class Transport(Document):
         return self.s_tag or self.vpn_id
 
     @property
-    def numbers(self) -> range:
+    def service_ids(self) -> range:
         """All service IDs, for single clusters or shared. Empty if the transport has no service IDs."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
@@ -110,13 +110,13 @@ class Transport(Document):
         return bool(self.services)
 
     @model_validator(mode="after")
-    def _has_what_its_kind_needs(self) -> Self:
+    def _check_keys(self) -> Self:
         given = {key for key in self.model_fields_set - {"name", "kind"} if getattr(self, key) is not None}
         if given not in self.needs[self.kind]:
             expected = " or ".join(" and ".join(sorted(keys)) or "nothing else" for keys in self.needs[self.kind])
             got = ", ".join(sorted(given)) or "nothing"
             raise BadInput(f"transport {self.name} of kind {self.kind}: expected {expected}, got {got}")
         for key in given & self.highest.keys():
-            if getattr(self, key).numbers[-1] > self.highest[key]:
-                raise BadInput(f"{key}: expected numbers up to {self.highest[key]}, got {getattr(self, key)}")
+            if getattr(self, key).service_ids[-1] > self.highest[key]:
+                raise BadInput(f"{key}: expected service IDs up to {self.highest[key]}, got {getattr(self, key)}")
         return self

@@ -86,11 +86,11 @@ class DeviceAddress(PatternText):
 
     def __new__(cls, value: str) -> Self:
         """Check ``value``, and its port if it has one."""
-        made = super().__new__(cls, value)
-        host, port = made._parts
+        address = super().__new__(cls, value)
+        host, port = address._parts
         if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65535)):  # noqa: PLR2004 - RFC 9293
             raise BadInput(f"expected {cls.meaning}, got {value!r}")
-        return made
+        return address
 
     @property
     def host(self) -> str:
@@ -164,10 +164,10 @@ class VlanId(int):
 
     def __new__(cls, value: int) -> Self:
         """Check that ``value`` is within 1 to 4094."""
-        number = super().__new__(cls, value)
-        if not cls.lowest <= number <= cls.highest:
+        vlan_id = super().__new__(cls, value)
+        if not cls.lowest <= vlan_id <= cls.highest:
             raise BadInput(f"expected a VLAN ID from {cls.lowest} to {cls.highest}, got {value}")
-        return number
+        return vlan_id
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -17,9 +17,9 @@ class _ValidVlanIds(dict[int, VlanId]):
 
     def __missing__(self, vlan_id: int) -> VlanId:
         """Check and store a VLAN ID; raise BadInput."""
-        found = VlanId(vlan_id)
-        self[found] = found
-        return found
+        valid = VlanId(vlan_id)
+        self[valid] = valid
+        return valid
 
 
 _VALID = _ValidVlanIds()

@@ -29,16 +29,16 @@ class SwitchWanted(Document):
     access: tuple[PortName, ...] = ()
 
     @model_validator(mode="after")
-    def _one_on_an_access_port(self) -> Self:
+    def _check_access_ports(self) -> Self:
         for port in self.access:
             if len(self.ports[port]) > 1:
-                raise BadInput(f"access port {port}: expected one VLAN at most, got {self.ports[port]}")
+                raise BadInput(f"access port {port}: expected at most one VLAN, got VLAN {self.ports[port]}")
         return self
 
     @property
     def vlans(self) -> VlanSet:
         """The VLANs of all ports."""
-        return VlanSet(number for carried in self.ports.values() for number in carried)
+        return VlanSet(vlan for vlans in self.ports.values() for vlan in vlans)
 
 
 class ForeignVlan(Document):
@@ -59,7 +59,7 @@ class ForeignVlan(Document):
         """The evidence of the use, as text for messages."""
         named = None if self.name is None else f"it is named {self.name!r}"
         ports = f"unmanaged port{'s' * (len(self.ports) > 1)} {', '.join(self.ports)}" if self.ports else None
-        evidence = " and ".join(one for one in (named, ports and f"it is on {ports}") if one)
+        evidence = " and ".join(text for text in (named, ports and f"it is on {ports}") if text)
         return evidence or "it exists and SBF did not create it"
 
 
@@ -94,7 +94,7 @@ class SwitchObserved(Document):
     @property
     def foreign_vlans(self) -> VlanSet:
         """The VLAN IDs in other use."""
-        return VlanSet(one.vlan for one in self.foreign)
+        return VlanSet(vlan.vlan for vlan in self.foreign)
 
 
 class SwitchDifference(Document):
@@ -123,12 +123,12 @@ class SwitchDifference(Document):
     def vlan_ids(self) -> VlanSet:
         """Every VLAN ID that this difference changes."""
         on_ports = (vlans for ports in (self.add, self.remove) for vlans in ports.values())
-        return VlanSet(number for vlans in (self.create, self.delete, *on_ports) for number in vlans)
+        return VlanSet(vlan for vlans in (self.create, self.delete, *on_ports) for vlan in vlans)
 
     @property
     def added_vlan_ids(self) -> VlanSet:
         """Every VLAN ID that this difference creates or adds to a port. After the change, SBF owns these VLANs."""
-        return VlanSet(number for vlans in (self.create, *self.add.values()) for number in vlans)
+        return VlanSet(vlan for vlans in (self.create, *self.add.values()) for vlan in vlans)
 
     def __bool__(self) -> bool:
         """Return whether there is anything to change."""
@@ -141,10 +141,10 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
     The difference contains no unmanaged ports. Open trunks are closed if a VLAN is wanted on any port, because an open
     trunk would also carry this VLAN. Open access ports are always closed.
     """
-    seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
+    present = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
-    add = _without_empty({port: vlans - seen[port] - carried.foreign_vlans for port, vlans in wanted.ports.items()})
-    remove = _without_empty({port: seen[port] - vlans for port, vlans in wanted.ports.items()})
+    add = _without_empty({port: vlans - present[port] - carried.foreign_vlans for port, vlans in wanted.ports.items()})
+    remove = _without_empty({port: present[port] - vlans for port, vlans in wanted.ports.items()})
     return SwitchDifference(
         access=tuple(sorted({*close, *add, *remove} & set(wanted.access))),
         close=tuple(close),
@@ -159,8 +159,8 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
 
 def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
     """Return the wanted VLAN IDs that are missing on a port and cannot be added, because they are in other use."""
-    lacking = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
-    return carried.foreign_vlans & [number for vlans in lacking for number in vlans]
+    missing = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
+    return carried.foreign_vlans & [vlan for vlans in missing for vlan in vlans]
 
 
 def _without_empty(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:

@@ -19,10 +19,10 @@ class CommandResult:
     err: str
 
     @property
-    def complaint(self) -> str:
-        """The error message of the command, on one line."""
+    def failure(self) -> str:
+        """The exit code and the error message of the command, on one line."""
         message = "; ".join(line.strip() for line in self.err.splitlines() if line.strip())
-        return f"{self.command} ended with {self.code}: {message or 'it said nothing'}"
+        return f"{self.command} ended with exit code {self.code}: {message or 'no error message'}"
 
 
 PBS_CONF = Path("/etc/pbs.conf")
@@ -36,9 +36,9 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
     def run(command: Sequence[str]) -> CommandResult:
         program = command[0] if folder is None else str(folder / command[0])
-        shown = " ".join(command[:4])
+        shortened = " ".join(command[:4])
         try:
-            ended = subprocess.run(  # noqa: S603 - constant words and job numbers
+            process = subprocess.run(  # noqa: S603 - constant words and job numbers
                 [program, *command[1:]],
                 capture_output=True,
                 timeout=timeout_s,
@@ -48,12 +48,12 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
             )
         except subprocess.TimeoutExpired as error:
             raise SchedulerUnavailable(
-                f"{shown} did not end within {timeout_s:g} s; is the server overloaded?"
+                f"{shortened} did not end within {timeout_s:g} s; is the server overloaded?"
             ) from error
         except OSError as error:
             text = f"{program} cannot be run: {error.strerror}; set 'commands' in [scheduler] to the folder of qstat"
             raise SchedulerUnavailable(text) from error
-        return CommandResult(shown, ended.returncode, _decode(ended.stdout), _decode(ended.stderr))
+        return CommandResult(shortened, process.returncode, _decode(process.stdout), _decode(process.stderr))
 
     return run
 
@@ -61,10 +61,10 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
     """Return the folder of OpenPBS's commands, from OpenPBS's configuration file. None: the commands are on PATH."""
     try:
-        found = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
+        folder = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:
         return None
-    return Path(found) / "bin" if found else None
+    return Path(folder) / "bin" if folder else None
 
 
 def parse_pbs_conf(text: str) -> dict[str, str]:
@@ -73,5 +73,5 @@ def parse_pbs_conf(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _decode(written: bytes) -> str:
-    return written.decode(errors="replace")
+def _decode(output: bytes) -> str:
+    return output.decode(errors="replace")

@@ -127,17 +127,17 @@ def decide(observation: Observation, memory: DoubtMemory, now: float, rules: Dou
     remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
     grace = rules.grace_empty_s if observation.empty else rules.grace_s
     graces = {DoubtSubject.CLUSTER: grace, DoubtSubject.JOB: grace, DoubtSubject.START: SCRIPT_START_S}
-    sure = {
+    confirmed = {
         about: doubt
         for about, doubt in remembered.items()
         if doubt.observations >= rules.observations and now - doubt.since >= graces[about.subject]
     }
-    clusters = [(one, doubt.why) for one, doubt in sure.items() if one.subject is DoubtSubject.CLUSTER]
-    ends = tuple(ClusterEnd(one.key, one.attempt, why, one.owner) for one, why in clusters)
+    clusters = [(about, doubt.why) for about, doubt in confirmed.items() if about.subject is DoubtSubject.CLUSTER]
+    ends = tuple(ClusterEnd(about.key, about.attempt, why, about.owner) for about, why in clusters)
     doubt_alerts = [
-        Alert(DOUBT_ALERTS[one.subject], one.key, doubt.why)
-        for one, doubt in sure.items()
-        if one.subject in DOUBT_ALERTS
+        Alert(DOUBT_ALERTS[about.subject], about.key, doubt.why)
+        for about, doubt in confirmed.items()
+        if about.subject in DOUBT_ALERTS
     ]
     return Decision(ends, (*doubt_alerts, *_alert_unreadable_jobs(observation)), remembered)
 
@@ -148,10 +148,10 @@ def _extend_doubt(before: Doubt | None, why: str, now: float) -> Doubt:
 
 def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
     """Yield the current doubts and their reasons."""
-    wanted = {one.key: one for one in observation.clusters if one.state in WANTED_STATES}
+    wanted = {cluster.key: cluster for cluster in observation.clusters if cluster.state in WANTED_STATES}
     for key, cluster in wanted.items():
         job = observation.jobs.get(key)
-        why = None if job is None else _find_objection(cluster, job)
+        why = None if job is None else _find_mismatch(cluster, job)
         if why:
             yield DoubtKey(DoubtSubject.CLUSTER, key, cluster.attempt, cluster.spec.owner), why
     for key, job in observation.jobs.items():
@@ -160,28 +160,29 @@ def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
         if key not in wanted:
             yield (
                 DoubtKey(DoubtSubject.JOB, key, job.attempt or 0),
-                f"job {key} {job.description}, and has no cluster",
+                f"job {key} {job.description} and has no cluster",
             )
         elif not job.script_started and wanted[key].state is ClusterState.ACTIVE:
             why = (
-                f"job {key} {job.description}, its cluster is up, and its script does not start: qrerun -W force {key}"
+                f"job {key} {job.description}, its cluster is active, and its script does not start; "
+                f"run qrerun -W force {key}"
             )
             yield DoubtKey(DoubtSubject.START, key, job.attempt or 0), why
 
 
-def _find_objection(cluster: ClusterView, job: SchedulerJob) -> str | None:
+def _find_mismatch(cluster: ClusterView, job: SchedulerJob) -> str | None:
     """Return the reason why a cluster does not belong to its job any more, or None."""
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"
     if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
-        return f"job {job.key} {job.description} as attempt {job.attempt}, its cluster is of attempt {cluster.attempt}"
+        return f"job {job.key} {job.description} as attempt {job.attempt}, the cluster is of attempt {cluster.attempt}"
     return None
 
 
 def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
     for key, job in observation.jobs.items():
         if job.phase is JobPhase.UNREADABLE:
-            yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.description}; its cluster is left unchanged")
+            yield Alert(AlertName.JOB_UNREADABLE, key, f"job {key}: {job.description}; the cluster is left unchanged")
 
 
 EXTEND_BELOW_S = 120
@@ -196,5 +197,5 @@ def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) ->
     if not running or cluster.attempt < (job.attempt or 0):
         return None
     remaining = max(job.walltime_s - job.used_s, 0)
-    left = (cluster.lease_ends - now).total_seconds()
-    return float(remaining + EXTEND_TO_S) if left < remaining + EXTEND_BELOW_S else None
+    lease_s = (cluster.lease_ends - now).total_seconds()
+    return float(remaining + EXTEND_TO_S) if lease_s < remaining + EXTEND_BELOW_S else None

@@ -13,7 +13,7 @@ from virtcloud.model.views import JobStatement
 from virtcloud.scheduler.job_states import SchedulerServer, parse_job_number
 from virtcloud.scheduler.protocols import Log
 
-QUESTION_WAIT_S = 30.0
+QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
 """Pause after sent statements, in seconds, because SBF repeats its query after a negative statement."""
 RETRY_S = 5.0
@@ -22,7 +22,7 @@ OLD_SBF_PAUSE_S = 60.0
 """Pause in seconds if SBF is too old for confirmations."""
 
 
-class JobAnswerer(Protocol):
+class ConfirmingScheduler(Protocol):
     """A batch system that can be queried about a single job. Both calls raise SchedulerUnavailable."""
 
     def server(self) -> SchedulerServer:
@@ -32,7 +32,7 @@ class JobAnswerer(Protocol):
         """Return the server's statement about a job. ``names`` maps nodes to SBF's names of hosts."""
 
 
-class JobQuestions(Protocol):
+class JobConfirmationApi(Protocol):
     """The calls of SBF about jobs to confirm."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
@@ -42,9 +42,9 @@ class JobQuestions(Protocol):
         """Send the server's statement about a job."""
 
 
-def answer_questions(
-    answers: JobAnswerer,
-    questions: JobQuestions,
+def confirm_requested_jobs(
+    scheduler: ConfirmingScheduler,
+    sbf: JobConfirmationApi,
     names: Mapping[str, str],
     log: Log,
     beat: Callable[[], None] = lambda: None,
@@ -54,14 +54,14 @@ def answer_questions(
     Errors of the batch system and of SBF are logged, because SBF repeats unanswered queries.
     """
     try:
-        server = answers.server()
-        keys = questions.requested_jobs(server.name, QUESTION_WAIT_S)
+        server = scheduler.server()
+        keys = sbf.requested_jobs(server.name, QUERY_WAIT_S)
         for key in keys:
             beat()
             number = parse_job_number(key, server)
             if number is not None:
-                statement = answers.describe_job(number, server, names)
-                questions.send_job_statement(key, statement)
+                statement = scheduler.describe_job(number, server, names)
+                sbf.send_job_statement(key, statement)
                 log.info(
                     "job_answered", job=key, runs=statement.runs, owner=statement.owner, hosts=",".join(statement.hosts)
                 )
@@ -74,9 +74,9 @@ def answer_questions(
     return PAUSE_S if keys else 0
 
 
-def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
-    answers: JobAnswerer,
-    questions: JobQuestions,
+def confirm_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
+    scheduler: ConfirmingScheduler,
+    sbf: JobConfirmationApi,
     names: Mapping[str, str],
     log: Log,
     stop: threading.Event,
@@ -86,7 +86,7 @@ def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     while not stop.is_set():
         beat()
         try:
-            pause = answer_questions(answers, questions, names, log, beat)
+            pause = confirm_requested_jobs(scheduler, sbf, names, log, beat)
         except Exception:
             log.exception("fault")
             pause = RETRY_S

@@ -45,38 +45,38 @@ class ReconciliationJournal:
     def __init__(self, log: Log) -> None:
         """Start without alerts and actions."""
         self._log = log
-        self._since: dict[tuple[AlertName, str], AlertView] = {}
-        self._deeds: deque[ReconciliationAction] = deque(maxlen=MAX_ACTIONS)
+        self._alerts: dict[tuple[AlertName, str], AlertView] = {}
+        self._actions: deque[ReconciliationAction] = deque(maxlen=MAX_ACTIONS)
 
     @property
     def alerts(self) -> tuple[AlertView, ...]:
         """The current alerts."""
-        return tuple(self._since.values())
+        return tuple(self._alerts.values())
 
     @property
-    def deeds(self) -> tuple[ReconciliationAction, ...]:
+    def actions(self) -> tuple[ReconciliationAction, ...]:
         """The last actions, oldest first."""
-        return tuple(self._deeds)
+        return tuple(self._actions)
 
     def update_alerts(self, alerts: Iterable[Alert], at: datetime) -> None:
         """Replace the current alerts. Log new alerts and alerts that are over."""
-        now = {(one.name, one.about): one for one in alerts}
-        for key in [one for one in self._since if one not in now]:
-            over = self._since.pop(key)
+        current = {(alert.name, alert.about): alert for alert in alerts}
+        for key in [key for key in self._alerts if key not in current]:
+            over = self._alerts.pop(key)
             self._log.info("alert_over", alert=over.name, about=over.about)
-        for key, one in now.items():
-            if key not in self._since:
-                self._log.warning("alert", alert=one.name, about=one.about, text=one.text)
-            since = self._since[key].since if key in self._since else at
-            self._since[key] = AlertView(name=one.name, about=one.about, text=one.text, since=since)
+        for key, alert in current.items():
+            if key not in self._alerts:
+                self._log.warning("alert", alert=alert.name, about=alert.about, text=alert.text)
+            since = self._alerts[key].since if key in self._alerts else at
+            self._alerts[key] = AlertView(name=alert.name, about=alert.about, text=alert.text, since=since)
 
     def record_action(self, what: str, key: ClusterKey, attempt: int, why: str, at: datetime) -> None:
         """Log and store an action on a cluster."""
         self._log.info(f"cluster_{what}", cluster=key, attempt=attempt, why=why)
-        self._deeds.append(ReconciliationAction(at=at, what=what, cluster=key, attempt=attempt, why=why))
+        self._actions.append(ReconciliationAction(at=at, what=what, cluster=key, attempt=attempt, why=why))
 
 
-MACHINE_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
+BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
 """Prefixes of ``created_by`` for clusters that a batch system requested."""
 
 
@@ -94,10 +94,10 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
     Clusters are read before jobs. Otherwise a cluster created between the two readings would be without its job.
     """
     server = scheduler.server()
-    own_clusters = [one for one in clusters.clusters() if belongs_to_server(one, server)]
-    numbers = {number for one in own_clusters if (number := parse_job_number(one.key, server))}
+    views = [cluster for cluster in clusters.clusters() if belongs_to_server(cluster, server)]
+    numbers = {number for cluster in views if (number := parse_job_number(cluster.key, server))}
     jobs = scheduler.jobs(server, numbers)
-    return ServerObservation(server, Observation(own_clusters, jobs, server.empty))
+    return ServerObservation(server, Observation(views, jobs, server.empty))
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
@@ -105,8 +105,8 @@ def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
 
     If an old version of SBF did not record the caller (``created_by``), only the key counts.
     """
-    by_machine = cluster.created_by is None or cluster.created_by.startswith(MACHINE_PREFIXES)
-    return by_machine and parse_job_number(cluster.key, server) is not None
+    is_for_job = cluster.created_by is None or cluster.created_by.startswith(BATCH_PREFIXES)
+    return is_for_job and parse_job_number(cluster.key, server) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ class JobReconciler:
         rules: DoubtRules,
         log: Log,
         clocks: Clocks,
-        others: Callable[[], Iterable[Alert]] = tuple,
+        more_alerts: Callable[[], Iterable[Alert]] = tuple,
     ) -> None:
-        """Start without doubts. ``others`` returns additional alerts after each complete observation."""
+        """Start without doubts. ``more_alerts`` returns additional alerts after each complete observation."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._rules = rules
         self._log = log
         self._clocks = clocks
-        self._others = others
+        self._more_alerts = more_alerts
         self._journal = ReconciliationJournal(log)
         self._memory: DoubtMemory = {}
         self._alerts: tuple[Alert, ...] = ()
@@ -147,7 +147,7 @@ class JobReconciler:
         observed: ServerObservation | None = None
         try:
             observed = observe(self._scheduler, self._clusters)
-            self._alerts = (*self._act(observed.observed), *self._others())
+            self._alerts = (*self._act(observed.observed), *self._more_alerts())
             self._journal.update_alerts(self._alerts, at)
             self._last_good = at
         except SchedulerUnavailable as error:
@@ -163,16 +163,16 @@ class JobReconciler:
 
     def _act(self, observed: Observation) -> Iterator[Alert]:
         """Decide after a complete observation, end and extend clusters, and yield alerts."""
-        verdict = decide(observed, self._memory, self._clocks.monotonic(), self._rules)
-        self._memory = verdict.memory
-        yield from verdict.alerts
-        for end in verdict.ends:
+        decision = decide(observed, self._memory, self._clocks.monotonic(), self._rules)
+        self._memory = decision.memory
+        yield from decision.alerts
+        for end in decision.ends:
             yield from self._end(end)
         for cluster in observed.clusters:
             job = observed.jobs.get(cluster.key)
-            wanted = compute_extension(cluster, job, self._clocks.now()) if job else None
-            if wanted is not None:
-                yield from self._extend(cluster, wanted)
+            seconds = compute_extension(cluster, job, self._clocks.now()) if job else None
+            if seconds is not None:
+                yield from self._extend(cluster, seconds)
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
         """Delete all doubts. Earlier alerts stay, because no observation shows that they are over."""
@@ -185,7 +185,7 @@ class JobReconciler:
         except (Gone, NotFound) as error:
             self._log.info("cluster_gone_before", cluster=end.key, attempt=end.attempt, error=error)
         except VirtcloudError as error:
-            text = f"cluster {end.key} must be ended, since {end.why}, and could not be: {error}"
+            text = f"cluster {end.key} must end because {end.why}, but could not be deleted: {error}"
             yield Alert(AlertName.CLUSTER_NOT_ENDED, end.key, text)
         else:
             self._journal.record_action("ended", end.key, end.attempt, end.why, self._clocks.now())
@@ -197,7 +197,7 @@ class JobReconciler:
         except (Gone, NotFound) as error:
             self._log.info("cluster_gone_before", cluster=key, attempt=attempt, error=error)
         except VirtcloudError as error:
-            text = f"cluster {key}: its lease ends before its job's walltime, and could not be extended: {error}"
+            text = f"cluster {key}: the lease ends before the job's walltime and could not be extended: {error}"
             yield Alert(AlertName.LEASE_NOT_EXTENDED, key, text)
         else:
             why = f"to {seconds:g} s from now, for its job's walltime"
@@ -225,5 +225,5 @@ class JobReconciler:
             clusters=len(observed.observed.clusters) if observed else 0,
             doubts=doubts,
             alerts=self._journal.alerts,
-            deeds=self._journal.deeds,
+            deeds=self._journal.actions,
         )

@@ -58,8 +58,8 @@ def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
     """Return the number of the job whose cluster has this key, or None if the key is not of a job of this server."""
-    found = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
-    return found.group(1) if found and found.group(2) == server.name.lower() else None
+    match = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
+    return match.group(1) if match and match.group(2) == server.name.lower() else None
 
 
 def parse_seconds_or_zero(text: object) -> int:
@@ -98,17 +98,18 @@ def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
     return states.get(state, (JobPhase.UNREADABLE, f"its state {state!r} is unknown"))
 
 
-def build_server(ended: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:
+def build_server(result: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:
     """Return the server with these attributes. Raises SchedulerUnavailable unless ``state`` is a serving state."""
     try:
-        found = SchedulerServer(check_server_name(name), empty=int(jobs) == 0)
+        server = SchedulerServer(check_server_name(name), empty=int(jobs) == 0)
     except (ValueError, BadInput) as error:
-        raise not_a_server_error(ended) from error
+        raise not_a_server_error(result) from error
     if state not in SERVING_STATES:
-        raise SchedulerUnavailable(f"server {name} is {state}, not at work")
-    return found
+        expected = ", ".join(sorted(SERVING_STATES))
+        raise SchedulerUnavailable(f"server {name}: expected one of the states {expected}, got {state}")
+    return server
 
 
-def not_a_server_error(ended: CommandResult) -> SchedulerUnavailable:
-    """Return the error for output that describes no server."""
-    return SchedulerUnavailable(f"{ended.command}: expected one server with its state, got something else")
+def not_a_server_error(result: CommandResult) -> SchedulerUnavailable:
+    """Return the error for output that does not describe a server."""
+    return SchedulerUnavailable(f"{result.command}: expected one server with its state, got other output")

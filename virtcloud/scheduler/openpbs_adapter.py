@@ -40,99 +40,101 @@ OPENPBS_STATES = {
 """The states of OpenPBS; B and X are states of arrays, which have no clusters."""
 
 
-def parse_server(ended: CommandResult) -> SchedulerServer:
+def parse_server(result: CommandResult) -> SchedulerServer:
     """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable."""
-    if ended.code != 0:
-        raise SchedulerUnavailable(ended.complaint)
+    if result.code != 0:
+        raise SchedulerUnavailable(result.failure)
     try:
-        ((name, found),) = dict(_parse_json(ended)["Server"]).items()
-        facts_of_server = (str(name), str(found["server_state"]), str(found["total_jobs"]))
+        ((name, attributes),) = dict(_parse_json(result)["Server"]).items()
+        name, state, jobs = str(name), str(attributes["server_state"]), str(attributes["total_jobs"])
     except (KeyError, TypeError, ValueError) as error:
-        raise job_states.not_a_server_error(ended) from error
-    return job_states.build_server(ended, *facts_of_server)
+        raise job_states.not_a_server_error(result) from error
+    return job_states.build_server(result, name, state, jobs)
 
 
-def parse_job_numbers(ended: CommandResult) -> set[str]:
+def parse_job_numbers(result: CommandResult) -> set[str]:
     """Parse the job numbers in the output of ``qselect``. Job arrays are omitted. Raises SchedulerUnavailable."""
-    if ended.code != 0 or ended.err.strip():
-        raise SchedulerUnavailable(f"{ended.complaint}; were the hooks installed (virtcloud pbs install)?")
-    lines = [line.strip() for line in ended.out.splitlines() if line.strip()]
-    strange = [line for line in lines if not re.fullmatch(r"[0-9]+(\[[0-9]*\])?\.\S+", line)]
-    if strange:
-        raise SchedulerUnavailable(f"{ended.command}: expected ids of jobs, got {strange[0]!r}")
+    if result.code != 0 or result.err.strip():
+        raise SchedulerUnavailable(f"{result.failure}; were the hooks installed (virtcloud pbs install)?")
+    lines = [line.strip() for line in result.out.splitlines() if line.strip()]
+    invalid = [line for line in lines if not re.fullmatch(r"[0-9]+(\[[0-9]*\])?\.\S+", line)]
+    if invalid:
+        raise SchedulerUnavailable(f"{result.command}: expected ids of jobs, got {invalid[0]!r}")
     return {line.partition(".")[0] for line in lines if "[" not in line}
 
 
-def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
+def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
     """Parse ``qstat -f -F json NUMBER…``. Raises SchedulerUnavailable, and ValueError if the output is not JSON."""
-    gone = _parse_gone_jobs(ended, server)
-    found = _as_mapping(_parse_json(ended).get("Jobs"))
-    running = (_parse_job(str(name).partition(".")[0], facts, server) for name, facts in found.items())
-    return {job.key: job for job in (*gone, *running)}
+    gone = _parse_gone_jobs(result, server)
+    listed = _as_mapping(_parse_json(result).get("Jobs"))
+    jobs = (_parse_job(str(name).partition(".")[0], attributes, server) for name, attributes in listed.items())
+    return {job.key: job for job in (*gone, *jobs)}
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
     """Return the state of a job whose environment makes the output of ``qstat`` invalid."""
-    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not JSON")
+    return SchedulerJob(
+        job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about this job is not JSON"
+    )
 
 
-def parse_nodes(ended: CommandResult) -> set[str]:
+def parse_nodes(result: CommandResult) -> set[str]:
     """Return the host of each vnode in the output of ``pbsnodes -a -F json``. Raises SchedulerUnavailable."""
-    if ended.code != 0:
-        raise SchedulerUnavailable(ended.complaint)
+    if result.code != 0:
+        raise SchedulerUnavailable(result.failure)
     try:
-        nodes = _parse_json(ended)["nodes"]
-        return {str(facts.get("Mom") or name).partition(",")[0] for name, facts in nodes.items()}
+        nodes = _parse_json(result)["nodes"]
+        return {str(attributes.get("Mom") or name).partition(",")[0] for name, attributes in nodes.items()}
     except (KeyError, ValueError, AttributeError) as error:
-        raise SchedulerUnavailable(f"{ended.command}: expected nodes, got something else") from error
+        raise SchedulerUnavailable(f"{result.command}: expected nodes, got other output") from error
 
 
-def _parse_json(ended: CommandResult) -> dict[str, Any]:
+def _parse_json(result: CommandResult) -> dict[str, Any]:
     """Parse a JSON object. Older versions of OpenPBS write control characters in strings unescaped."""
-    found = json.loads(ended.out, strict=False)
-    if not isinstance(found, dict):
-        raise ValueError(ended.out[:80])  # noqa: TRY004 - the same error as for text that is not JSON
-    return found
+    value = json.loads(result.out, strict=False)
+    if not isinstance(value, dict):
+        raise ValueError(result.out[:80])  # noqa: TRY004 - the same error as for text that is not JSON
+    return value
 
 
-def _parse_gone_jobs(ended: CommandResult, server: SchedulerServer) -> list[SchedulerJob]:
-    if ended.code not in QSTAT_CODES:
-        raise SchedulerUnavailable(ended.complaint)
-    return [_parse_gone_job(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
+def _parse_gone_jobs(result: CommandResult, server: SchedulerServer) -> list[SchedulerJob]:
+    if result.code not in QSTAT_CODES:
+        raise SchedulerUnavailable(result.failure)
+    return [_parse_gone_job(line.strip(), result, server) for line in result.err.splitlines() if line.strip()]
 
 
-def _parse_gone_job(line: str, ended: CommandResult, server: SchedulerServer) -> SchedulerJob:
+def _parse_gone_job(line: str, result: CommandResult, server: SchedulerServer) -> SchedulerJob:
     for pattern, description in GONE_MESSAGES:
-        if found := pattern.fullmatch(line):
+        if match := pattern.fullmatch(line):
             return SchedulerJob(
-                job_cluster_key(found.group(1), server), JobPhase.GONE, description.format(server=server.name)
+                job_cluster_key(match.group(1), server), JobPhase.GONE, description.format(server=server.name)
             )
-    raise SchedulerUnavailable(ended.complaint)
+    raise SchedulerUnavailable(result.failure)
 
 
-def _parse_job(number: str, facts: Mapping[str, Any], server: SchedulerServer) -> SchedulerJob:
-    if not isinstance(facts, dict):
+def _parse_job(number: str, attributes: Mapping[str, Any], server: SchedulerServer) -> SchedulerJob:
+    if not isinstance(attributes, dict):
         raise ValueError(number)  # noqa: TRY004 - the same error as for text that is not JSON
-    phase, description = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
-    asked, used = (_as_mapping(facts.get(name)) for name in ("Resource_List", "resources_used"))
+    phase, description = job_states.parse_phase(OPENPBS_STATES, str(attributes.get("job_state")))
+    requested, used = (_as_mapping(attributes.get(name)) for name in ("Resource_List", "resources_used"))
     return SchedulerJob(
         key=job_cluster_key(number, server),
         phase=phase,
         description=description,
-        attempt=_parse_attempt(facts.get("run_version")),
-        wants_cluster=job_states.REQUEST_RESOURCE in asked,
-        script_started=facts.get("substate") != PRERUN_SUBSTATE,
-        walltime_s=parse_seconds_or_zero(asked.get("walltime", 0)),
+        attempt=_parse_attempt(attributes.get("run_version")),
+        wants_cluster=job_states.REQUEST_RESOURCE in requested,
+        script_started=attributes.get("substate") != PRERUN_SUBSTATE,
+        walltime_s=parse_seconds_or_zero(requested.get("walltime", 0)),
         used_s=parse_seconds_or_zero(used.get("walltime", 0)),
     )
 
 
-def _as_mapping(found: object) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _as_mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _parse_attempt(counted: object) -> int | None:
-    return int(counted) if isinstance(counted, int | str) and str(counted).isdecimal() else None
+def _parse_attempt(value: object) -> int | None:
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None
 
 
 JOBS_PER_QSTAT = 100
@@ -152,19 +154,19 @@ class OpenPbsScheduler:
         """Return the server. Raises SchedulerUnavailable, also while the server reads its jobs after a start."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
-    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+    def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         """Return the jobs with these numbers, and the running jobs with a request."""
-        numbers = sorted({*asked, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
-        found: dict[ClusterKey, SchedulerJob] = {}
-        for some in _batches(numbers):
-            found |= self._read(some, server)
-        omitted = [number for number in numbers if job_cluster_key(number, server) not in found]
+        wanted = sorted({*numbers, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
+        jobs: dict[ClusterKey, SchedulerJob] = {}
+        for batch in _batches(wanted):
+            jobs |= self._read(batch, server)
+        omitted = [number for number in wanted if job_cluster_key(number, server) not in jobs]
         if omitted:
             raise SchedulerUnavailable(
-                f"qstat omitted job {omitted[0]} ({len(omitted)} in all): it must run as root, or as a manager "
+                f"qstat omitted job {omitted[0]} ({len(omitted)} in all): qstat must run as root, or as a manager "
                 "of the server"
             )
-        return found
+        return jobs
 
     def nodes(self) -> Collection[str]:
         """Return the hosts of all vnodes."""

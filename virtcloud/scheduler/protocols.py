@@ -15,7 +15,7 @@ class Scheduler(Protocol):
     def server(self) -> SchedulerServer:
         """Return the batch system's server."""
 
-    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+    def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         """Return the jobs with these numbers, in any state, and the running jobs with a request."""
 
     def nodes(self) -> Collection[str]:

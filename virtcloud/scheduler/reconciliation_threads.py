@@ -8,7 +8,7 @@ from functools import partial
 from virtcloud.client.sbf import SbfClient
 from virtcloud.scheduler.command import CommandRunner, build_runner, find_command_folder
 from virtcloud.scheduler.decision import DoubtRules
-from virtcloud.scheduler.job_confirmation import OLD_SBF_PAUSE_S, JobAnswerer, answer_until_stopped
+from virtcloud.scheduler.job_confirmation import OLD_SBF_PAUSE_S, ConfirmingScheduler, confirm_until_stopped
 from virtcloud.scheduler.job_reconciler import Clocks, JobReconciler
 from virtcloud.scheduler.openpbs_adapter import OpenPbsScheduler
 from virtcloud.scheduler.protocols import Log, Scheduler
@@ -24,7 +24,7 @@ longest time between two reports, in seconds.
 """
 COMMANDS_PER_ROUND = 20
 """A round hangs if it takes longer than this many commands may take together."""
-JOB_ANSWERERS: dict[str, Callable[[CommandRunner], JobAnswerer]] = {"torque": TorqueScheduler}
+CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
 """Batch systems that must confirm jobs, because their hosts request the clusters of jobs."""
 STOP_WAIT_S = 2.0
 """Time to wait for a running round at the end, in seconds. The round may be interrupted then."""
@@ -41,10 +41,10 @@ def run_reconciliation(
     stop = threading.Event()
     patience = keys.interval + COMMANDS_PER_ROUND * keys.timeout
     threads = [start("scheduler", lambda beat: _reconcile_until_stopped(keys, sbf, address, log, stop, beat), patience)]
-    if keys.kind in JOB_ANSWERERS:
-        answers = JOB_ANSWERERS[keys.kind](_build_runner(keys))
-        answering = partial(answer_until_stopped, answers, sbf, keys.hosts, log, stop)
-        threads.append(start("answers", answering, OLD_SBF_PAUSE_S + COMMANDS_PER_ROUND * keys.timeout))
+    if keys.kind in CONFIRMING_SCHEDULERS:
+        scheduler = CONFIRMING_SCHEDULERS[keys.kind](_build_runner(keys))
+        confirm = partial(confirm_until_stopped, scheduler, sbf, keys.hosts, log, stop)
+        threads.append(start("confirmation", confirm, OLD_SBF_PAUSE_S + COMMANDS_PER_ROUND * keys.timeout))
     try:
         yield
     finally:

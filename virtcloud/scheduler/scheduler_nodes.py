@@ -11,7 +11,7 @@ from virtcloud.scheduler.decision import Alert, AlertName
 from virtcloud.scheduler.protocols import ClusterApi, Scheduler
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
-REMEDY = "add it to the topology, name it in [scheduler.hosts], or list it in 'apart'"
+REMEDY = "add the host to the topology, set its name in [scheduler.hosts], or list the node in 'apart'"
 
 
 def find_unfit_nodes(
@@ -21,15 +21,15 @@ def find_unfit_nodes(
 
     ``names`` and ``apart`` are the settings ``hosts`` and ``apart``.
     """
-    asked = sorted(one for one in nodes if not any(fnmatchcase(one, pattern) for pattern in apart))
-    return [alert for node in asked for alert in _check_node(node, element_of_host(node, names), topology)]
+    checked = sorted(node for node in nodes if not any(fnmatchcase(node, pattern) for pattern in apart))
+    return [alert for node in checked for alert in _check_node(node, element_of_host(node, names), topology)]
 
 
-def _check_node(node: str, element: str, topology: Topology) -> Iterator[Alert]:
-    found = next((one for name, one in topology.elements.items() if name == element), None)
-    if found is None or kind_of(found) is not ElementKind.HOST:
-        what = "nothing of that name" if found is None else f"a {kind_of(found)} of that name"
-        text = f"host {node} is {element} to SBF, which knows {what}: {REMEDY}"
+def _check_node(node: str, name: str, topology: Topology) -> Iterator[Alert]:
+    element = {str(key): element for key, element in topology.elements.items()}.get(name)
+    if element is None or kind_of(element) is not ElementKind.HOST:
+        observed = "no such element" if element is None else f"a {kind_of(element)}"
+        text = f"node {node}: expected host {name} in SBF's topology, found {observed}: {REMEDY}"
         yield Alert(AlertName.HOST_UNKNOWN, node, text)
 
 
@@ -45,21 +45,21 @@ class NodeWatch:
         self._keys = keys
         self._monotonic = monotonic
         self._next: float | None = None
-        self._found: tuple[Alert, ...] = ()
+        self._alerts: tuple[Alert, ...] = ()
 
     def alerts(self) -> tuple[Alert, ...]:
         """Return the alerts about nodes. A failed check is also an alert."""
         now = self._monotonic()
         if self._next is None or now >= self._next:
-            self._found = self._look()
+            self._alerts = self._check()
             self._next = now + self._keys.nodes_interval
-        return self._found
+        return self._alerts
 
-    def _look(self) -> tuple[Alert, ...]:
+    def _check(self) -> tuple[Alert, ...]:
         try:
-            found = find_unfit_nodes(
+            alerts = find_unfit_nodes(
                 self._scheduler.nodes(), self._clusters.topology(), self._keys.hosts, self._keys.apart
             )
         except VirtcloudError as error:
             return (Alert(AlertName.NODES_UNREAD, "nodes", str(error)),)
-        return tuple(found)
+        return tuple(alerts)

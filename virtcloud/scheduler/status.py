@@ -73,10 +73,10 @@ class SchedulerStatus(Document):
 
 def write_status(path: Path, status: SchedulerStatus) -> None:
     """Write the status file atomically. Raises OSError."""
-    fresh = path.with_name(f".{path.name}.new")
+    new_path = path.with_name(f".{path.name}.new")
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh.write_text(status.model_dump_json(indent=1) + "\n")
-    fresh.replace(path)
+    new_path.write_text(status.model_dump_json(indent=1) + "\n")
+    new_path.replace(path)
 
 
 def read_status(path: Path) -> SchedulerStatus:

@@ -33,56 +33,58 @@ INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 
 
-def parse_server(ended: CommandResult) -> SchedulerServer:
+def parse_server(result: CommandResult) -> SchedulerServer:
     """Parse ``qstat -B -f``. Raises SchedulerUnavailable."""
-    if ended.code != 0:
-        raise SchedulerUnavailable(ended.complaint)
-    found = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", ended.out, re.MULTILINE))
+    if result.code != 0:
+        raise SchedulerUnavailable(result.failure)
+    attributes = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", result.out, re.MULTILINE))
     try:
-        facts_of_server = (found["Server: "], found["server_state = "], found["total_jobs = "])
+        name, state, jobs = (attributes[key] for key in ("Server: ", "server_state = ", "total_jobs = "))
     except KeyError as error:
-        raise job_states.not_a_server_error(ended) from error
-    return job_states.build_server(ended, *facts_of_server)
+        raise job_states.not_a_server_error(result) from error
+    return job_states.build_server(result, name, state, jobs)
 
 
-def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
+def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
     """Parse ``qstat -x`` with or without job numbers. Job arrays and jobs of other servers are omitted.
 
     Raises SchedulerUnavailable, and ValueError if the output is not XML.
     """
-    if ended.code not in QSTAT_CODES:
-        raise SchedulerUnavailable(ended.complaint)
-    gone = [_parse_unknown_job(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
-    listed = {_find_text(one, "Job_Id").lower(): one for one in _parse_xml(ended).iter("Job")}
-    found = [
-        _parse_job(number, one, server) for key, one in listed.items() if (number := parse_job_number(key, server))
+    if result.code not in QSTAT_CODES:
+        raise SchedulerUnavailable(result.failure)
+    gone = [_parse_unknown_job(line.strip(), result, server) for line in result.err.splitlines() if line.strip()]
+    listed = {_find_text(element, "Job_Id").lower(): element for element in _parse_xml(result).iter("Job")}
+    jobs = [
+        _parse_job(number, element, server)
+        for key, element in listed.items()
+        if (number := parse_job_number(key, server))
     ]
-    others = [key for key in listed if "[" not in key]
-    if others and not found:
-        what = f"expected ids of jobs that end in .{server.name.lower()}, got {others[0]!r}"
+    job_ids = [key for key in listed if "[" not in key]
+    if job_ids and not jobs:
         raise SchedulerUnavailable(
-            f"{ended.command}: {what}: see display_job_server_suffix and job_suffix_alias in qmgr"
+            f"{result.command}: expected ids of jobs that end in .{server.name.lower()}, got {job_ids[0]!r}: "
+            "check display_job_server_suffix and job_suffix_alias in qmgr"
         )
-    return {job.key: job for job in (*gone, *found)}
+    return {job.key: job for job in (*gone, *jobs)}
 
 
-def parse_job_word(
-    ended: CommandResult, number: str, server: SchedulerServer, names: Mapping[str, str]
+def parse_job_statement(
+    result: CommandResult, number: str, server: SchedulerServer, names: Mapping[str, str]
 ) -> JobStatement:
     """Parse ``qstat -x NUMBER`` and return the server's statement about the job.
 
     Raises SchedulerUnavailable, and ValueError if the output is not XML.
     """
-    job = parse_jobs(ended, server).get(job_cluster_key(number, server))
+    job = parse_jobs(result, server).get(job_cluster_key(number, server))
     if job is None or job.phase is not JobPhase.RUNNING:
         return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.description)
-    element = next(one for one in _parse_xml(ended).iter("Job") if _find_text(one, "Job_Id").lower() == job.key)
-    wanted = {one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}
-    asked = find_request(wanted)
-    if asked is None and "net" not in wanted:
-        return JobStatement(runs=False, words=f"{job.description}, and requested no cluster")
+    element = next(node for node in _parse_xml(result).iter("Job") if _find_text(node, "Job_Id").lower() == job.key)
+    resources = {resource.tag: resource.text or "" for resource in element.iterfind("Resource_List/*")}
+    request = find_request(resources)
+    if request is None and "net" not in resources:
+        return JobStatement(runs=False, words=f"{job.description} and requested no cluster")
     try:
-        net = wanted.get("net") if asked is None else parse_request(asked).net
+        net = resources.get("net") if request is None else parse_request(request).net
         return JobStatement(
             runs=True,
             owner=UserName(_find_text(element, "euser") or _find_text(element, "Job_Owner").partition("@")[0]),
@@ -95,37 +97,39 @@ def parse_job_word(
             words=job.description,
         )
     except (BadInput, RequestError) as error:
-        return JobStatement(runs=False, words=f"{job.description}, and cannot have a cluster: {error}"[:1000])
+        return JobStatement(runs=False, words=f"{job.description} and cannot have a cluster: {error}"[:1000])
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
     """Return the state of a job whose environment makes the output of ``qstat`` invalid."""
-    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about it is not XML")
+    return SchedulerJob(
+        job_cluster_key(number, server), JobPhase.UNREADABLE, "qstat's output about this job is not XML"
+    )
 
 
-def parse_nodes(ended: CommandResult) -> set[str]:
+def parse_nodes(result: CommandResult) -> set[str]:
     """Return the nodes in the output of ``pbsnodes -x``. Raises SchedulerUnavailable."""
     try:
-        if ended.code != 0:
-            raise SchedulerUnavailable(ended.complaint)
-        return {_find_text(element, "name") for element in _parse_xml(ended).iter("Node")}
+        if result.code != 0:
+            raise SchedulerUnavailable(result.failure)
+        return {_find_text(element, "name") for element in _parse_xml(result).iter("Node")}
     except ValueError as error:
-        raise SchedulerUnavailable(f"{ended.command}: expected nodes, got something else") from error
+        raise SchedulerUnavailable(f"{result.command}: expected nodes, got other output") from error
 
 
-def _parse_xml(ended: CommandResult) -> ET.Element:
+def _parse_xml(result: CommandResult) -> ET.Element:
     """Parse XML. Empty output means that there are no jobs. Raises ValueError."""
     try:
-        text = INVALID_XML.sub("?", ended.out)
+        text = INVALID_XML.sub("?", result.out)
         return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
     except ET.ParseError as error:
         raise ValueError(str(error)) from error
 
 
-def _parse_unknown_job(line: str, ended: CommandResult, server: SchedulerServer) -> SchedulerJob:
-    if found := UNKNOWN_JOB.fullmatch(line):
-        return SchedulerJob(job_cluster_key(found.group(1), server), JobPhase.GONE, f"is not known to {server.name}")
-    raise SchedulerUnavailable(ended.complaint)
+def _parse_unknown_job(line: str, result: CommandResult, server: SchedulerServer) -> SchedulerJob:
+    if match := UNKNOWN_JOB.fullmatch(line):
+        return SchedulerJob(job_cluster_key(match.group(1), server), JobPhase.GONE, f"is not known to {server.name}")
+    raise SchedulerUnavailable(result.failure)
 
 
 def _parse_job(number: str, element: ET.Element, server: SchedulerServer) -> SchedulerJob:
@@ -134,7 +138,9 @@ def _parse_job(number: str, element: ET.Element, server: SchedulerServer) -> Sch
         key=job_cluster_key(number, server),
         phase=phase,
         description=description,
-        wants_cluster=find_request({one.tag: one.text or "" for one in element.iterfind("Resource_List/*")})
+        wants_cluster=find_request(
+            {resource.tag: resource.text or "" for resource in element.iterfind("Resource_List/*")}
+        )
         is not None,
         walltime_s=parse_seconds_or_zero(_find_text(element, "Resource_List/walltime")),
         used_s=parse_seconds_or_zero(_find_text(element, "resources_used/walltime")),
@@ -156,16 +162,16 @@ class TorqueScheduler:
         """Return the server."""
         return parse_server(self._run(("qstat", "-B", "-f")))
 
-    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+    def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         """Return all jobs. Jobs with these numbers that are missing in the list are queried separately."""
         try:
-            found = parse_jobs(self._run(("qstat", "-x")), server)
+            jobs = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:
-            raise SchedulerUnavailable(f"qstat -x: not XML: {error}") from error
-        for number in sorted(asked, key=int):
-            if job_cluster_key(number, server) not in found:
-                found |= self._one(number, server)
-        return found
+            raise SchedulerUnavailable(f"qstat -x: expected XML, got other output: {error}") from error
+        for number in sorted(numbers, key=int):
+            if job_cluster_key(number, server) not in jobs:
+                jobs |= self._read_job(number, server)
+        return jobs
 
     def nodes(self) -> Collection[str]:
         """Return all nodes."""
@@ -174,15 +180,14 @@ class TorqueScheduler:
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
         """Return the server's statement about a job. Raises SchedulerUnavailable, also if the output is not XML."""
         try:
-            return parse_job_word(self._run(("qstat", "-x", number)), number, server, names)
+            return parse_job_statement(self._run(("qstat", "-x", number)), number, server, names)
         except ValueError as error:
-            raise SchedulerUnavailable(f"qstat -x {number}: not XML: {error}") from error
+            raise SchedulerUnavailable(f"qstat -x {number}: expected XML, got other output: {error}") from error
 
-    def _one(self, number: str, server: SchedulerServer) -> Mapping[ClusterKey, SchedulerJob]:
-        """Query one job by its number."""
+    def _read_job(self, number: str, server: SchedulerServer) -> Mapping[ClusterKey, SchedulerJob]:
         try:
-            found = parse_jobs(self._run(("qstat", "-x", number)), server)
+            jobs = parse_jobs(self._run(("qstat", "-x", number)), server)
         except ValueError:
-            found = {}
-        job = found.get(job_cluster_key(number, server), unreadable_job(number, server))
+            jobs = {}
+        job = jobs.get(job_cluster_key(number, server), unreadable_job(number, server))
         return {job.key: job}

@@ -190,7 +190,7 @@ def _build_remnant(
     vlan = group.vlan if piece is None or piece.vlan is None else piece.vlan
     port = None if piece is None or piece.port is None else ports[piece.port]
     is_known = group.service != NO_SERVICE or (port is not None and vlan is not None)
-    service = group.service if is_known else known.numbers[0]
+    service = group.service if is_known else known.service_ids[0]
     return CircuitRemnant(transport=known.name, service=service, port=port, vlan=None if vlan is None else VlanId(vlan))
 
 

@@ -92,7 +92,7 @@ def test_a_later_attempt_ends_and_replaces_the_former(world: World) -> None:
 def test_an_unknown_host_is_not_found(world: World) -> None:
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("ostrava-h1")))
     assert (status, kind) == (404, "no-such-host")
-    assert detail.startswith("host ostrava-h1 is not known; known are: brno-h1, ")
+    assert detail.startswith("host ostrava-h1 is not known; known hosts: brno-h1, ")
 
 
 def test_all_faults_of_a_request_are_named(world: World) -> None:
@@ -102,8 +102,8 @@ def test_all_faults_of_a_request_are_named(world: World) -> None:
     lines = detail.splitlines()
     assert lines[0].startswith("spec.owner: expected a user name: letters, digits")
     assert lines[1:] == [
-        "spec.guests.0.image: expected this key, got nothing",
-        "spec.lease: expected no such key; is it misspelt?",
+        "spec.guests.0.image: expected a value, got none",
+        "spec.lease: unknown key; check its spelling",
     ]
 
 

@@ -125,7 +125,7 @@ def test_an_unused_element_can_be_removed_and_added_again(world: World) -> None:
     before = world.topology()
     revision = world.element("brno-sw1").wanted_revision
     world.put_topology(changed_topology(world, without_brno))
-    with pytest.raises(NotFound, match="element brno-sw1 is not known; known are: plzen-h1"):
+    with pytest.raises(NotFound, match="element brno-sw1 is not known; known elements: plzen-h1"):
         world.element("brno-sw1")
     world.put_topology(before)
     element = world.element("brno-sw1")
@@ -175,5 +175,5 @@ def test_vlan_ids_in_use_cannot_leave_a_pool(world: World) -> None:
 
 
 def test_a_pool_of_an_unknown_site_is_not_found(world: World) -> None:
-    with pytest.raises(NotFound, match="site nowhere is not known; known are: brno, plzen, praha"):
+    with pytest.raises(NotFound, match="site nowhere is not known; known sites: brno, plzen, praha"):
         world.put_pool("nowhere", "100")

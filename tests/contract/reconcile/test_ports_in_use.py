@@ -322,7 +322,7 @@ def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach
     used(switch, switch.port_names[1], "an open trunk")
     views = OnDemandReader(small.store, small.service.scheduler).ports(Name("brno-sw1"))
     assert [(one.state, str(one.use), one.effect) for one in views] == [
-        ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only; leaves VLAN 20"),
+        ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only: VLAN 20 is removed"),
         ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is removed"),
         (
             "unused",

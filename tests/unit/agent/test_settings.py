@@ -48,11 +48,11 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('element = "h1"\n', "sbf: expected this key, got nothing"),
+        ('element = "h1"\n', "sbf: expected a value, got none"),
         ('sbf = "x"\n', r"element: expected element, a table \[scheduler\], or both; got neither"),
         ('sbf = "x"\n[scheduler]\nlooks = 1\n', "scheduler.looks: expected greater than or equal to 2, got 1"),
         ('element = "H1"\nsbf = "x"\n', "element: expected a name"),
-        ('element = "h1"\nsbf = "x"\nimage = "y"\n', "image: expected no such key; is it misspelt"),
+        ('element = "h1"\nsbf = "x"\nimage = "y"\n', "image: unknown key; check its spelling"),
         (
             'element = "h1"\nsbf = "x"\n[timing]\ncheck = 600\n',
             "timing.check: expected less than or equal to 60, got 600",

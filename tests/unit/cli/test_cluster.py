@@ -62,7 +62,7 @@ def test_a_malformed_spec_is_reported_with_file_and_line(run: RunCommand, sbf: F
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease: 60\n")
     result = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
     assert (result.exit_code, sbf.requests) == (2, [])
-    assert f"virtcloud: {tmp_path}/spec.yaml:3: lease: expected no such key; is it misspelt?" in result.stderr
+    assert f"virtcloud: {tmp_path}/spec.yaml:3: lease: unknown key; check its spelling" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_no_free_vlan_exits_with_1(run: RunCommand, sbf: FakeSbf) -> None:
 
 def test_an_unreachable_sbf_exits_with_2_and_a_remedy(run: RunCommand) -> None:
     result = run(*CREATE, url="http://127.0.0.1:1")
-    assert (result.exit_code, "check that it runs" in result.stderr) == (2, True)
+    assert (result.exit_code, "check that SBF runs" in result.stderr) == (2, True)
 
 
 def test_no_wait_returns_before_the_cluster_is_active(run: RunCommand) -> None:
@@ -311,7 +311,7 @@ def test_wait_exits_with_1_after_its_timeout(run: RunCommand, sbf: FakeSbf) -> N
     result = run("cluster", "wait", "demo", "--timeout", "0.1s")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         1,
-        "virtcloud: cluster demo is configuring after 0.1 s, not active; it goes on",
+        "virtcloud: cluster demo is configuring after 0.1 s, not active; SBF continues",
     )
 
 

@@ -41,7 +41,7 @@ def test_a_network_that_misses_its_deadline_is_removed(sbf: FakeSbf) -> None:
     sbf.stuck = True
     result = run_sbf(sbf, "requestvlan", "mine", "--timeout", "1s")
     assert result.exit_code == 1
-    assert result.stderr == "sbf: network mine was not set up within 1 s; new parts are being removed\n"
+    assert result.stderr == "sbf: network mine was not set up within 1 s; new clusters are being removed\n"
     assert states(sbf) == {"mine": "draining"}
 
 
@@ -110,8 +110,9 @@ def test_hosts_are_removed_and_the_network_stays(sbf_with_network: FakeSbf) -> N
 def test_a_network_with_hosts_is_released_only_by_force(sbf_with_network: FakeSbf) -> None:
     run_sbf(sbf_with_network, "addhosts", "mine", "h1")
     result = run_sbf(sbf_with_network, "releasevlan", "mine")
-    remedy = "remove them first (sbf removehosts), or release it with them (sbf forcereleasevlan)"
-    assert (result.exit_code, result.stderr) == (1, f"sbf: network mine still has h1: {remedy}\n")
+    removal = "first remove these hosts (sbf removehosts)"
+    remedy = f"{removal}, or release the network together with its hosts (sbf forcereleasevlan)"
+    assert (result.exit_code, result.stderr) == (1, f"sbf: network mine still has hosts: h1; {remedy}\n")
     assert run_sbf(sbf_with_network, "forcereleasevlan", "mine").exit_code == 0
     assert states(sbf_with_network)["mine"] == "released"
 

@@ -10,11 +10,11 @@ IN_USE = {
     "port": "Gi1/0/1",
     "state": "in use",
     "use": {"mode": "access", "access": 20, "lines": ["switchport access vlan 20"]},
-    "effect": "becomes a trunk with SBF's VLANs only; leaves VLAN 20",
+    "effect": "becomes a trunk with SBF's VLANs only: VLAN 20 is removed",
 }
 TAKEN = {"port": "Gi1/0/2", "state": "taken", "use": {"mode": "trunk", "tagged": "112"}}
 ADOPT = ("element", "adopt", "brno-sw", "Gi1/0/1")
-EFFECT_LINE = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs only; leaves VLAN 20"
+EFFECT_LINE = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs only: VLAN 20 is removed"
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_a_replaced_token_file_applies_to_the_next_call(home: Path) -> None:
 def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None:
     path = keep(home / "t", "x")
     path.chmod(mode)
-    message = f"token file {path}: other users of this machine could read it (mode {mode:04o}): chmod 600 {path}"
+    message = f"token file {path}: expected mode 0600, got {mode:04o}: other local users could read the token. "
     with pytest.raises(BadInput, match=re.escape(message)):
         read_token(path)
 

@@ -57,11 +57,11 @@ def test_the_topology_comes_back_as_it_was_put(service: SbfClient) -> None:
 
 def test_a_pool_is_shown_at_its_site(service: SbfClient) -> None:
     assert [str(service.site("praha").pool), str(service.pool("praha").vlans)] == ["300-301", "300-301"]
-    assert [one.name for one in service.sites()] == ["brno", "praha"]
+    assert [site.name for site in service.sites()] == ["brno", "praha"]
 
 
 def test_elements_are_listed_with_their_revisions(service: SbfClient) -> None:
-    assert sorted(one.name for one in service.elements()) == ["brno-h1", "brno-sw", "praha-h1", "praha-sw"]
+    assert sorted(element.name for element in service.elements()) == ["brno-h1", "brno-sw", "praha-h1", "praha-sw"]
     assert service.element("brno-h1").site == "brno"
 
 
@@ -84,9 +84,11 @@ def test_a_reserved_vlan_id_in_a_pool_is_bad_input(service: SbfClient) -> None:
 
 def test_a_cluster_is_created_once_and_wanted_on_its_host(api: Client, service: SbfClient) -> None:
     first, again = api.create("once", SPEC), api.create("once", SPEC)
-    segments = [one for one in service.wanted("brno-h1").wanted.segments if one.key == "once"]
+    segments = [segment for segment in service.wanted("brno-h1").wanted.segments if segment.key == "once"]
     assert (first.state, first.view.id) == (ClusterState.CONFIGURING, again.view.id)
-    assert [(one.id, one.port, one.vlan) for one in segments] == [(first.view.id, "eth0", first.vlans["brno"])]
+    assert [(segment.id, segment.port, segment.vlan) for segment in segments] == [
+        (first.view.id, "eth0", first.vlans["brno"])
+    ]
 
 
 def test_another_spec_under_the_same_key_is_a_conflict(api: Client) -> None:
@@ -106,14 +108,14 @@ def test_a_cluster_without_a_free_vlan_id_is_refused(api: Client) -> None:
 def test_a_hosts_confirmation_is_seen_in_the_cluster(api: Client, service: SbfClient) -> None:
     cluster = api.create("confirmed", SPEC)
     confirm(service)
-    progress = {one.element: one.progress for one in cluster.refresh().placements}
+    progress = {placement.element: placement.progress for placement in cluster.refresh().placements}
     assert progress["brno-h1"] == PlacementProgress.CONFIRMED
 
 
 def test_a_hosts_error_report_is_shown_in_the_cluster(api: Client, service: SbfClient) -> None:
     cluster = api.create("troubled", SPEC)
     service.report_error("brno-h1", service.wanted("brno-h1").revision, "port eth0 is down")
-    assert "port eth0 is down" in [one.trouble for one in cluster.refresh().placements]
+    assert "port eth0 is down" in [placement.trouble for placement in cluster.refresh().placements]
 
 
 def test_a_host_that_refuses_a_cluster_fails_it_at_once(api: Client, service: SbfClient) -> None:
@@ -126,7 +128,7 @@ def test_a_host_that_refuses_a_cluster_fails_it_at_once(api: Client, service: Sb
 
 
 def test_a_wait_ends_at_its_timeout_while_the_cluster_continues(api: Client) -> None:
-    with pytest.raises(TimedOut, match=r"cluster demo is configuring after 0.1 s, not active; it goes on"):
+    with pytest.raises(TimedOut, match=r"cluster demo is configuring after 0.1 s, not active; SBF continues"):
         api.create("demo", SPEC).wait_active(timeout=0.1)
 
 
@@ -164,7 +166,7 @@ def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:
 
 def test_a_dry_run_shows_the_vlan_id_and_claims_none(api: Client, service: SbfClient) -> None:
     found = api.preview("only-asked", SPEC)
-    assert (found.created, [one.element for one in found.elements]) == (True, ["brno-h1", "brno-sw"])
+    assert (found.created, [element.element for element in found.elements]) == (True, ["brno-h1", "brno-sw"])
     assert found.vlans["brno"] in service.site("brno").free
     with pytest.raises(NotFound):
         service.cluster("only-asked")
@@ -175,7 +177,7 @@ def test_an_extended_lease_is_in_the_audit_log(api: Client, service: SbfClient) 
     before = cluster.view.lease_ends
     assert cluster.extend(86400).view.lease_ends > before
     rows = service.audit(cluster="longer")
-    assert [one.what for one in rows if one.what != "cluster_created"] == ["lease_extended"]
+    assert [row.what for row in rows if row.what != "cluster_created"] == ["lease_extended"]
     assert service.audit(cluster="longer", after=rows[-1].id, wait=0.01) == []
 
 
@@ -189,7 +191,7 @@ def test_the_difference_of_a_host_is_its_unconfirmed_part(api: Client, service: 
     api.create("awaited", SPEC)
     found = service.difference("brno-h1").host
     assert found is not None
-    assert "awaited" in [one.key for one in found.add]
+    assert "awaited" in [segment.key for segment in found.add]
 
 
 def test_reading_an_unreachable_switch_raises_unreachable(service: SbfClient) -> None:

@@ -160,7 +160,7 @@ def test_unknown_keys_of_answers_are_ignored_at_every_depth(client: SbfClient, s
 
 def test_unknown_keys_in_a_list_of_answers_are_ignored(client: SbfClient, script: Script) -> None:
     script.answer(200, f"[{SITE}]")
-    assert [one.name for one in client.sites()] == ["brno"]
+    assert [site.name for site in client.sites()] == ["brno"]
 
 
 def test_a_client_refuses_to_change_a_topology_with_unknown_keys(client: SbfClient, script: Script) -> None:
@@ -196,8 +196,8 @@ def test_a_refused_connection_has_a_remedy() -> None:
     with SbfClient("http://127.0.0.1:1") as client, pytest.raises(ServiceUnreachable) as raised:
         client.sites()
     assert str(raised.value) == (
-        "SBF does not answer at http://127.0.0.1:1: Connection refused; check that it runs (systemctl status "
-        "virtcloud-sbf) and that this is its address (--url or VIRTCLOUD_URL). Running clusters are not affected"
+        "SBF does not answer at http://127.0.0.1:1: Connection refused; check that SBF runs (systemctl status "
+        "virtcloud-sbf) and that the address is correct (--url or VIRTCLOUD_URL). Running clusters are not affected"
     )
 
 
@@ -226,7 +226,7 @@ def test_a_denied_socket_blames_permission_not_the_service(tmp_path: Path) -> No
     assert str(raised.value).startswith(
         f"you may not open SBF's socket at unix://{tmp_path}/sbf.sock: Permission denied; SBF itself may be running."
     )
-    assert "membership of the socket's group" in str(raised.value)
+    assert "Become a member of the socket's group" in str(raised.value)
 
 
 def test_a_hanging_service_times_out() -> None:
@@ -261,7 +261,7 @@ def test_a_cluster_is_deleted_by_its_key_once(script: Script) -> None:
     script.answer(202, cluster_view())
     with Client(script.url) as client:
         client.delete("demo")
-    assert [one[:2] for one in script.asked] == [("DELETE", "/v1/clusters/demo")]
+    assert [request[:2] for request in script.asked] == [("DELETE", "/v1/clusters/demo")]
 
 
 def test_a_cluster_ends_itself_and_no_other_of_its_key(script: Script) -> None:

@@ -71,7 +71,7 @@ def test_a_subnet_may_name_the_first_address(subnet: str, first: list[str], seco
 def test_a_too_small_subnet_is_rejected_with_both_numbers(subnet: str, free: int) -> None:
     with pytest.raises(RequestError) as caught:
         addresses(f"image=a:guests=2:subnet={subnet}")
-    said = f"vcluster: subnet: expected room for 4 guests, got {subnet} with {free} free addresses"
+    said = f"vcluster: subnet: expected 4 free addresses for guests, got {subnet} with {free}"
     assert str(caught.value) == said
 
 

@@ -28,7 +28,10 @@ def test_a_job_that_has_exclusive_hosts_keeps_its_place(place: str) -> None:
 
 @pytest.mark.parametrize("place", ["pack", "free:excl", "scatter", "scatter:shared"])
 def test_a_job_that_may_share_a_host_is_refused(place: str) -> None:
-    assert refusal("image=a", place=place) == "vcluster: needs one exclusive host per chunk (place=scatter:excl)"
+    assert (
+        refusal("image=a", place=place)
+        == "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl"
+    )
 
 
 def test_a_job_without_select_is_rejected() -> None:
@@ -43,13 +46,13 @@ def test_a_job_array_is_refused() -> None:
 
 
 def test_a_guest_larger_than_its_chunk_is_rejected() -> None:
-    assert refusal("image=a:mem=64gb") == "vcluster: guest wants 64gb, its chunk has 32gb"
-    assert refusal("image=a:mem=16gb:guests=3") == "vcluster: 3 guests want 48gb, its chunk has 32gb"
-    assert refusal("image=a:ncpus=8") == "vcluster: guest wants ncpus=8, its chunk has ncpus=4"
+    assert refusal("image=a:mem=64gb") == "vcluster: guest needs 64gb, the chunk has 32gb"
+    assert refusal("image=a:mem=16gb:guests=3") == "vcluster: 3 guests need 48gb, the chunk has 32gb"
+    assert refusal("image=a:ncpus=8") == "vcluster: guest needs ncpus=8, the chunk has ncpus=4"
 
 
 def test_every_chunk_must_be_large_enough() -> None:
-    assert "its chunk has 8gb" in refusal("image=a:mem=16gb", select="1:ncpus=4:mem=32gb+2:ncpus=4:mem=8gb")
+    assert "the chunk has 8gb" in refusal("image=a:mem=16gb", select="1:ncpus=4:mem=32gb+2:ncpus=4:mem=8gb")
 
 
 def test_a_chunk_without_memory_is_large_enough() -> None:

@@ -67,21 +67,21 @@ def test_a_file_may_replace_the_line() -> None:
         ),
         ("image=a:guests=65", "vcluster: guests: expected a number from 1 to 64, got '65' (character 9)"),
         ("image=a:mem=big", "vcluster: mem: expected a size from 16mb to 16tb, such as 4gb, got 'big' (character 9)"),
-        ("image=a:vlan=1", "vcluster: vlan: expected a number from 2 to 4094, got '1' (character 9)"),
+        ("image=a:vlan=1", "vcluster: vlan: expected a VLAN ID from 2 to 4094, got '1' (character 9)"),
         (
             "image=a:subnet=10.0.0.1",
             "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.",
         ),
         (
             "image=a:subnet=10.0.0.0/24+10.1.0.0/24",
-            "vcluster: subnet: expected one of IPv4 and one of IPv6 at most, got '10.0.0.0/24+10.1.0.0/24'",
+            "vcluster: subnet: expected at most one IPv4 subnet and one IPv6 subnet, got '10.0.0.0/24+10.1.0.0/24'",
         ),
         ("image=a:share=bob+", "vcluster: share: expected names of users such as bob+carol, got 'bob+' (character 9)"),
         (
             "image=a:net=mine:share=bob",
-            "vcluster: share: expected none, since net=mine has its own, got 'bob' (character 18)",
+            "vcluster: share: expected no value together with net=mine, got 'bob' (character 18)",
         ),
-        ("image=a:image=b", "vcluster: image: expected the key once, got it twice (character 9)"),
+        ("image=a:image=b", "vcluster: image: expected this key once, got it twice (character 9)"),
         ("image=a:guests", "vcluster: guests: expected a value, got none (character 9)"),
         ("image=a:publish=yes", "vcluster: 'publish' is not supported here (character 9)"),
         (
@@ -96,16 +96,16 @@ def test_a_file_may_replace_the_line() -> None:
         ),
         (
             "image=a:subnet=[fd00::/64",
-            "vcluster: expected key=value pairs joined by ':', got 'image=a:subnet=[fd00::/64' (character 9)",
+            "vcluster: expected key=value pairs separated by ':', got 'image=a:subnet=[fd00::/64' (character 9)",
         ),
         ("spec=c.yaml", "vcluster: spec: expected a path that starts with /, got 'c.yaml' (character 1)"),
         (
             "spec=/c.yaml:guests=2",
-            "vcluster: guests: expected it in the file /c.yaml, got it beside spec (character 14)",
+            "vcluster: guests: expected this key in the file /c.yaml, got it on the line (character 14)",
         ),
         (
             "image=a:net=mine:vlan=7",
-            "vcluster: vlan: expected none, since net=mine has its own, got '7' (character 18)",
+            "vcluster: vlan: expected no value together with net=mine, got '7' (character 18)",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_file_describes_guests_host_by_host() -> None:
 
 def test_the_last_host_of_a_file_applies_to_following_hosts() -> None:
     spec = build_cluster_spec(read(FILE), JobRun("12.pbssrv", "alice", ("n1", "n2", "n3"), 60))
-    assert [(one["name"], one["host"], one["image"], one["addresses"]) for one in spec["guests"]] == [
+    assert [(guest["name"], guest["host"], guest["image"], guest["addresses"]) for guest in spec["guests"]] == [
         ("db", "n1", "head", []),
         ("g2", "n2", "worker", ["10.0.0.50/24"]),
         ("g3", "n2", "worker", ["10.0.0.51/24"]),
@@ -77,7 +77,7 @@ def test_the_documented_file_is_valid() -> None:
 def test_the_address_plan_skips_listed_addresses() -> None:
     document = {"hosts": [{"guests": [{"image": "a"}, {"image": "a", "addresses": "10.0.0.1/24"}]}]}
     spec = build_cluster_spec(read(document), JobRun("12.pbssrv", "alice", ("n1",), 60))
-    assert [one["addresses"] for one in spec["guests"]] == [["10.0.0.2/24"], ["10.0.0.1/24"]]
+    assert [guest["addresses"] for guest in spec["guests"]] == [["10.0.0.2/24"], ["10.0.0.1/24"]]
 
 
 def test_the_name_on_the_line_overrides_the_file() -> None:
@@ -93,11 +93,11 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
     [
         (None, "expected a mapping with name, net, share, subnet, vlan, hosts, got nothing"),
         ([], "expected a mapping with name, net, share, subnet, vlan, hosts, got []"),
-        ({}, "hosts: expected a list, each with the guests of one host, got nothing"),
-        ({"hosts": []}, "hosts: expected the guests of one host at least, got none"),
+        ({}, "hosts: expected a list with the guests of each host, got nothing"),
+        ({"hosts": []}, "hosts: expected the guests of at least one host, got none"),
         ({"hosts": {}}, "hosts: expected a list, got {}"),
         ({"hosts": [{}], "colour": 1}, "expected one of name, net, share, subnet, vlan, hosts, got 'colour'"),
-        ({"hosts": [{}], "vlan": "7", "net": "x"}, "vlan: expected none, since net=x has its own, got 7"),
+        ({"hosts": [{}], "vlan": "7", "net": "x"}, "vlan: expected no value together with net=x, got 7"),
         (
             {"hosts": [{}], "share": ["bob", "b b"]},
             "share.1: expected names of users such as bob+carol, got 'b b'",
@@ -115,19 +115,19 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
         (guest(image=None), "hosts.0.guests.0.image: expected a name that matches [a-z][a-z0-9-]{0,31}, got None"),
         (
             guest(name="g2"),
-            "hosts.0.guests.0.name: expected none such as g1, which guests without a name get, got 'g2'",
+            "hosts.0.guests.0.name: expected a name unlike g1, g2 and so on (default names of guests), got 'g2'",
         ),
-        (guest(name="db"), "hosts.0.guests.0.name: expected none, since this stands for 3 hosts, got 'db'"),
-        ({"hosts": [{}] * 4}, "hosts: expected at most 3, as the job has, got 4"),
+        (guest(name="db"), "hosts.0.guests.0.name: expected no value, because this part applies to 3 hosts, got 'db'"),
+        ({"hosts": [{}] * 4}, "hosts: expected at most 3 parts, one for each host of the job, got 4"),
         (
             {"hosts": [{"guests": [{"image": "a", "addresses": ["10.0.0.1/24"]}] * 2}, {}]},
-            "hosts.0.guests.1.addresses: expected none that hosts.0.guests.0 has, got '10.0.0.1'",
+            "hosts.0.guests.1.addresses: expected a value other than that of hosts.0.guests.0, got '10.0.0.1'",
         ),
         (
             {"hosts": [{}, {"guests": [{"image": "a", "mem": "3gb"}, {"image": "a", "mem": "2gb"}]}]},
-            "hosts.1: 2 guests want 5gb, its chunk has 4gb",
+            "hosts.1: 2 guests need 5gb, the chunk has 4gb",
         ),
-        ({"hosts": [{"guests": [{"image": "a", "mem": "8gb"}]}]}, "hosts.0: guest wants 8gb, its chunk has 4gb"),
+        ({"hosts": [{"guests": [{"image": "a", "mem": "8gb"}]}]}, "hosts.0: guest needs 8gb, the chunk has 4gb"),
         ({"hosts": [{"guests": [{"image": "a", "publish": "yes"}]}]}, "'publish' is not supported here"),
         ({"hosts": [{"guests": [{}]}]}, "hosts.0.guests.0.image: expected the name of an image (see 'virtcloud image"),
     ],
@@ -137,5 +137,5 @@ def test_a_fault_in_a_file_names_its_position(document: object, message: str) ->
 
 
 def test_net_on_the_line_conflicts_with_the_files_name() -> None:
-    said = "vcluster: /home/a/c.yaml: name: expected none, since net=theirs has its own, got 'mine'"
+    said = "vcluster: /home/a/c.yaml: name: expected no value together with net=theirs, got 'mine'"
     assert refusal(FILE, LINE + ":net=theirs") == said

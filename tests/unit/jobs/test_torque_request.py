@@ -43,7 +43,7 @@ def test_a_job_with_nodes_and_walltime_is_admitted() -> None:
     [
         ("image=a", "walltime=1:00", "use -l nodes=N:ppn=\u2026"),
         ("image=a", "nodes=2:ppn=x,walltime=1:00", "use -l nodes=N:ppn=\u2026, got nodes=2:ppn=x"),
-        ("image=a:ncpus=8", "nodes=2:ppn=4,walltime=1:00", "guest wants ncpus=8, its chunk has ncpus=4"),
+        ("image=a:ncpus=8", "nodes=2:ppn=4,walltime=1:00", "guest needs ncpus=8, the chunk has ncpus=4"),
         ("image=a", "nodes=2:ppn=4", "a walltime is required, at most 168:00:00"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_comma_in_brackets_does_not_split() -> None:
 
 def test_a_request_file_is_rejected() -> None:
     assert refusal("spec=/home/alice/c.yaml", "nodes=1,walltime=1:00") == (
-        "vcluster: spec: expected the request in one line, got a file: Torque does not pass it to hosts"
+        "vcluster: spec: expected the request on the line, got a file: Torque passes no file to hosts"
     )
 
 

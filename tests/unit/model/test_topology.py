@@ -52,7 +52,7 @@ def test_an_s_tag_out_of_range_is_refused() -> None:
 
 def test_an_unknown_key_is_refused_at_its_line() -> None:
     message = refusal("platform: linux_bridge", "platform: linux_bridge, colour: red")
-    assert message == "site.yaml:9: sites.0.switches.0.colour: expected no such key; is it misspelt?"
+    assert message == "site.yaml:9: sites.0.switches.0.colour: unknown key; check its spelling"
 
 
 def test_text_that_is_not_yaml_is_refused_at_its_line() -> None:
@@ -85,12 +85,12 @@ def test_two_elements_of_one_name_are_refused() -> None:
 
 
 def test_an_unknown_site_is_named_with_the_known_ones() -> None:
-    with pytest.raises(NotFound, match="site ostrava is not known; known are: brno"):
+    with pytest.raises(NotFound, match="site ostrava is not known; known sites: brno"):
         read(GOOD).site("ostrava")
 
 
 def test_a_fault_in_a_nested_value_has_its_keys_line() -> None:
-    assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: expected no such key; is it misspelt?"
+    assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: unknown key; check its spelling"
 
 
 def test_an_access_link_has_untagged_ports_at_both_ends() -> None:
@@ -127,8 +127,12 @@ def test_an_aggregate_is_one_port_of_several_cables() -> None:
     [
         ("{Po1: [", "{Po2: [", "aggregate brno-sw1:Po2: expected a port of brno-sw1 (Po1, uplink)"),
         ("[Po1, uplink]", "[Po1, p2, uplink]", "port brno-sw1:p2: expected no member of an aggregate among the"),
-        ("[p1, p2]", "[p1, p1]", "port brno-sw1:p1: expected it once in one aggregate, got it twice"),
-        ("[eth0, eth1]", "[eth0]", "link brno-h1:bond0 to brno-sw1:Po1: expected as many cables at both ends, got 1 "),
+        ("[p1, p2]", "[p1, p1]", "port brno-sw1:p1: expected at most one use as a member of an aggregate, got two"),
+        (
+            "[eth0, eth1]",
+            "[eth0]",
+            "link brno-h1:bond0 to brno-sw1:Po1: expected the same number of cables at both ends, got 1 ",
+        ),
     ],
     ids=["of no port", "member managed", "member twice", "cables missing"],
 )
@@ -140,7 +144,7 @@ def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "both"),
+    ("first", "second", "both"),
     [
         ({"kind": "evpn", "vnis": "100-199", "asn": 1}, {"kind": "evpn", "vnis": "150-250", "asn": 2}, "150-199"),
         ({"kind": "vpls", "vpn_id": 7, "asn": 1}, {"kind": "vpls", "vpn_ids": "1-10", "asn": 1}, "7"),
@@ -148,9 +152,9 @@ def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str
     ],
 )
 def test_transports_of_one_kind_have_disjoint_service_numbers(
-    one: dict[str, object], other: dict[str, object], both: str
+    first: dict[str, object], second: dict[str, object], both: str
 ) -> None:
-    transports = [{"name": "a"} | one, {"name": "b"} | other]
+    transports = [{"name": "a"} | first, {"name": "b"} | second]
     with pytest.raises(ValidationError, match=rf"transports a and b of kind .* expected .* got {both} in both"):
         Topology.model_validate(ALONE | {"transports": transports})
 

@@ -46,7 +46,7 @@ def test_the_keys_decide_between_shared_and_own_services(
         ),
         ("kind: evpn, vnis: 1-2", "transport core of kind evpn: expected asn and vnis, got vnis"),
         ("kind: direct, s_tag: 2", "transport core of kind direct: expected nothing else, got s_tag"),
-        ("kind: qinq, s_tags: 4000-4095", "s_tags: expected numbers up to 4094, got 4000-4095"),
+        ("kind: qinq, s_tags: 4000-4095", "s_tags: expected service IDs up to 4094, got 4000-4095"),
     ],
 )
 def test_a_transport_refuses_keys_that_its_kind_does_not_need(keys: str, message: str) -> None:
@@ -54,8 +54,8 @@ def test_a_transport_refuses_keys_that_its_kind_does_not_need(keys: str, message
 
 
 def test_a_descending_range_is_refused() -> None:
-    assert "the smaller number first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
+    assert "the lower ID first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
 
 
 def test_a_range_holds_its_ends() -> None:
-    assert list(ServiceRange("10-12").numbers) == [10, 11, 12]
+    assert list(ServiceRange("10-12").service_ids) == [10, 11, 12]

@@ -52,7 +52,7 @@ def test_a_difference_lists_its_access_ports() -> None:
 
 
 def test_an_access_port_never_carries_two() -> None:
-    with pytest.raises(ValueError, match="access port p1: expected one VLAN at most, got 100-101"):
+    with pytest.raises(ValueError, match="access port p1: expected at most one VLAN, got VLAN 100-101"):
         SwitchWanted(ports={PortName("p1"): VlanSet([100, 101])}, access=(PortName("p1"),))
 
 

@@ -48,7 +48,7 @@ def test_every_invalid_key_is_named_with_the_file(tmp_path: Path) -> None:
     assert str(caught.value).splitlines() == [
         f"{path}: listen: expected an address and a port such as 127.0.0.1:8800 (.+:[0-9]{{1,5}}), got 'here'",
         f"{path}: timing.read_timeout: expected greater than 0, got 0",
-        f"{path}: listen_too: expected no such key; is it misspelt?",
+        f"{path}: listen_too: unknown key; check its spelling",
     ]
 
 

@@ -15,7 +15,7 @@ def script(folder: Path, text: str) -> Path:
 
 def test_a_command_is_run_from_its_folder_in_plain_english(tmp_path: Path) -> None:
     ended = build_runner(script(tmp_path, 'echo "$LC_ALL $*"; echo no >&2; exit 35'), 5)(["qstat", "-f", "7"])
-    assert (ended.code, ended.out, ended.complaint) == (35, "C -f 7\n", "qstat -f 7 ended with 35: no")
+    assert (ended.code, ended.out, ended.failure) == (35, "C -f 7\n", "qstat -f 7 ended with exit code 35: no")
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:

@@ -27,15 +27,15 @@ RULES = DoubtRules(observations=2, grace_s=100, grace_empty_s=900)
 
 
 def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -> Observation:
-    return Observation(clusters, {one.key: one for one in jobs}, empty)  # type: ignore[arg-type]
+    return Observation(clusters, {job.key: job for job in jobs}, empty)  # type: ignore[arg-type]
 
 
 def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
     """Decide at each observation, with the memory of the previous decision. Return the last decision."""
     memory: DoubtMemory = {}
     result = Decision()
-    for now, one in looks:
-        result = decide(one, memory, now, RULES)
+    for now, observed in looks:
+        result = decide(observed, memory, now, RULES)
         memory = result.memory
     return result
 
@@ -65,32 +65,32 @@ def test_without_grace_several_observations_are_still_needed() -> None:
 
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.GONE])
 def test_a_job_without_hosts_has_no_cluster(phase: JobPhase) -> None:
-    one = seen([cluster("12.pbssrv")], job(12, phase))
-    assert [end.key for end in after([(0, one), (100, one)]).ends] == ["12.pbssrv"]
+    observed = seen([cluster("12.pbssrv")], job(12, phase))
+    assert [end.key for end in after([(0, observed), (100, observed)]).ends] == ["12.pbssrv"]
 
 
 @pytest.mark.parametrize("phase", [JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE])
 def test_the_cluster_of_a_running_or_unreadable_job_is_kept(phase: JobPhase) -> None:
-    one = seen([cluster("12.pbssrv")], job(12, phase))
-    assert after([(0, one), (100, one), (1000, one)]).ends == ()
+    observed = seen([cluster("12.pbssrv")], job(12, phase))
+    assert after([(0, observed), (100, observed), (1000, observed)]).ends == ()
 
 
 def test_the_cluster_of_an_unmentioned_job_is_kept() -> None:
-    one = seen([cluster("12.pbssrv")])
-    assert after([(0, one), (100, one), (1000, one)]).ends == ()
+    observed = seen([cluster("12.pbssrv")])
+    assert after([(0, observed), (100, observed), (1000, observed)]).ends == ()
 
 
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
-    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
-    assert after([(0, one), (100, one)]).ends == (
-        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, its cluster is of attempt 2", "alice"),
+    observed = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
+    assert after([(0, observed), (100, observed)]).ends == (
+        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, the cluster is of attempt 2", "alice"),
     )
 
 
 @pytest.mark.parametrize("attempt", [1, 2, None])
 def test_the_cluster_of_this_or_the_next_attempt_is_kept(attempt: int | None) -> None:
-    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
-    assert after([(0, one), (100, one)]).ends == ()
+    observed = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
+    assert after([(0, observed), (100, observed)]).ends == ()
 
 
 def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
@@ -99,47 +99,47 @@ def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
 
 
 def test_an_ending_cluster_is_ignored() -> None:
-    one = seen([cluster("12.pbssrv", ClusterState.DRAINING)], job(12, JobPhase.GONE))
-    assert after([(0, one), (100, one)]).ends == ()
+    observed = seen([cluster("12.pbssrv", ClusterState.DRAINING)], job(12, JobPhase.GONE))
+    assert after([(0, observed), (100, observed)]).ends == ()
 
 
 def test_the_grace_period_is_longer_without_any_job() -> None:
-    one = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE), empty=True)
-    assert [after([(0, one), (now, one)]).ends == () for now in (100, 899, 900)] == [True, True, False]
+    observed = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE), empty=True)
+    assert [after([(0, observed), (now, observed)]).ends == () for now in (100, 899, 900)] == [True, True, False]
 
 
 @pytest.mark.parametrize("left", [(), (cluster("12.pbssrv", ClusterState.FAILING),)])
 def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> None:
-    one = seen(left, job(12, description="runs"))
-    assert [(alert.name, alert.text) for alert in after([(0, one), (100, one)]).alerts] == [
-        (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and has no cluster")
+    observed = seen(left, job(12, description="runs"))
+    assert [(alert.name, alert.text) for alert in after([(0, observed), (100, observed)]).alerts] == [
+        (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs and has no cluster")
     ]
 
 
 def test_a_script_that_never_starts_raises_an_alert() -> None:
     """If the first host's MoM restarts while the cluster is set up, PBS never starts the script."""
-    one = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
-    assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
-    (alert,) = after([(0, one), (900, one)]).alerts
-    words = "job 12.pbssrv runs, its cluster is up, and its script does not start: qrerun -W force 12.pbssrv"
+    observed = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
+    assert [after([(0, observed), (now, observed)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
+    (alert,) = after([(0, observed), (900, observed)]).alerts
+    words = "job 12.pbssrv runs, its cluster is active, and its script does not start; run qrerun -W force 12.pbssrv"
     assert (alert.name, alert.text) == (AlertName.JOB_NOT_BEGUN, words)
 
 
 def test_a_script_may_wait_while_its_cluster_is_configured() -> None:
-    one = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, description="runs", script_started=False))
-    assert after([(0, one), (900, one)]).alerts == ()
+    observed = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, description="runs", script_started=False))
+    assert after([(0, observed), (900, observed)]).alerts == ()
 
 
 @pytest.mark.parametrize("other", [job(12, wants_cluster=False), job(12, JobPhase.EXITING), job(12, JobPhase.PENDING)])
 def test_a_job_that_needs_no_cluster_raises_no_alert(other: SchedulerJob) -> None:
-    one = seen([], other)
-    assert after([(0, one), (100, one)]).alerts == ()
+    observed = seen([], other)
+    assert after([(0, observed), (100, observed)]).alerts == ()
 
 
 def test_an_unreadable_job_raises_an_alert_at_once() -> None:
-    one = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, description="it is not JSON"))
-    assert [(alert.name, alert.text) for alert in after([(0, one)]).alerts] == [
-        (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left unchanged")
+    observed = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, description="it is not JSON"))
+    assert [(alert.name, alert.text) for alert in after([(0, observed)]).alerts] == [
+        (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; the cluster is left unchanged")
     ]
 
 
@@ -153,7 +153,7 @@ clusters = st.builds(
     attempts,
 )
 good = st.builds(
-    lambda some, many, empty: seen(list({one.key: one for one in some}.values()), *many, empty=empty),
+    lambda some, many, empty: seen(list({view.key: view for view in some}.values()), *many, empty=empty),
     st.lists(clusters, max_size=4), st.lists(jobs, max_size=4), st.booleans(),
 )  # fmt: skip
 steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_size=8)
@@ -166,13 +166,13 @@ def test_a_job_seen_lately_keeps_its_cluster(
 ) -> None:
     memory: DoubtMemory = {}
     now, recent = 0.0, []
-    for pause, one in looked:
+    for pause, observed in looked:
         now += pause
-        if one is None:
+        if observed is None:
             memory = {}  # a failed observation
             continue
-        recent = [*recent[-1:], one]
-        result = decide(one, memory, now, RULES)
+        recent = [*recent[-1:], observed]
+        result = decide(observed, memory, now, RULES)
         memory = result.memory
         for end in result.ends:
             alive = [job for look in recent if (job := look.jobs.get(end.key)) and may_run(job, end.attempt)]
@@ -189,18 +189,20 @@ def may_run(found: SchedulerJob, attempt: int) -> bool:
 @given(steps)
 def test_nothing_is_ended_after_a_failed_observation(looked: list[tuple[float, Observation | None]]) -> None:
     now, memory, fresh = 0.0, {}, True
-    for pause, one in looked:
+    for pause, observed in looked:
         now += pause
-        result = Decision() if one is None else decide(one, memory, now, RULES)
+        result = Decision() if observed is None else decide(observed, memory, now, RULES)
         assert not (fresh and result.ends)
-        memory, fresh = dict(result.memory), one is None
+        memory, fresh = dict(result.memory), observed is None
 
 
 @settings(deadline=None)
 @given(good)
-def test_long_doubts_end_clusters(one: Observation) -> None:
-    doubted = {(about.key, about.attempt) for about in decide(one, {}, 0, RULES).memory if about.subject == "cluster"}
-    assert {(end.key, end.attempt) for end in after([(0, one), (900, one)]).ends} == doubted
+def test_long_doubts_end_clusters(observed: Observation) -> None:
+    doubted = {
+        (about.key, about.attempt) for about in decide(observed, {}, 0, RULES).memory if about.subject == "cluster"
+    }
+    assert {(end.key, end.attempt) for end in after([(0, observed), (900, observed)]).ends} == doubted
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "when-something-fails.md"

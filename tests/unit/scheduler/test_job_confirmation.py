@@ -13,8 +13,8 @@ from virtcloud.scheduler.job_confirmation import (
     OLD_SBF_PAUSE_S,
     PAUSE_S,
     RETRY_S,
-    answer_questions,
-    answer_until_stopped,
+    confirm_requested_jobs,
+    confirm_until_stopped,
 )
 from virtcloud.scheduler.job_states import SchedulerServer
 from virtcloud.scheduler.torque_adapter import TorqueScheduler
@@ -27,13 +27,15 @@ JOB = (
 VCLUSTER = "<vcluster>image=a:net=lab</vcluster>"
 
 
-def word(resources: str = VCLUSTER, state: str = "R", more: str = "", code: int = 0, err: str = "") -> JobStatement:
+def statement(
+    resources: str = VCLUSTER, state: str = "R", more: str = "", code: int = 0, err: str = ""
+) -> JobStatement:
     out = JOB.format(resources=resources, state=state, more=more) if code == 0 else ""
     return TorqueScheduler(FakeCommands({"qstat -x 7": (code, out, err)})).describe_job("7", SERVER, {"n1": "brno-h1"})
 
 
 def test_a_running_job_is_confirmed_with_owner_hosts_and_network() -> None:
-    assert word() == JobStatement(runs=True, owner="alice", hosts=("brno-h1", "n2"), network="lab", words="runs")
+    assert statement() == JobStatement(runs=True, owner="alice", hosts=("brno-h1", "n2"), network="lab", words="runs")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +48,12 @@ def test_a_running_job_is_confirmed_with_owner_hosts_and_network() -> None:
     ],
 )
 def test_the_requested_network_is_confirmed(resources: str, network: str | None) -> None:
-    found = word(resources)
+    found = statement(resources)
     assert (found.runs, found.network) == (True, network)
 
 
 def test_the_owner_is_the_jobs_effective_user() -> None:
-    assert word(more="<euser>bob</euser>").owner == "bob"
+    assert statement(more="<euser>bob</euser>").owner == "bob"
 
 
 @pytest.mark.parametrize(
@@ -59,30 +61,30 @@ def test_the_owner_is_the_jobs_effective_user() -> None:
     [
         ("Q", VCLUSTER, "is queued"),
         ("C", VCLUSTER, "has finished"),
-        ("R", "<nodect>1</nodect>", "runs, and requested no cluster"),
-        ("R", "<net>No Name</net>", "runs, and cannot have a cluster: expected a cluster key"),
+        ("R", "<nodect>1</nodect>", "runs and requested no cluster"),
+        ("R", "<net>No Name</net>", "runs and cannot have a cluster: expected a cluster key"),
     ],
 )
 def test_a_job_without_a_valid_request_is_denied(state: str, resources: str, words: str) -> None:
-    found = word(resources, state)
+    found = statement(resources, state)
     assert (found.runs, found.words[: len(words)]) == (False, words)
 
 
 def test_an_unknown_job_is_denied() -> None:
-    found = word(code=153, err="qstat: Unknown Job Id Error 7.pbssrv\n")
+    found = statement(code=153, err="qstat: Unknown Job Id Error 7.pbssrv\n")
     assert found == JobStatement(runs=False, words="is not known to pbssrv")
 
 
-def test_an_unavailable_server_answers_no_question() -> None:
+def test_an_unavailable_server_confirms_no_job() -> None:
     with pytest.raises(SchedulerUnavailable):
-        word(code=1, err="qstat: cannot connect to server")
+        statement(code=1, err="qstat: cannot connect to server")
 
 
-class FakeAnswers:
+class FakeConfirmingScheduler:
     """A batch server that runs every job."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.queried: list[str] = []
         self.failing: VirtcloudError | None = None
 
     def server(self) -> SchedulerServer:
@@ -91,32 +93,32 @@ class FakeAnswers:
         return SERVER
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        self.asked.append(f"{number} of {server.name} {dict(names)}")
+        self.queried.append(f"{number} of {server.name} {dict(names)}")
         return JobStatement(runs=True, owner="alice", hosts=("n1",))
 
 
-class FakeAsked:
+class FakeConfirmationApi:
     """An SBF that requests the confirmation of some jobs."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = [ClusterKey(key) for key in keys]
-        self.answered: list[str] = []
+        self.statements: list[str] = []
         self.stop = threading.Event()
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         assert (server, wait) == ("pbssrv", 30.0)
         return self.keys
 
-    def send_job_statement(self, key: str, word: JobStatement) -> None:
-        self.answered.append(f"{key} {word.owner}")
+    def send_job_statement(self, key: str, statement: JobStatement) -> None:
+        self.statements.append(f"{key} {statement.owner}")
         self.stop.set()
 
 
-def test_every_question_is_answered() -> None:
-    answers, asked = FakeAnswers(), FakeAsked("7.pbssrv", "8.pbssrv", "x.pbssrv")
-    assert answer_questions(answers, asked, {"n1": "h"}, FakeLog()) == PAUSE_S
-    assert answers.asked == ["7 of pbssrv {'n1': 'h'}", "8 of pbssrv {'n1': 'h'}"]
-    assert asked.answered == ["7.pbssrv alice", "8.pbssrv alice"]
+def test_every_requested_job_of_this_server_is_confirmed() -> None:
+    scheduler, sbf = FakeConfirmingScheduler(), FakeConfirmationApi("7.pbssrv", "8.pbssrv", "x.pbssrv")
+    assert confirm_requested_jobs(scheduler, sbf, {"n1": "h"}, FakeLog()) == PAUSE_S
+    assert scheduler.queried == ["7 of pbssrv {'n1': 'h'}", "8 of pbssrv {'n1': 'h'}"]
+    assert sbf.statements == ["7.pbssrv alice", "8.pbssrv alice"]
 
 
 @pytest.mark.parametrize(
@@ -128,22 +130,22 @@ def test_every_question_is_answered() -> None:
     ],
 )
 def test_failures_are_retried_later(error: VirtcloudError, pause: float) -> None:
-    answers, log = FakeAnswers(), FakeLog()
-    answers.failing = error
-    assert answer_questions(answers, FakeAsked("7.pbssrv"), {}, log) == pause
+    scheduler, log = FakeConfirmingScheduler(), FakeLog()
+    scheduler.failing = error
+    assert confirm_requested_jobs(scheduler, FakeConfirmationApi("7.pbssrv"), {}, log) == pause
     assert len(log.events) == 1
 
 
-def test_an_unexpected_error_does_not_stop_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirmations_continue_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtcloud.scheduler.job_confirmation.RETRY_S", 0.01)
-    answers, asked, faults = FakeAnswers(), FakeAsked("7.pbssrv"), [ZeroDivisionError()]
-    right = answers.describe_job
+    scheduler, sbf, errors = FakeConfirmingScheduler(), FakeConfirmationApi("7.pbssrv"), [ZeroDivisionError()]
+    describe_job = scheduler.describe_job
 
-    def broken(number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        if faults:
-            raise faults.pop()
-        return right(number, server, names)
+    def fail_once(number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+        if errors:
+            raise errors.pop()
+        return describe_job(number, server, names)
 
-    monkeypatch.setattr(answers, "describe_job", broken)
-    answer_until_stopped(answers, asked, {}, FakeLog(), asked.stop)
-    assert asked.answered == ["7.pbssrv alice"]
+    monkeypatch.setattr(scheduler, "describe_job", fail_once)
+    confirm_until_stopped(scheduler, sbf, {}, FakeLog(), sbf.stop)
+    assert sbf.statements == ["7.pbssrv alice"]

@@ -56,7 +56,7 @@ STATUS = json.dumps({"Server": {"pbssrv": {"server_state": "Active", "total_jobs
 
 
 def asked(out: str = NOTHING, err: str = "", code: int = 0) -> dict[str, SchedulerJob]:
-    return {str(key): one for key, one in parse_jobs(CommandResult("qstat -f", code, out, err), SERVER).items()}
+    return {str(key): job for key, job in parse_jobs(CommandResult("qstat -f", code, out, err), SERVER).items()}
 
 
 def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
@@ -72,7 +72,7 @@ def test_a_job_before_its_script_is_recognized() -> None:
 
 def test_missing_jobs_are_parsed_beside_the_others() -> None:
     found = asked(RUNNING, FINISHED + UNKNOWN, 153)
-    assert {key: one.description for key, one in found.items()} == {
+    assert {key: job.description for key, job in found.items()} == {
         "4.pbssrv": "has finished",
         "7.pbssrv": "runs",
         "99.pbssrv": "is not known to pbssrv",
@@ -81,7 +81,7 @@ def test_missing_jobs_are_parsed_beside_the_others() -> None:
 
 def test_an_omitted_job_makes_the_answer_incomplete() -> None:
     commands = FakeCommands({"qselect": (0, "", ""), "qstat -f": (0, NOTHING, "")})
-    with pytest.raises(SchedulerUnavailable, match=r"qstat omitted job 7 \(1 in all\): it must run as root"):
+    with pytest.raises(SchedulerUnavailable, match=r"qstat omitted job 7 \(1 in all\): qstat must run as root"):
         OpenPbsScheduler(commands).jobs(SERVER, {"7"})
 
 
@@ -108,7 +108,7 @@ def test_one_invalid_job_does_not_hide_the_others() -> None:
         {"qselect": (0, "7.pbssrv\n8.pbssrv\n", ""), "qstat -f -F json 7": (0, RUNNING, ""), **both}
     )
     found = OpenPbsScheduler(commands).jobs(SERVER, set())
-    assert {str(key): one.phase for key, one in found.items()} == {
+    assert {str(key): job.phase for key, job in found.items()} == {
         "7.pbssrv": JobPhase.RUNNING,
         "8.pbssrv": JobPhase.UNREADABLE,
     }
@@ -128,7 +128,7 @@ def test_jobs_are_queried_in_batches_of_a_hundred() -> None:
     gone = "".join(f"qstat: Unknown Job Id {number}.pbssrv\n" for number in range(1, 151))
     commands = FakeCommands({"qselect": (0, "", ""), "qstat": (153, NOTHING, gone)})
     OpenPbsScheduler(commands).jobs(SERVER, {str(number) for number in range(1, 151)})
-    assert [len(line.split()) - 4 for line in commands.ran[1:]] == [100, 50]
+    assert [len(line.split()) - 4 for line in commands.lines[1:]] == [100, 50]
 
 
 def test_running_jobs_that_want_a_cluster_are_selected_without_arrays() -> None:
@@ -150,12 +150,20 @@ def test_the_server_reports_its_name_and_job_count() -> None:
 @pytest.mark.parametrize(
     ("code", "out", "said"),
     [
-        (255, "", "qstat -B ended with 255: it said nothing"),
+        (255, "", "qstat -B ended with exit code 255: no error message"),
         (0, "", "expected one server with its state"),
         (0, STATUS[:-9], "expected one server with its state"),
         (0, NOTHING, "expected one server with its state"),
-        (0, STATUS.replace("Active", "Hot_Start"), "server pbssrv is Hot_Start, not at work"),
-        (0, STATUS.replace("Active", "Terminating"), "server pbssrv is Terminating, not at work"),
+        (
+            0,
+            STATUS.replace("Active", "Hot_Start"),
+            "server pbssrv: expected one of the states Active, Idle, Scheduling, got Hot_Start",
+        ),
+        (
+            0,
+            STATUS.replace("Active", "Terminating"),
+            "server pbssrv: expected one of the states Active, Idle, Scheduling, got Terminating",
+        ),
         (0, STATUS.replace('"pbssrv": {', f'"{"x" * 268}": {{'), "expected one server with its state"),
     ],
 )

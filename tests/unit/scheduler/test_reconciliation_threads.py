@@ -119,19 +119,19 @@ def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "su
     Clusters of another server's jobs, and clusters that a user requested directly, remain.
     """
     until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
-    found_report = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report
-    assert [(one.name, one.about) for one in found_report.alerts] == [("host-unknown", "n7")]
-    assert sorted((one.what, one.cluster) for one in found_report.deeds) == [
+    found_report = status(commands, lambda status: len(status.report.deeds) == BOTH and status.report.good).report
+    assert [(alert.name, alert.about) for alert in found_report.alerts] == [("host-unknown", "n7")]
+    assert sorted((action.what, action.cluster) for action in found_report.deeds) == [
         ("ended", "2.pbssrv"),
         ("extended", "1.pbssrv"),
     ]
     lives = {key: sbf.cluster(key) for key in ("1.pbssrv", "2.other", "99.pbssrv")}
-    assert {one.state for one in lives.values()} == {ClusterState.CONFIGURING}
+    assert {cluster.state for cluster in lives.values()} == {ClusterState.CONFIGURING}
     assert lives["1.pbssrv"].lease_ends - lives["99.pbssrv"].lease_ends > timedelta(hours=2)
     (commands / "away").touch()
-    assert "Connection refused" in status(commands, lambda one: not one.report.good).report.alerts[-1].text
+    assert "Connection refused" in status(commands, lambda status: not status.report.good).report.alerts[-1].text
     (commands / "away").unlink()
-    status(commands, lambda one: one.report.good)
+    status(commands, lambda status: status.report.good)
     agent.send_signal(signal.SIGTERM)
     log = agent.communicate(timeout=30)[1]
     assert agent.returncode == 0

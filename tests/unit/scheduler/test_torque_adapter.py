@@ -20,12 +20,12 @@ STATUS = "Server: pbssrv\n    server_state = Active\n    scheduling = True\n    
 def look(numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, str, str]) -> dict[str, SchedulerJob]:
     alone = {f"qstat -x {key.removeprefix('j')}": answer for key, answer in single.items()}
     found = TorqueScheduler(FakeCommands({"qstat -x": listed, **alone})).jobs(SERVER, numbers)
-    return {str(key): one for key, one in found.items()}
+    return {str(key): job for key, job in found.items()}
 
 
 def test_jobs_missing_in_the_list_are_queried() -> None:
     found = look({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
-    assert {key: (one.phase, one.description) for key, one in found.items()} == {
+    assert {key: (job.phase, job.description) for key, job in found.items()} == {
         "7.pbssrv": (JobPhase.RUNNING, "runs"),
         "8.pbssrv": (JobPhase.GONE, "has finished"),
         "9.pbssrv": (JobPhase.GONE, "is not known to pbssrv"),
@@ -67,7 +67,7 @@ def test_a_request_in_other_counts() -> None:
     travels = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
     other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
     listed = f"<Data>{travels.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
-    assert [one.wants_cluster for one in look(set(), (0, listed, "")).values()] == [True, False]
+    assert [job.wants_cluster for job in look(set(), (0, listed, "")).values()] == [True, False]
 
 
 def test_control_characters_of_one_job_do_not_hide_others() -> None:

@@ -27,9 +27,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         ("kind: docker\n", r"image\.yaml:1: kind: expected 'lxc' or 'qemu', got 'docker'"),
         ("rootfs: x\nkind: qcow2\n", r"image\.yaml:2: kind: expected 'lxc' or 'qemu', got 'qcow2'"),
-        ("rootfs: x\n", r"image\.yaml:1: kind: expected this key"),
-        ("kind: qemu\n", r"image\.yaml:1: kernel: expected this key"),
-        ("kind: lxc\nroot: x\n", r"image\.yaml:2: root: expected no such key"),
+        ("rootfs: x\n", r"image\.yaml:1: kind: expected a value"),
+        ("kind: qemu\n", r"image\.yaml:1: kernel: expected a value"),
+        ("kind: lxc\nroot: x\n", r"image\.yaml:2: root: unknown key"),
         ("[", r"image\.yaml:1: not YAML"),
         ("[" * 5000, r"image\.yaml:1: expected a mapping of keys and plain values"),
         ("- lxc\n", r"image\.yaml:1: expected a mapping with the keys kind"),

@@ -29,7 +29,7 @@ def test_requests_are_parsed_from_json() -> None:
         (b"{}", "do: expected one of up, state, cancel, remove, running, list, got None"),
         (b'{"do": "state", "cluster": "A", "attempt": 1}', "cluster: expected a cluster key: lower case, digits"),
         (b'{"do": "state", "cluster": "../x", "attempt": 1}', "cluster: expected a cluster key: lower case, digits"),
-        (b'{"do": "state", "cluster": "a"}', "attempt: expected this key, got nothing"),
+        (b'{"do": "state", "cluster": "a"}', "attempt: expected a value, got none"),
         (b'{"do": "state", "cluster": "a", "attempt": "1"}', "attempt: expected a valid integer, got '1'"),
         (b'{"do": "state", "cluster": "a", "attempt": -1}', "attempt: expected greater than or equal to 0, got -1"),
         (
@@ -42,8 +42,8 @@ def test_requests_are_parsed_from_json() -> None:
             "user: expected the job's user, since head is true; got nothing",
         ),
         (b'{"do": "up", "cluster": "a", "attempt": 1, "head": "yes"}', "head: expected a valid boolean, got 'yes'"),
-        (b'{"do": "list", "for": "me"}', "for: expected no such key; is it misspelt?"),
-        (b'{"do": "remove", "attempt": 1.5}', "cluster: expected this key, got nothing; attempt: expected a valid "),
+        (b'{"do": "list", "for": "me"}', "for: unknown key; check its spelling"),
+        (b'{"do": "remove", "attempt": 1.5}', "cluster: expected a value, got none; attempt: expected a valid "),
     ],
 )
 def test_errors_are_described_on_one_line(line: bytes, message: str) -> None:

@@ -246,14 +246,18 @@ def test_the_cluster_of_a_used_number_is_ended(server_hook: ServerHook, sbf: Scr
 
 def test_an_unfitting_request_holds_the_job_for_its_user(server_hook: ServerHook) -> None:
     found = server_hook.start("image=debian12:subnet=10.0.0.0/31:guests=2", select="2:ncpus=2")
-    assert found.message == "vcluster: subnet: expected room for 4 guests, got 10.0.0.0/31 with 2 free addresses"
+    assert found.message == "vcluster: subnet: expected 4 free addresses for guests, got 10.0.0.0/31 with 2"
     assert found.changed == {"Hold_Types": "u"}
 
 
 @pytest.mark.parametrize(
     ("line", "shape", "message"),
     [
-        ("image=a", {"place": "free"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
+        (
+            "image=a",
+            {"place": "free"},
+            "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl",
+        ),
         ("image=a", {"walltime": "200:00:00"}, "vcluster: a walltime is required, at most 168:00:00"),
         ("spec=/x", {}, "vcluster: spec: /x was not read at submission; submit the job again"),
     ],

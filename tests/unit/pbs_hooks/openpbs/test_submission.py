@@ -42,8 +42,12 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
         ("image=a:publish=yes", {}, "vcluster: 'publish' is not supported here (character 9)"),
         ("image=a", {"select": ""}, "vcluster: use -l select=N:ncpus=…"),
         ("image=a", {"select": "", "nodes": "2:ppn=1"}, "vcluster: use -l select=N:ncpus=…"),
-        ("image=a", {"place": "pack"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
-        ("image=a:mem=64gb", {"select": "2:mem=32gb"}, "vcluster: guest wants 64gb, its chunk has 32gb"),
+        (
+            "image=a",
+            {"place": "pack"},
+            "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl",
+        ),
+        ("image=a:mem=64gb", {"select": "2:mem=32gb"}, "vcluster: guest needs 64gb, the chunk has 32gb"),
         ("image=a", {"walltime": ""}, "vcluster: a walltime is required, at most 168:00:00"),
         ("image=a", {"walltime": "169:00:00"}, "vcluster: a walltime is required, at most 168:00:00"),
         (
@@ -271,12 +275,12 @@ def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: Script
 
 def test_a_changed_request_is_checked_as_at_submission(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", vcluster="image=a:mem=16gb")
-    assert found.message == "vcluster: guest wants 16gb, its chunk has 8gb"
+    assert found.message == "vcluster: guest needs 16gb, the chunk has 8gb"
 
 
 def test_a_changed_shape_is_checked(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", place="pack")
-    assert found.message == "vcluster: needs one exclusive host per chunk (place=scatter:excl)"
+    assert found.message == "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl"
     assert server_hook.alter("image=a", walltime="0:30:00").accepted
 
 

@@ -217,7 +217,7 @@ def test_switches_that_are_not_joined_are_named() -> None:
 
 
 def test_an_unknown_host_is_named_with_the_known_ones() -> None:
-    with pytest.raises(NotFound, match="host nowhere is not known; known are: brno-h1, brno-h2"):
+    with pytest.raises(NotFound, match="host nowhere is not known; known hosts: brno-h1, brno-h2"):
         find_sites(three_sites(), ["nowhere"])
 
 

@@ -102,5 +102,7 @@ def test_an_unknown_site_is_named() -> None:
 def test_a_member_has_hosts_and_its_network_has_the_sites() -> None:
     with pytest.raises(ValidationError, match="expected at least one host or guest, got none"):
         wanted(joins="r")
-    with pytest.raises(ValidationError, match="expected no sites of a cluster that joins r"):
+    with pytest.raises(
+        ValidationError, match="expected only a new network to have sites; this cluster joins network r"
+    ):
         wanted("h1", joins="r", sites=("brno",))

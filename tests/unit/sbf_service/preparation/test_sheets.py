@@ -183,7 +183,7 @@ def test_every_edge_platform_has_lines_for_its_transports(platform: str, kind: T
 def test_unknown_platforms_transports_and_unattached_sites_are_refused() -> None:
     with pytest.raises(BadInput, match=r"expected a platform of the backbone \(arista_eos, .*\), got cisco_catos"):
         sheets(QINQ, platform="cisco_catos")
-    with pytest.raises(NotFound, match="transport vpls1 is not known; known are: core"):
+    with pytest.raises(NotFound, match="transport vpls1 is not known; known transports: core"):
         sheets(QINQ, transport="vpls1")
     alone = QINQ.model_copy(update={"sites": (QINQ.sites[0].model_copy(update={"attachments": ()}),)})
     with pytest.raises(Conflict, match="site brno is not attached to any transport"):
