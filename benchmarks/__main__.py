@@ -1,4 +1,4 @@
-"""Run the named benchmarks, or all; each one writes its section of ``docs/reference/speed.md``."""
+"""Runs the named benchmarks, or all benchmarks, and updates their sections in ``docs/reference/speed.md``."""
 
 import importlib
 import sys
@@ -20,20 +20,20 @@ ALL = (
 
 def main(names: list[str]) -> int:
     """Run benchmarks and print their results. Return 0 if every target was met."""
-    found: dict[str, list[Measurement]] = {}
+    results: dict[str, list[Measurement]] = {}
     for name in names or ALL:
-        found[name] = _run(name)
-        if found[name]:
-            write_section(name, found[name], ALL)
-    return 0 if all(measurement.met for figures in found.values() for measurement in figures) else 1
+        results[name] = _run(name)
+        if results[name]:
+            write_section(name, results[name], ALL)
+    return 0 if all(measurement.met for measurements in results.values() for measurement in measurements) else 1
 
 
 def _run(name: str) -> list[Measurement]:
-    figures = []
+    measurements = []
     for measurement in importlib.import_module(f"benchmarks.{name}").run():
         print(f"{name}: {measurement}", flush=True)  # noqa: T201 - a command's output
-        figures.append(measurement)
-    return figures
+        measurements.append(measurement)
+    return measurements
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Claims through HTTP: four callers request clusters over two sites each, one after the other, without a pause.
 
-The service is ``sbf serve`` with a database on disk. Meanwhile it reconciles two emulated switches (300 ms a command)
-with these clusters; the callers run on the same cores. Both databases write to the disk before they answer (SQLite's
-``synchronous=FULL``, PostgreSQL's ``fsync``).
+The service is ``sbf serve`` with a database on disk. At the same time, the service reconciles two emulated switches
+(300 ms a command) with these clusters. The callers run on the same cores. Both databases write to the disk before they
+answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
 """
 
 import http.client
@@ -36,14 +36,14 @@ def run() -> Iterator[Measurement]:
         ):
             sbf.install(two.addresses, "2-1001,1006-4094")
             used, callers = sbf.processor_s(), time.process_time()
-            taken = _load(sbf)
+            durations = _load(sbf)
             used, callers = sbf.processor_s() - used, time.process_time() - callers
-        yield Measurement(f"claims through HTTP, {name}", len(taken) / SECONDS, "/s", 200, at_least=True)
-        yield Measurement(f"99th percentile of a claim, {name}", 1000 * quantiles(taken, n=100)[98], "ms", 50)
-        yield Measurement(f"median of a claim, {name}", 1000 * quantiles(taken, n=2)[0], "ms")
-        yield Measurement(f"longest claim, {name}", 1000 * max(taken), "ms")
-        yield Measurement(f"processor time of the service for a claim, {name}", 1000 * used / len(taken), "ms")
-        yield Measurement(f"processor time of the callers for a claim, {name}", 1000 * callers / len(taken), "ms")
+        yield Measurement(f"claims through HTTP, {name}", len(durations) / SECONDS, "/s", 200, at_least=True)
+        yield Measurement(f"99th percentile of a claim, {name}", 1000 * quantiles(durations, n=100)[98], "ms", 50)
+        yield Measurement(f"median of a claim, {name}", 1000 * quantiles(durations, n=2)[0], "ms")
+        yield Measurement(f"longest claim, {name}", 1000 * max(durations), "ms")
+        yield Measurement(f"processor time of the service for a claim, {name}", 1000 * used / len(durations), "ms")
+        yield Measurement(f"processor time of the callers for a claim, {name}", 1000 * callers / len(durations), "ms")
 
 
 def _load(sbf: MeasuredSbf) -> list[float]:
@@ -52,21 +52,21 @@ def _load(sbf: MeasuredSbf) -> list[float]:
     with ThreadPoolExecutor(CALLERS) as pool:
         return [
             duration
-            for taken in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS))
-            for duration in taken
+            for durations in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS))
+            for duration in durations
         ]
 
 
 def _call_until(sbf: MeasuredSbf, numbers: Iterator[int], ends: float) -> list[float]:
-    line = http.client.HTTPConnection(sbf.listen)
+    connection = http.client.HTTPConnection(sbf.listen)
     headers = {"content-type": "application/json", **bearer(sbf.token)}
-    taken = []
+    durations = []
     while (started := time.monotonic()) < ends:
-        line.request("PUT", f"/v1/clusters/c{next(numbers)}", BODY, headers)
-        answer = line.getresponse()
-        said = answer.read()
+        connection.request("PUT", f"/v1/clusters/c{next(numbers)}", BODY, headers)
+        answer = connection.getresponse()
+        text = answer.read()
         if answer.status != CREATED:
-            raise AssertionError(f"a claim was refused: {said.decode()}")
-        taken.append(time.monotonic() - started)
-    line.close()
-    return taken
+            raise AssertionError(f"a claim was refused: {text.decode()}")
+        durations.append(time.monotonic() - started)
+    connection.close()
+    return durations

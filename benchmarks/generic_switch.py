@@ -1,7 +1,7 @@
-"""The duration of VLAN changes by networking-generic-switch on two trunks; a script for the interpreter that has it.
+"""Measures VLAN changes by networking-generic-switch on two trunks. Run it with an interpreter that has this package.
 
-Arguments: host, port, user, password, secret, ports (with commas), ``True`` or ``False`` for a kept connection, and the
-VLANs to add. Prints the seconds of each addition as JSON.
+Arguments: host, port, user, password, secret, ports (separated by commas), ``True`` or ``False`` (whether to reuse the
+connection), and the VLANs to add. Prints the seconds of each addition as JSON.
 """
 
 import json
@@ -15,10 +15,10 @@ from uuid import UUID
 
 def main(*arguments: str) -> None:
     """Add each VLAN."""
-    host, port, user, password, secret, ports, keeps, *vlans = arguments
+    host, port, user, password, secret, ports, reuse, *vlans = arguments
     import_module("networking_generic_switch.config")
-    theirs = import_module("networking_generic_switch.devices.netmiko_devices.cisco")
-    described = {
+    module = import_module("networking_generic_switch.devices.netmiko_devices.cisco")
+    options = {
         "device_type": "netmiko_cisco_ios",
         "host": host,
         "port": int(port),
@@ -26,9 +26,9 @@ def main(*arguments: str) -> None:
         "password": password,
         "secret": secret,
         "ngs_trunk_ports": ports,
-        "ngs_ssh_reuse_connection": keeps,
+        "ngs_ssh_reuse_connection": reuse,
     }
-    switch: Any = theirs.CiscoIos(described)
+    switch: Any = module.CiscoIos(options)
     print(json.dumps([_timed(switch.add_network, vlan) for vlan in vlans]))  # noqa: T201 - a command's output
 
 

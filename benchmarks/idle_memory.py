@@ -1,7 +1,7 @@
 """An idle service with 1,002 elements and 4,000 active clusters: its memory and processor time.
 
-The service's own store fills the database (SQLite). Then ``sbf serve`` starts on it, answers each usual call once, and
-stays idle.
+The store of the service fills an SQLite database. Then ``sbf serve`` starts with this database, answers a few calls,
+and remains idle.
 """
 
 import time
@@ -41,26 +41,26 @@ def run() -> Iterator[Measurement]:
             yield Measurement("memory of an idle service, 1,002 elements, 4,000 clusters", sbf.memory_mb(), "MB", 300)
             yield Measurement("processor time of an idle service", 100 * busy, "% of one core")
             sbf.call("GET", "/v1/clusters")
-            yield Measurement("its memory after all clusters were listed", sbf.memory_mb(), "MB")
+            yield Measurement("memory after a list of all clusters", sbf.memory_mb(), "MB")
 
 
 def _fill(folder: Path) -> None:
-    described = ServiceSettings.model_validate({"database": sqlite(folder), "replica": "bench"})
-    service = build_service(described)
+    settings = ServiceSettings.model_validate({"database": sqlite(folder), "replica": "bench"})
+    service = build_service(settings)
     service.prepare()
-    _describe(service)
+    _put_topology(service)
     for number in range(CLUSTERS):
         hosts = (f"s{number % SITES + 1}-h1", f"s{(number + 1) % SITES + 1}-h{1 + number % 2}")
-        asked = ClusterRequest.model_validate(request(*hosts))
-        put_cluster(service.store, f"c{number}", asked, service.reserved, "bench")
+        cluster_request = ClusterRequest.model_validate(request(*hosts))
+        put_cluster(service.store, f"c{number}", cluster_request, service.reserved, "bench")
     _confirm_all(service)
     service.store.close()
 
 
-def _describe(service: SbfService) -> None:
-    found = topology(["127.0.0.1:1"] * SITES)
+def _put_topology(service: SbfService) -> None:
+    document = topology(["127.0.0.1:1"] * SITES)
     with service.store.change() as unit:
-        put_topology(unit, Topology.model_validate(found))
+        put_topology(unit, Topology.model_validate(document))
     for number in range(1, SITES + 1):
         with service.store.change() as unit:
             put_pool(unit, f"s{number}", Pool.model_validate({"vlans": "2-1001,1006-4094"}), service.reserved)
@@ -68,7 +68,7 @@ def _describe(service: SbfService) -> None:
 
 def _confirm_all(service: SbfService) -> None:
     with service.store.read() as unit:
-        behind = [(element.name, element.wanted_revision) for element in make_element_views(unit)]
-    for element, revision in behind:
+        wanted = [(element.name, element.wanted_revision) for element in make_element_views(unit)]
+    for element, revision in wanted:
         with service.store.change() as unit:
             confirm_revision(unit, element, revision, timedelta(minutes=1))

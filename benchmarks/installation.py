@@ -1,4 +1,4 @@
-"""The installation that is measured: the real service, sites with one switch and two hosts each, and a database."""
+"""The measured installation: the real service, a database, and sites with one switch and two hosts each."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Database = Callable[[], AbstractContextManager[str | None]]
 
 
 def databases() -> Iterator[tuple[str, Database]]:
-    """Yield each available kind of database: its name, and a context that yields its address (None: a file)."""
+    """Yield each available database: its name, and a context that yields its address (None: a file)."""
     yield "SQLite", lambda: nullcontext(None)
     try:
         from postgres import NoPostgresError, programs  # noqa: PLC0415 - it needs a driver that may be absent
@@ -47,15 +47,15 @@ def _postgresql() -> Iterator[str]:
 
 HOST_PORTS = ("GigabitEthernet1/0/1", "GigabitEthernet1/0/2")
 UPLINK = "GigabitEthernet1/0/7"
-LOOK_AGAIN_S = 0.1
-PATIENCE_S = 180
+POLL_S = 0.1
+TIMEOUT_S = 180
 WORKERS = 64
 
 
-def site(number: int, address: str, pool_of_hosts: int = 2) -> dict[str, Any]:
-    """Return a site: a switch with a port for each host and one to the core."""
+def site(number: int, address: str, hosts: int = 2) -> dict[str, Any]:
+    """Return a site: a switch with a port for each host and a port to the core."""
     name = f"s{number}"
-    ports = list(HOST_PORTS[:pool_of_hosts])
+    ports = list(HOST_PORTS[:hosts])
     return {
         "name": name,
         "attachments": [{"transport": "core", "port": f"{name}-sw:{UPLINK}"}],
@@ -68,12 +68,12 @@ def site(number: int, address: str, pool_of_hosts: int = 2) -> dict[str, Any]:
                 "ports": [*ports, UPLINK],
             }
         ],
-        "hosts": [{"name": f"{name}-h{n}", "ports": ["eth0"]} for n in range(1, pool_of_hosts + 1)],
+        "hosts": [{"name": f"{name}-h{n}", "ports": ["eth0"]} for n in range(1, hosts + 1)],
     }
 
 
 def topology(addresses: list[str]) -> dict[str, Any]:
-    """Return a topology with one site for each switch's address, all connected by one core."""
+    """Return a topology with a site for each switch address. All sites are connected to one core."""
     sites = [site(number, address) for number, address in enumerate(addresses, start=1)]
     links = [
         {"a": f"{site['name']}-h{n}:eth0", "b": f"{site['name']}-sw:{port}"}
@@ -91,7 +91,7 @@ def request(*hosts: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MeasuredSbf:
-    """A running service with hosts whose agents confirm at once."""
+    """A running service. The benchmark confirms revisions for the hosts, which have no agents."""
 
     client: httpx.Client
     process: subprocess.Popen[bytes]
@@ -99,11 +99,11 @@ class MeasuredSbf:
     token: str
 
     def install(self, addresses: list[str], vlans: str = "100-999") -> None:
-        """Put topology and pools, and wait until everything is confirmed."""
+        """Put the topology and the pools, and wait until every element has confirmed its wanted revision."""
         self.call("PUT", "/v1/topology", topology(addresses))
         for number in range(1, len(addresses) + 1):
             self.call("PUT", f"/v1/sites/s{number}/pool", {"vlans": vlans})
-        self.settle()
+        self.wait_confirmed()
 
     def set_up(self, key: str, *hosts: str) -> float:
         """Request a cluster and return the seconds until it is active."""
@@ -129,16 +129,12 @@ class MeasuredSbf:
         self._until(lambda: self.client.get("/readyz").is_success, "the service ready")
         return time.monotonic() - started
 
-    def settle(self) -> None:
+    def wait_confirmed(self) -> None:
         """Wait until every element has confirmed its wanted revision."""
-
-        def settled() -> bool:
-            return not self.confirm_hosts()
-
-        self._until(settled, "all elements confirmed")
+        self._until(lambda: not self.confirm_hosts(), "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Confirm the wanted revision of every host. Return the elements that are still behind."""
+        """Confirm the wanted revision of every host. Return the elements whose wanted revision was not confirmed."""
         behind = [
             element
             for element in self.call("GET", "/v1/elements")
@@ -146,12 +142,12 @@ class MeasuredSbf:
         ]
         for element in behind:
             if element["kind"] != "switch":
-                told = {"revision": element["wanted_revision"]}
-                self.call("POST", f"/v1/elements/{element['name']}/confirmed", told)
+                confirmation = {"revision": element["wanted_revision"]}
+                self.call("POST", f"/v1/elements/{element['name']}/confirmed", confirmation)
         return [element["name"] for element in behind]
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-        """Make one call. Raise httpx's error with the service's message."""
+        """Send a call and return the parsed answer. Raise AssertionError with the service's message."""
         answer = self.client.request(method, path, json=body)
         if answer.is_error:
             raise AssertionError(f"{method} {path}: {answer.text}")
@@ -168,17 +164,17 @@ class MeasuredSbf:
         words = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _until(self, holds: Any, what: str) -> None:  # noqa: ANN401 - a question without arguments
-        ends = time.monotonic() + PATIENCE_S
-        while not holds():
-            if time.monotonic() > ends:
-                raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
-            time.sleep(LOOK_AGAIN_S)
+    def _until(self, condition: Callable[[], bool], expected: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"expected within {TIMEOUT_S} s: {expected}")
+            time.sleep(POLL_S)
 
 
 @contextmanager
 def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[MeasuredSbf]:
-    """Run ``sbf serve`` with a database (by default a file in ``folder``) in a process of its own."""
+    """Run ``sbf serve`` in a separate process. The default database is a file in ``folder``."""
     listen = f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
@@ -200,7 +196,7 @@ def serving(folder: Path, database: str | None = None, drift_interval: int = 864
 
 
 def sqlite(folder: Path) -> str:
-    """Return the address of a database in a folder."""
+    """Return the address of an SQLite database in a folder."""
     return f"sqlite:///{folder / 'sbf.db'}"
 
 
@@ -210,12 +206,12 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def _token(config: Path) -> str:
-    """Create an operator's token, as on the service's own machine."""
+    """Create an operator's token with the service's command line."""
     command = [sys.executable, "-m", "sbf_service", "token", "create", "bench", "--role", "operator"]
-    made = subprocess.run(  # noqa: S603 - our own
+    result = subprocess.run(  # noqa: S603 - our own
         [*command, "--config", str(config)], check=True, capture_output=True, text=True
     )
-    return made.stdout.strip()
+    return result.stdout.strip()
 
 
 def _settings(folder: Path, database: str, listen: str, drift_interval: int) -> str:

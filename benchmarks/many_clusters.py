@@ -1,7 +1,7 @@
-"""200 clusters at the same time on one emulated switch (300 ms a command), against one cluster.
+"""200 clusters at the same time on one emulated switch (300 ms a command), compared with one cluster.
 
-Eight callers request them through HTTP. The time is from the first request until the last cluster is active. Sessions
-are open already.
+Eight callers request the clusters through HTTP. The time is measured from the first request until the last cluster is
+active. The service has open sessions with the switch before the measurement.
 """
 
 import time
@@ -20,31 +20,31 @@ HOSTS = ("s1-h1", "s1-h2")
 
 
 def run() -> Iterator[Measurement]:
-    """Measure one cluster several times, then all at once."""
+    """Measure one cluster several times, then all clusters together."""
     with TemporaryDirectory() as folder, switches(1) as emulated, serving(Path(folder)) as sbf:
         sbf.install(emulated.addresses)
-        alone = median([_one(sbf, number) for number in range(REPEATS + 1)][1:])
+        single = median([_time_one(sbf, number) for number in range(REPEATS + 1)][1:])
         saves, commands = emulated.saves(), emulated.commands()
-        together = _all(sbf)
-        yield Measurement(f"{CLUSTERS} clusters at once on one switch: saves", emulated.saves() - saves, "", 6)
-        yield Measurement(f"{CLUSTERS} clusters against one", together / alone, TIMES, 8)
-        yield Measurement("one cluster", alone, "s")
+        together = _time_all(sbf)
+        yield Measurement(f"saves for {CLUSTERS} clusters at the same time", emulated.saves() - saves, "", 6)
+        yield Measurement(f"time for {CLUSTERS} clusters, compared with one cluster", together / single, TIMES, 8)
+        yield Measurement("time for one cluster", single, "s")
         yield Measurement(f"commands for {CLUSTERS} clusters", emulated.commands() - commands)
 
 
-def _one(sbf: MeasuredSbf, number: int) -> float:
-    taken = sbf.set_up(f"one{number}", *HOSTS)
+def _time_one(sbf: MeasuredSbf, number: int) -> float:
+    duration = sbf.set_up(f"one{number}", *HOSTS)
     sbf.end(f"one{number}")
-    return taken
+    return duration
 
 
-def _all(sbf: MeasuredSbf) -> float:
+def _time_all(sbf: MeasuredSbf) -> float:
     started = time.monotonic()
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(lambda n: sbf.call("PUT", f"/v1/clusters/c{n}", request(*HOSTS)), range(CLUSTERS)))
-    sbf.settle()
-    taken = time.monotonic() - started
+    sbf.wait_confirmed()
+    duration = time.monotonic() - started
     states = [cluster["state"] for cluster in sbf.call("GET", "/v1/clusters")]
     if states != ["active"] * CLUSTERS:
         raise AssertionError(f"expected {CLUSTERS} active clusters, found {len(states)}: {sorted(set(states))}")
-    return taken
+    return duration

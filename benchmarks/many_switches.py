@@ -1,8 +1,8 @@
-"""One cluster over 64 (and 16) emulated switches (300 ms a command), against a cluster on one of them.
+"""A cluster over 64 (and 16) emulated switches (300 ms a command), compared with a cluster on one switch.
 
-Two ports of each switch are configured in both cases. The time is from the request to ``active``. Warm: sessions are
-open and ports are trunks already. Cold: the service was restarted, and has loaded its libraries. The service has a
-worker for each switch (``workers = 64``).
+In all cases, two ports of each switch are configured. The time is measured from the request until the cluster is
+active. Warm: sessions are open, and ports are trunks already. Cold: the service was restarted and has loaded its
+libraries. The service has a worker for each switch (``workers = 64``).
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST, SOME, REPEATS = 64, 16, 3
 
 
 def run() -> Iterator[Measurement]:
-    """Measure warm cases alternately, then cold ones."""
+    """Measure the warm cases alternately, then the cold cases."""
     with TemporaryDirectory() as name, switches(MOST + 2) as emulated:
         folder = Path(name)
         with serving(folder) as sbf:
@@ -36,27 +36,27 @@ def _prepare_ports(sbf: MeasuredSbf) -> None:
 
 
 def _warm(sbf: MeasuredSbf) -> Iterator[Measurement]:
-    taken: dict[int, list[float]] = {1: [], SOME: [], MOST: []}
+    durations: dict[int, list[float]] = {1: [], SOME: [], MOST: []}
     for number in range(REPEATS):
-        for count, times in taken.items():
+        for count, times in durations.items():
             key = f"warm{count}-{number}"
             times.append(sbf.set_up(key, *(over(count) if count > 1 else both(1))))
             sbf.end(key)
-    alone, some, most = (median(times) for times in taken.values())
-    yield Measurement("a cluster on one switch, warm", alone, "s")
-    yield Measurement(f"{SOME} switches against one, warm", some / alone, TIMES, 1.2)
-    yield Measurement(f"{MOST} switches against one, warm", most / alone, TIMES, 1.5)
+    single, some, most = (median(times) for times in durations.values())
+    yield Measurement("a cluster on one switch, warm", single, "s")
+    yield Measurement(f"{SOME} switches compared with one, warm", some / single, TIMES, 1.2)
+    yield Measurement(f"{MOST} switches compared with one, warm", most / single, TIMES, 1.5)
 
 
 def _cold(sbf: MeasuredSbf, emulated: Switches) -> Iterator[Measurement]:
-    before = sum(int(str(count)) for count in emulated.ask("logins"))
+    before = sum(int(str(count)) for count in emulated.read("logins"))
     sbf.set_up("loads-the-library", *both(MOST + 2))
-    alone, most = sbf.set_up("cold1", *both(MOST + 1)), sbf.set_up("cold64", *over(MOST))
-    logins = sum(int(str(count)) for count in emulated.ask("logins")) - before
+    single, most = sbf.set_up("cold1", *both(MOST + 1)), sbf.set_up("cold64", *over(MOST))
+    logins = sum(int(str(count)) for count in emulated.read("logins")) - before
     if logins != MOST + 2:
-        raise AssertionError(f"expected {MOST + 2} sessions to be opened, counted {logins}: this is not cold")
-    yield Measurement("a cluster on one switch, cold", alone, "s")
-    yield Measurement(f"{MOST} switches against one, cold", most / alone, TIMES)
+        raise AssertionError(f"expected {MOST + 2} new sessions, counted {logins}: the service was not cold")
+    yield Measurement("a cluster on one switch, cold", single, "s")
+    yield Measurement(f"{MOST} switches compared with one, cold", most / single, TIMES)
 
 
 def over(count: int) -> tuple[str, ...]:

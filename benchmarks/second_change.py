@@ -1,7 +1,8 @@
-"""The connection time of the second change on a device, against the first one.
+"""The connection time of the second change on a device, compared with the first change.
 
-The service's driver reads an emulated switch (300 ms a command) three times. The first reading minus the third one is
-the connection time; the second reading minus the third one is what remains of it.
+The service's driver reads an emulated switch (300 ms a command) three times. The connection time of the first reading
+is its duration minus the duration of the third reading. The connection time of the second reading is calculated in the
+same way.
 """
 
 import time
@@ -25,30 +26,30 @@ MANAGED = SwitchScope(tuple(PortName(port) for port in HOST_PORTS), VlanSet.pars
 
 
 def run() -> Iterator[Measurement]:
-    """Measure several sessions, after the library was loaded once."""
+    """Measure several sessions. The first session is not counted, because it loads the library."""
     with switches(1) as emulated:
-        taken = [_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
-        logins = int(str(emulated.ask("logins")[0]))
-    first, second, third = (median(times) for times in zip(*taken, strict=True))
+        sessions = [_time_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
+        logins = int(str(emulated.read("logins")[0]))
+    first, second, third = (median(times) for times in zip(*sessions, strict=True))
     if logins != REPEATS + 1:
         raise AssertionError(f"expected a login for each of {REPEATS + 1} sessions, counted {logins}")
     connecting = first - third
     yield Measurement("connection time of the first change", connecting, "s")
     yield Measurement(
-        "connection time of the second change against the first", max(0, second - third) / connecting, TIMES, 0.2
+        "connection time of the second change, compared with the first", max(0, second - third) / connecting, TIMES, 0.2
     )
 
 
 def driver_for(address: str) -> SwitchDriver:
     """Return the driver of the emulated switch at ``address``, not yet connected."""
-    described = {"name": "sw1", "platform": PLATFORM, "address": address, "ports": list(MANAGED.ports)}
+    document = {"name": "sw1", "platform": PLATFORM, "address": address, "ports": list(MANAGED.ports)}
     login = DeviceLogin(
-        Switch.model_validate(described), "admin", password=SecretStr(PASSWORD), enable=SecretStr(ENABLE_SECRET)
+        Switch.model_validate(document), "admin", password=SecretStr(PASSWORD), enable=SecretStr(ENABLE_SECRET)
     )
     return SWITCH_PLATFORMS[PLATFORM].driver(login)
 
 
-def _session(address: str) -> list[float]:
+def _time_session(address: str) -> list[float]:
     driver = driver_for(address)
     try:
         return [_timed(driver) for _ in range(3)]

@@ -1,7 +1,7 @@
-"""The time that the hook of PBS's server takes in the batch system's only thread.
+"""The time that the server hook takes in the only thread of the PBS server.
 
-The installed hook runs repeatedly in an interpreter without packages, as in PBS; with a real SBF over TLS, and with an
-SBF that accepts calls and does not answer. PBS starts a new interpreter every hundred hooks.
+The installed hook runs repeatedly in an interpreter without packages, as in PBS. It uses a real SBF over TLS, or an SBF
+that accepts connections and does not answer. PBS starts a new interpreter after a hundred hooks.
 """
 
 import json
@@ -28,36 +28,36 @@ PLAYER = Path(__file__).parent / "server_hook_player.py"
 def run() -> Iterator[Measurement]:
     """Run events of each kind."""
     with run_single_site() as site:
-        plain = _milliseconds(site.hook, [_runs(number, None) for number in range(RUNS)])
-        yield Measurement("a job without a cluster", median(plain[1:]), "ms", 2)
-        yield Measurement("the slowest one", max(plain[1:]), "ms")
-        asked = _milliseconds(site.hook, [_runs(number, REQUEST) for number in range(RUNS)])
-        yield Measurement("runjob: a cluster is requested", median(asked[1:]), "ms", 50)
-        yield Measurement("the slowest one", max(asked[1:]), "ms")
-        yield Measurement("the first in a new interpreter", asked[0], "ms")
-        ended = _milliseconds(site.hook, [_ends(number) for number in range(RUNS)])
-        yield Measurement("jobobit: a cluster is deleted", median(ended[1:]), "ms", 50)
-        submitted = _milliseconds(site.hook, [_submitted(number) for number in range(RUNS)])
-        yield Measurement("queuejob: a name is looked up", median(submitted[1:]), "ms", 50)
+        plain = _milliseconds(site.hook, [_runjob(number, None) for number in range(RUNS)])
+        yield Measurement("runjob without a cluster", median(plain[1:]), "ms", 2)
+        yield Measurement("runjob without a cluster: maximum", max(plain[1:]), "ms")
+        runjob = _milliseconds(site.hook, [_runjob(number, REQUEST) for number in range(RUNS)])
+        yield Measurement("runjob: a cluster is requested", median(runjob[1:]), "ms", 50)
+        yield Measurement("runjob: maximum", max(runjob[1:]), "ms")
+        yield Measurement("runjob: first event in a new interpreter", runjob[0], "ms")
+        jobobit = _milliseconds(site.hook, [_jobobit(number) for number in range(RUNS)])
+        yield Measurement("jobobit: a cluster is deleted", median(jobobit[1:]), "ms", 50)
+        queuejob = _milliseconds(site.hook, [_queuejob(number) for number in range(RUNS)])
+        yield Measurement("queuejob: a name is looked up", median(queuejob[1:]), "ms", 50)
     with create_server(("127.0.0.1", 0)) as silent:
         down = ServerHook(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        waits = _milliseconds(down, [_runs(number, REQUEST) for number in range(RUNS)])
-        yield Measurement("runjob, SBF does not answer: the first", waits[0] / 1000, "s", 2)
-        yield Measurement("every other one in the next minute", max(waits[1:]), "ms", 50)
+        waits = _milliseconds(down, [_runjob(number, REQUEST) for number in range(RUNS)])
+        yield Measurement("runjob, SBF does not answer: first event", waits[0] / 1000, "s", 2)
+        yield Measurement("runjob, SBF does not answer: maximum of the next events", max(waits[1:]), "ms", 50)
 
 
-def _runs(number: int, line: str | None) -> HookEvent:
+def _runjob(number: int, line: str | None) -> HookEvent:
     resources = RAN if line is None else {**RAN, "vcluster": line}
     attributes = {"euser": f"user{number}", "exec_vnode": NODES}
     return HookEvent("runjob", HookJob(f"{number}.bench", attributes, resources))
 
 
-def _ends(number: int) -> HookEvent:
+def _jobobit(number: int) -> HookEvent:
     attributes = {"euser": f"user{number}", "run_version": 1}
     return HookEvent("jobobit", HookJob(f"{number}.bench", attributes, {**RAN, "vcluster": REQUEST}))
 
 
-def _submitted(number: int) -> HookEvent:
+def _queuejob(number: int) -> HookEvent:
     job = HookJob("", {}, {**RAN, "vcluster": f"{REQUEST}:name=n{number}"})
     return HookEvent("queuejob", job, requestor="alice")
 
@@ -68,9 +68,9 @@ def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[floa
         folder = Path(name)
         config = folder / "config.json"
         config.write_text(json.dumps({"sbf": server_hook.sbf, "token_file": None, **server_hook.settings}))
-        told: list[dict[str, Any]] = [event.as_json(config) for event in events]
-        (folder / "events.json").write_text(json.dumps(told))
+        documents: list[dict[str, Any]] = [event.as_json(config) for event in events]
+        (folder / "events.json").write_text(json.dumps(documents))
         (folder / "hook.py").write_text(hook())
         command = ["python3", *BARE_OPTIONS, str(PLAYER), str(INTERPRETER_PROGRAM.parent.parent), name]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
-    return [1000 * float(text) for text in ran.stdout.split()]
+        result = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    return [1000 * float(text) for text in result.stdout.split()]

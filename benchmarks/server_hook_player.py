@@ -1,4 +1,4 @@
-"""Run a hook's events in one interpreter, as PBS's server does: ``python3 -I -S -OO player.py FAKEPBS FOLDER``."""
+"""Runs events of a hook in one interpreter, as PBS's server does: ``python3 -I -S -OO player.py FAKEPBS FOLDER``."""
 
 import builtins
 import importlib
@@ -14,16 +14,16 @@ def main(fakepbs: str, folder: str) -> None:
     module = importlib.import_module("interpreter.module")
     sys.path.remove(fakepbs)
     code = compile((Path(folder) / "hook.py").read_text(), "hook", "exec")
-    for told in json.loads((Path(folder) / "events.json").read_text()):
-        stage = module.HookStage(told)
-        sys.modules["pbs"] = module.build_module(stage, told)
+    for event in json.loads((Path(folder) / "events.json").read_text()):
+        stage = module.HookStage(event)
+        sys.modules["pbs"] = module.build_module(stage, event)
         stage.rules.in_hook = True
         names = {"__builtins__": builtins}
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
-            exec(code, names)  # noqa: S102 - the very aim
+            exec(code, names)  # noqa: S102 - the purpose of this script
         except SystemExit:
-            print(time.perf_counter() - began)  # noqa: T201 - a command's output
+            print(time.perf_counter() - started)  # noqa: T201 - a command's output
         names.clear()
 
 

@@ -1,9 +1,9 @@
 """Comparison with networking-generic-switch: the same VLANs on the same two trunks of the same emulated switch.
 
-A command takes 300 ms; the configuration is saved after each change; both run in the same run. Our driver is the
-service's: its time includes a reading before and after the change, which networking-generic-switch does not do. That
-one is measured with a connection for each change (its default) and with a kept connection
-(``ngs_ssh_reuse_connection``). It is installed from PyPI into a virtual environment in the temporary folder.
+A command takes 300 ms, and the configuration is saved after each change. virtcloud's driver also reads the switch
+before and after the change; networking-generic-switch does not. networking-generic-switch is measured with a new
+connection for each change (its default), and with a reused connection (``ngs_ssh_reuse_connection``). It is installed
+from PyPI into a virtual environment in the temporary folder.
 """
 
 import json
@@ -27,7 +27,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 PACKAGE = "networking-generic-switch"
-HOME = Path(gettempdir()) / "virtcloud-benchmarks-neighbour"
+HOME = Path(gettempdir()) / "virtcloud-benchmarks-generic-switch"
 PORTS = tuple(PortName(port) for port in HOST_PORTS)
 MANAGED = SwitchScope(PORTS, VlanSet.parse("100-199"))
 SINGLE = [100, 102, 104]
@@ -35,7 +35,7 @@ MANY = range(110, 116)
 
 
 def run() -> Iterator[Measurement]:
-    """Measure our driver, the other one, and the other one with a kept connection."""
+    """Measure virtcloud's driver, and networking-generic-switch with new connections and with a reused connection."""
     if not _installed():
         print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
         return
@@ -44,20 +44,20 @@ def run() -> Iterator[Measurement]:
         try:
             _change(driver, SINGLE[:1])
             _change(driver, [])
-            ours = median(_change(driver, [vlan]) for vlan in SINGLE)
+            single = median(_change(driver, [vlan]) for vlan in SINGLE)
             _change(driver, [])
             many = _change(driver, list(MANY))
             _change(driver, [])
         finally:
             driver.close()
-        theirs = _neighbour(emulated.addresses[0], keeps=False, vlans=SINGLE)
-        kept = _neighbour(emulated.addresses[0], keeps=True, vlans=[120, *MANY])
-    yield Measurement("a VLAN on two trunks, ours", ours, "s")
-    yield Measurement("the same, networking-generic-switch", median(theirs), "s")
-    yield Measurement("ours against it", ours / median(theirs), TIMES)
-    yield Measurement("ours against it with a kept connection", ours / median(kept[1:]), TIMES)
-    yield Measurement(f"{len(MANY)} VLANs on two trunks, ours", many, "s")
-    yield Measurement("ours against it with a kept connection, all of them", many / sum(kept[1:]), TIMES)
+        other = median(_time_generic_switch(emulated.addresses[0], reuse=False, vlans=SINGLE))
+        reused = _time_generic_switch(emulated.addresses[0], reuse=True, vlans=[120, *MANY])[1:]
+    yield Measurement("one VLAN on two trunks: virtcloud", single, "s")
+    yield Measurement("one VLAN on two trunks: networking-generic-switch", other, "s")
+    yield Measurement("one VLAN: virtcloud compared with it", single / other, TIMES)
+    yield Measurement("one VLAN: virtcloud compared with it, reused connection", single / median(reused), TIMES)
+    yield Measurement(f"{len(MANY)} VLANs on two trunks: virtcloud", many, "s")
+    yield Measurement(f"{len(MANY)} VLANs: virtcloud compared with it, reused connection", many / sum(reused), TIMES)
 
 
 def _change(driver: SwitchDriver, vlans: list[int]) -> float:
@@ -65,28 +65,28 @@ def _change(driver: SwitchDriver, vlans: list[int]) -> float:
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
     driver.apply(compare_switch(wanted, driver.read(MANAGED)))
-    left = compare_switch(wanted, driver.read(MANAGED))
-    if left:
-        raise AssertionError(f"expected VLANs {vlans} on the switch, still to do: {left}")
+    difference = compare_switch(wanted, driver.read(MANAGED))
+    if difference:
+        raise AssertionError(f"expected VLANs {vlans} on the switch, found the difference {difference}")
     return time.monotonic() - started
 
 
-def _neighbour(address: str, *, keeps: bool, vlans: list[int]) -> list[float]:
-    """Return the seconds of the other driver for each VLAN."""
+def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list[float]:
+    """Return the seconds of networking-generic-switch for each VLAN."""
     host, _, port = address.partition(":")
     script = Path(__file__).with_name("generic_switch.py")
-    told = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(keeps), *map(str, vlans)]
-    done = subprocess.run(  # noqa: S603 - our own
-        [HOME / "bin" / "python", script, *told], capture_output=True, text=True, timeout=300, check=False
+    arguments = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(reuse), *map(str, vlans)]
+    result = subprocess.run(  # noqa: S603 - our own
+        [HOME / "bin" / "python", script, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
-    if done.returncode != 0:
-        raise AssertionError(f"{PACKAGE} did not do it: {done.stderr[-2000:]}")
-    found: list[float] = json.loads(done.stdout)
-    return found
+    if result.returncode != 0:
+        raise AssertionError(f"{PACKAGE} failed: {result.stderr[-2000:]}")
+    durations: list[float] = json.loads(result.stdout)
+    return durations
 
 
 def _installed() -> bool:
-    """Install the other driver, unless an earlier run did."""
+    """Install networking-generic-switch unless it is installed. Return whether it is installed."""
     marker = HOME / "installed"
     if marker.exists():
         return True

@@ -1,4 +1,4 @@
-"""Emulated switches in a process of their own, so that they take no processor time from the measured service."""
+"""Emulated switches in a separate process, so that they use no processor time of the measured process."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -15,54 +15,56 @@ SLOWNESS_S = 0.3
 
 @dataclass(frozen=True)
 class Switches:
-    """A client of the process with the switches; answers are in the order of the switches."""
+    """A client of the process with the switches."""
 
-    _line: Connection
+    _connection: Connection
 
-    def ask(self, what: str) -> list[object]:
-        """Return an attribute of every switch."""
-        self._line.send(what)
-        found: list[object] = self._line.recv()
-        return found
+    def read(self, attribute: str) -> list[object]:
+        """Return the value of an attribute of every switch, in the order of the switches."""
+        self._connection.send(attribute)
+        values: list[object] = self._connection.recv()
+        return values
 
     @property
     def addresses(self) -> list[str]:
         """Return the ``host:port`` of each switch."""
-        return [str(address) for address in self.ask("address")]
+        return [str(address) for address in self.read("address")]
 
     def saves(self) -> int:
-        """Return how often the first switch has saved its configuration."""
-        return int(str(self.ask("saves")[0]))
+        """Return the number of saves of the first switch's configuration."""
+        return int(str(self.read("saves")[0]))
 
     def commands(self) -> int:
         """Return the number of commands that the first switch received."""
-        found = self.ask("commands")[0]
-        return len(found) if isinstance(found, list) else 0
+        commands = self.read("commands")[0]
+        return len(commands) if isinstance(commands, list) else 0
 
 
 @contextmanager
 def switches(count: int, slowness: float = SLOWNESS_S) -> Iterator[Switches]:
-    """Run ``count`` switches within the context."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs, count, slowness), daemon=True)
+    """Run ``count`` switches while the context is open. ``slowness`` is the duration of a command in seconds."""
+    client_end, process_end = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=_run, args=(process_end, count, slowness), daemon=True
+    )
     process.start()
-    theirs.close()
+    process_end.close()
     try:
-        yield Switches(ours)
+        yield Switches(client_end)
     finally:
-        ours.close()
+        client_end.close()
         process.join(5)
         process.terminate()
 
 
-def _run(line: Connection, count: int, slowness: float) -> None:
+def _run(connection: Connection, count: int, slowness: float) -> None:
     with ExitStack() as stack:
         running = [
             stack.enter_context(emulate(PLATFORM, hostname=f"sw{n}", slowness=slowness)) for n in range(1, count + 1)
         ]
         while True:
             try:
-                what = line.recv()
+                attribute = connection.recv()
             except EOFError:
                 return
-            line.send([getattr(switch, what) for switch in running])
+            connection.send([getattr(switch, attribute) for switch in running])

@@ -48,30 +48,30 @@ class FakePbsServer:
             return self._hooks() if kind == "hook" else self._resources()
         if verb == "export":
             return self.files.get((rest[0], rest[1].split()[0]), "")
-        self._tell(line)
+        self._record_change(line)
         if line == "delete resource vcluster" and self.busy:
             raise Refused("qmgr -c 'delete resource vcluster': the PBS server said: Resource busy on job")
         self._change(verb, kind, *rest)
         return ""
 
     def import_text(self, hook: str, kind: str, text: str) -> None:
-        self._tell(f"import hook {hook} {kind}")
+        self._record_change(f"import hook {hook} {kind}")
         self.files[hook, kind] = text
 
-    def _tell(self, line: str) -> None:
+    def _record_change(self, line: str) -> None:
         if self.dies_at == len(self.changes):
             raise Refused("the installer was killed here")
         self.changes.append(line)
 
     def _change(self, verb: str, kind: str, name: str, words: str = "") -> None:
-        kept = self.hooks if kind == "hook" else self.resources
+        objects = self.hooks if kind == "hook" else self.resources
         match verb, kind:
             case "create", "hook":
                 self.hooks[name] = dict(NEW)
             case "create", "resource":
                 self.resources[name] = words
             case "delete", _:
-                del kept[name]
+                del objects[name]
                 self.files = {key: text for key, text in self.files.items() if key[0] != name}
             case "set", "hook":
                 key, _, value = words.partition(" = ")

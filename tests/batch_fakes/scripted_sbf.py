@@ -25,8 +25,8 @@ class ScriptedSbf:
 
     def answer(self, call: str, document: object) -> ScriptedAnswer:
         self.asked.append((call, document))
-        said = self.answers.get(call, [problem(404, "not-found", f"{call} is not known")])
-        return said.pop(0) if len(said) > 1 else said[0]
+        answers = self.answers.get(call, [problem(404, "not-found", f"{call} is not known")])
+        return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
 def problem(status: int, slug: str, detail: str) -> ScriptedAnswer:
@@ -55,8 +55,8 @@ class _SbfHandler(BaseHTTPRequestHandler):
         document = json.loads(self.rfile.read(length)) if length else None
         fake: ScriptedSbf = self.server.fake  # type: ignore[attr-defined]
         fake.tokens.append(self.headers.get("authorization"))
-        status, said = fake.answer(f"{self.command} {self.path}", document)
-        text = json.dumps(said).encode()
+        status, answer = fake.answer(f"{self.command} {self.path}", document)
+        text = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(text)))
         self.end_headers()

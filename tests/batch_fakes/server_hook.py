@@ -16,7 +16,7 @@ RAN = {"place": "scatter:excl", **SHAPE}
 NODES = "(n1:ncpus=2:mem=8388608kb)+(n2:ncpus=2:mem=8388608kb)"
 ALARM_S = 5.0
 TRIES = 20
-AWAY = ("SBF does not answer", "SBF cannot be asked")
+UNREACHABLE_MESSAGES = ("SBF does not answer", "SBF cannot be asked")
 """The hook's messages if SBF does not answer. The second text is from version 0.1."""
 
 
@@ -43,7 +43,7 @@ class ServerHook:
         for _ in range(TRIES if self.patient else 1):
             outcome = run_hook(self.program or hook(), found, self.python)
             if outcome.failure is not HookFailure.ALARM and not any(
-                text in f"{outcome.message} {outcome.log}" for text in AWAY
+                text in f"{outcome.message} {outcome.log}" for text in UNREACHABLE_MESSAGES
             ):
                 break
         return outcome

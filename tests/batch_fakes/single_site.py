@@ -55,26 +55,26 @@ def run_single_site() -> Iterator[SingleSite]:
         certificate, key = authority.sign(folder, "sbf")
         with closing(create_server(("127.0.0.1", 0))) as probe:
             port = probe.getsockname()[1]
-        found = {
+        settings = {
             "database": f"sqlite:///{folder}/sbf.db",
             "listen": f"127.0.0.1:{port}",
             "socket": f"{folder}/sbf.sock",
         }
-        found |= {"tls_certificate": str(certificate), "tls_key": str(key)}
+        settings |= {"tls_certificate": str(certificate), "tls_key": str(key)}
         config = folder / "sbf.toml"
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in found.items()))
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
         with (folder / "log").open("w") as log:
             process = subprocess.Popen([*SBF, "serve", "--config", str(config)], stderr=log)  # noqa: S603 - our own
         try:
             until(lambda: "listening" in (folder / "log").read_text())
-            made = [*SBF, "token", "create", "pbs", "--role", "scheduler", "--config", str(config)]
-            token = subprocess.run(made, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
+            command = [*SBF, "token", "create", "pbs", "--role", "scheduler", "--config", str(config)]
+            token = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
             (folder / "token").write_text(token)
-            settings = {"token_file": f"{folder}/token", "ca_file": str(authority.write(folder))}
+            hook_settings = {"token_file": f"{folder}/token", "ca_file": str(authority.write(folder))}
             with SbfClient(f"unix://{folder}/sbf.sock") as operator:
                 operator.put_topology(TOPOLOGY)
                 operator.put_pool("brno", Pool(vlans=VlanSet.parse("100-199")))
-                yield SingleSite(operator, ServerHook(f"https://127.0.0.1:{port}", settings, patient=True))
+                yield SingleSite(operator, ServerHook(f"https://127.0.0.1:{port}", hook_settings, patient=True))
         finally:
             process.terminate()
             process.wait(20)

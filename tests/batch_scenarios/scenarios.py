@@ -14,7 +14,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 def good_path(stage: ScenarioStage) -> None:
     """A job on three hosts starts when its cluster is active, and gets its variables. Then the cluster is removed."""
     job = stage.submit(hosts=3)
-    ended = stage.ends(job)
+    ended = stage.await_end(job)
     printed = stage.batch.output(job).stdout.splitlines()
     assert ended.exit_status == 0
     assert printed[0] == "started"
@@ -28,7 +28,7 @@ def good_path(stage: ScenarioStage) -> None:
         "10.0.0.3 g3",
     ]
     assert printed[printed.index("hostfile") + 1 :] == ["g1 slots=1", "g2 slots=1", "g3 slots=1"]
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def job_without_a_cluster(stage: ScenarioStage) -> None:
@@ -36,7 +36,7 @@ def job_without_a_cluster(stage: ScenarioStage) -> None:
     stage.world.stop_sbf()
     try:
         job = stage.batch.submit(BatchSubmission("echo plain; env | grep -c ^VCLUSTER_\n"))
-        stage.ends(job)
+        stage.await_end(job)
         assert stage.batch.output(job).stdout.split() == ["plain", "0"]
     finally:
         stage.world.start_sbf()
@@ -56,13 +56,13 @@ def no_vlan_free(stage: ScenarioStage) -> None:
         client.put_pool(site, Pool(vlans=VlanSet()))
     try:
         job = stage.submit()
-        stage.waits(job, "no VLAN is free")
+        stage.await_queued(job, "no VLAN is free")
         assert stage.cluster(job) is None
     finally:
         for site, pool in pools.items():
             client.put_pool(site, pool)
-    assert stage.ends(job).exit_status == 0
-    stage.gone(job)
+    assert stage.await_end(job).exit_status == 0
+    stage.await_released(job)
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
@@ -70,28 +70,28 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
     stage.world.stop_sbf()
     try:
         job = stage.submit()
-        stage.waits(job, "SBF")
+        stage.await_queued(job, "SBF")
     finally:
         stage.world.start_sbf()
-    assert stage.ends(job).exit_status == 0
-    stage.gone(job)
+    assert stage.await_end(job).exit_status == 0
+    stage.await_released(job)
 
 
 def switch_fails(stage: ScenarioStage) -> None:
     """While a switch does not answer, a job waits with the switch's name in its comment. Then the job runs."""
     job = stage.submit(hosts=3)
-    asked = stage.asked(job)
-    stage.ends(job)
-    switch = next(placement.element for placement in asked.placements if placement.kind == "switch")
+    view = stage.await_requested(job)
+    stage.await_end(job)
+    switch = next(placement.element for placement in view.placements if placement.kind == "switch")
     stage.world.cut_off(switch)
     try:
         job = stage.submit(hosts=3)
-        stage.waits(job, str(switch))
+        stage.await_queued(job, str(switch))
         assert stage.batch.output(job).stdout == ""
     finally:
         stage.world.reconnect(switch)
-    assert stage.ends(job).exit_status == 0
-    stage.gone(job)
+    assert stage.await_end(job).exit_status == 0
+    stage.await_released(job)
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
@@ -100,75 +100,78 @@ def qdel_during_set_up(stage: ScenarioStage) -> None:
     stage.world.cut_off(switch)
     try:
         job = stage.submit(hosts=3)
-        stage.runs(job)
-        stage.asked(job)
+        stage.await_running(job)
+        stage.await_requested(job)
         stage.batch.delete(job)
-        stage.ends(job)
+        stage.await_end(job)
     finally:
         stage.world.reconnect(switch)
-    stage.gone(job)
+    stage.await_released(job)
     assert "started" not in stage.batch.output(job).stdout
 
 
 def qdel_when_up(stage: ScenarioStage) -> None:
     """If a job is deleted when its cluster is active, the job ends and does not run again."""
     job = stage.submit(hosts=2, script=FOREVER)
-    stage.active(job)
+    stage.await_active(job)
     stage.batch.delete(job)
-    assert stage.ends(job).run_version == 1
-    stage.gone(job)
+    assert stage.await_end(job).run_version == 1
+    stage.await_released(job)
 
 
 def qdel_while_running(stage: ScenarioStage) -> None:
     """If a job is deleted while its script runs, its cluster is removed."""
-    job = stage.begun(hosts=2)
+    job = stage.submit_started(hosts=2)
     stage.batch.delete(job)
-    stage.ends(job)
-    stage.gone(job)
+    stage.await_end(job)
+    stage.await_released(job)
 
 
 def qdel_by_force(stage: ScenarioStage) -> None:
     """If a job is deleted by force, its cluster is removed."""
-    job = stage.begun(hosts=2)
+    job = stage.submit_started(hosts=2)
     stage.batch.delete(job, force=True)
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def rerun(stage: ScenarioStage) -> None:
     """A rerun job gets a new cluster with a higher attempt number. The former cluster is removed."""
-    job = stage.begun(hosts=2, request="name=again")
-    first = stage.active(job)
+    job = stage.submit_started(hosts=2, request="name=again")
+    first = stage.await_active(job)
     stage.batch.rerun(job)
-    stage.until(lambda: (one := stage.cluster(job)) is not None and one.attempt > first.attempt, "another attempt")
-    second = stage.active(job)
-    assert (first.id != second.id, second.attempt > first.attempt) == (True, True)
+    stage.await_that(
+        lambda: (view := stage.cluster(job)) is not None and view.attempt > first.attempt, "another attempt"
+    )
+    second = stage.await_active(job)
+    assert first.id != second.id
+    assert second.attempt > first.attempt
     stage.batch.delete(job)
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def server_restarts(stage: ScenarioStage) -> None:
     """Jobs and clusters survive a crash of PBS's server."""
     job = stage.submit(hosts=2, script=f"echo started; sleep {stage.world.outage}\n")
-    before = stage.active(job)
+    before = stage.await_active(job)
     stage.machines.stop_server()
     stage.machines.start_server()
     after = stage.cluster(job)
     assert after is not None
     assert (after.id, after.state) == (before.id, before.state)
-    assert stage.ends(job).exit_status == 0
-    stage.gone(job)
+    assert stage.await_end(job).exit_status == 0
+    stage.await_released(job)
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
     """If a job ends while SBF is down, SBF removes the job's cluster after the restart."""
-    job = stage.begun(hosts=2)
+    job = stage.submit_started(hosts=2)
     stage.world.stop_sbf()
     try:
         stage.batch.delete(job)
-        stage.ends(job)
+        stage.await_end(job)
     finally:
         stage.world.start_sbf()
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
@@ -177,15 +180,15 @@ def mom_dies_during_set_up(stage: ScenarioStage) -> None:
     stage.world.cut_off(switch)
     try:
         job = stage.submit(hosts=3)
-        sister = stage.runs(job).hosts[-1]
-        stage.asked(job)
+        sister = stage.await_running(job).hosts[-1]
+        stage.await_requested(job)
         stage.world.kill_mom(sister)
-        stage.runs_no_more(job)
-        stage.drop(job)
+        stage.await_not_running(job)
+        stage.force_delete(job)
     finally:
         stage.world.reconnect(switch)
         stage.world.start_mom(sister)
-    stage.gone(job)
+    stage.await_released(job)
     assert "started" not in stage.batch.output(job).stdout
 
 
@@ -201,12 +204,12 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
     """The job runs on other hosts, once and with a cluster. The cluster of the lost run is removed."""
-    with stage.world.in_begin(host, HostFault.MOM_DIES) as happens:
+    with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
-        happens()
-        ended = stage.ends(job)
-        stage.gone(job)
-        stage.nothing_left()
+        await_fault()
+        ended = stage.await_end(job)
+        stage.await_released(job)
+        stage.await_clean()
     printed = stage.batch.output(job).stdout
     assert (ended.exit_status, host in ended.hosts, ended.run_version > 1) == (0, False, True)
     assert (printed.count("started"), f"VCLUSTER_ID={job.lower()}" in printed) == (1, True)
@@ -225,27 +228,27 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
     """The comment names the hosts, no script starts on them, and the job runs when the agent answers again."""
     hosts = stage.world.hosts[:2]
-    with stage.world.in_begin(hosts[1], fault) as happens:
+    with stage.world.in_begin(hosts[1], fault) as await_fault:
         job = stage.submit(hosts=2)
-        happens()
-        stage.waits(job, f"vcluster: one of {', '.join(hosts)} could not start the job; its log has the reason")
-    ended = stage.ends(job)
+        await_fault()
+        stage.await_queued(job, f"vcluster: one of {', '.join(hosts)} could not start the job; its log has the reason")
+    ended = stage.await_end(job)
     printed = stage.batch.output(job).stdout
     assert (ended.exit_status, ended.run_version > 1, printed.count("started")) == (0, True, 1)
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def host_dies(stage: ScenarioStage) -> None:
     """If the first host dies, the job ends and its cluster is removed, on the dead host after a restart."""
-    job = stage.begun(hosts=2)
+    job = stage.submit_started(hosts=2)
     host = stage.batch.status(job).hosts[0]
     stage.machines.kill_host(host)
     try:
-        stage.runs_no_more(job)
-        stage.drop(job)
+        stage.await_not_running(job)
+        stage.force_delete(job)
     finally:
         stage.machines.start_host(host)
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def over_quota(stage: ScenarioStage) -> None:
@@ -253,48 +256,48 @@ def over_quota(stage: ScenarioStage) -> None:
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit(script=FOREVER)
-        stage.active(first)
+        stage.await_active(first)
         second = stage.submit()
-        stage.waits(second, f"vcluster: {stage.user} already has 1 cluster (limit 1)")
+        stage.await_queued(second, f"vcluster: {stage.user} already has 1 cluster (limit 1)")
         stage.batch.delete(first)
-        assert stage.ends(second).exit_status == 0
+        assert stage.await_end(second).exit_status == 0
     finally:
         stage.world.client.put_quota(stage.user)
-    stage.gone(second)
+    stage.await_released(second)
 
 
 def same_name(stage: ScenarioStage) -> None:
     """A second job with the same cluster name is rejected. The message contains the first job's id."""
     first = stage.submit(request="name=mine", script=FOREVER)
-    stage.active(first)
+    stage.await_active(first)
     with pytest.raises(BatchRefused, match=f"vcluster: 'mine' is already running as job {first}"):
         stage.submit(request="name=mine")
     stage.batch.delete(first)
-    stage.gone(first)
+    stage.await_released(first)
 
 
 def join(stage: ScenarioStage) -> None:
     """A job joins a network and uses the network's VLAN ID. When the job ends, the network stays active."""
     first = stage.submit(request="name=shared", script=FOREVER)
-    root = stage.active(first)
+    root = stage.await_active(first)
     second = stage.submit(request="net=shared", script=FOREVER)
-    member = stage.active(second)
+    member = stage.await_active(second)
     assert set(member.vlans.values()) == set(root.vlans.values())
     stage.batch.delete(second)
-    stage.gone(second)
-    assert stage.active(first).id == root.id
+    stage.await_released(second)
+    assert stage.await_active(first).id == root.id
     stage.batch.delete(first)
-    stage.gone(first)
+    stage.await_released(first)
 
 
 def join_not_allowed(stage: ScenarioStage) -> None:
     """A job cannot join a network that its owner has not shared."""
     first = stage.submit(request="name=closed", script=FOREVER)
-    stage.active(first)
+    stage.await_active(first)
     with pytest.raises(BatchRefused, match="closed"):
         stage.submit(request="net=closed", user="bob")
     stage.batch.delete(first)
-    stage.gone(first)
+    stage.await_released(first)
 
 
 def _some_switch(stage: ScenarioStage) -> str:

@@ -85,52 +85,54 @@ class ScenarioStage:
 
     def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
         """Submit a job with a cluster on ``hosts`` hosts. ``request`` contains further keys of the request line."""
-        asked = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
-        job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
+        resources = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
+        job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=resources))
         self.jobs.append(job)
         return job
 
-    def begun(self, hosts: int = 1, request: str = "") -> str:
+    def submit_started(self, hosts: int = 1, request: str = "") -> str:
         """Submit a job that runs until a test ends it, and wait until its script has started."""
         job = self.submit(hosts, request, script=FOREVER)
-        self.until(lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job))
+        self.await_that(
+            lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job)
+        )
         return job
 
-    def drop(self, job: str) -> None:
+    def force_delete(self, job: str) -> None:
         """Delete a job by force, unless it has ended."""
         with suppress(BatchRefused):
             self.batch.delete(job, force=True)
 
-    def runs(self, job: str) -> JobStatus:
+    def await_running(self, job: str) -> JobStatus:
         """Wait until the batch system reports a job as running. Its script may not have started yet."""
-        return self.job(job, lambda status: status.state is JobState.RUNNING, "run")
+        return self.await_job(job, lambda status: status.state is JobState.RUNNING, "run")
 
-    def runs_no_more(self, job: str) -> JobStatus:
+    def await_not_running(self, job: str) -> JobStatus:
         """Wait until the batch system does not report a job as running."""
-        return self.job(job, lambda status: status.state is not JobState.RUNNING, "stop running")
+        return self.await_job(job, lambda status: status.state is not JobState.RUNNING, "stop running")
 
-    def ends(self, job: str) -> JobStatus:
+    def await_end(self, job: str) -> JobStatus:
         """Wait until a job has ended. Return its status."""
-        return self.job(job, lambda status: status.state is JobState.FINISHED, "end")
+        return self.await_job(job, lambda status: status.state is JobState.FINISHED, "end")
 
-    def waits(self, job: str, words: str) -> JobStatus:
+    def await_queued(self, job: str, words: str) -> JobStatus:
         """Wait until a job is queued with a comment that contains ``words``."""
-        return self.job(
+        return self.await_job(
             job,
             lambda status: status.state in WAITING and words in (status.comment or ""),
             f"wait with {words!r} in its comment",
         )
 
-    def job(self, job: str, reached: Callable[[JobStatus], bool], what: str) -> JobStatus:
+    def await_job(self, job: str, reached: Callable[[JobStatus], bool], goal: str) -> JobStatus:
         """Wait until the status of a job fulfils a condition. Return the status."""
-        seen = [self.batch.status(job)]
+        statuses = [self.batch.status(job)]
 
-        def look() -> bool:
-            seen.append(self.batch.status(job))
-            return reached(seen[-1])
+        def is_reached() -> bool:
+            statuses.append(self.batch.status(job))
+            return reached(statuses[-1])
 
-        self.until(look, f"job {job} to {what}", lambda: f"{seen[-1]}\n{self.world.log(job)}")
-        return seen[-1]
+        self.await_that(is_reached, f"job {job} to {goal}", lambda: f"{statuses[-1]}\n{self.world.log(job)}")
+        return statuses[-1]
 
     def cluster(self, job: str) -> ClusterView | None:
         """Return a job's cluster, or None if SBF knows none."""
@@ -139,39 +141,39 @@ class ScenarioStage:
         except NotFound:
             return None
 
-    def active(self, job: str) -> ClusterView:
+    def await_active(self, job: str) -> ClusterView:
         """Wait until a job's cluster is active."""
-        return self._cluster(job, lambda view: view.state is ClusterState.ACTIVE, "active")
+        return self._await_cluster(job, lambda view: view.state is ClusterState.ACTIVE, "active")
 
-    def asked(self, job: str) -> ClusterView:
+    def await_requested(self, job: str) -> ClusterView:
         """Wait until SBF has received the request for a job's cluster."""
-        return self._cluster(job, lambda _: True, "requested")
+        return self._await_cluster(job, lambda _: True, "requested")
 
-    def gone(self, job: str) -> None:
+    def await_released(self, job: str) -> None:
         """Wait until a job's cluster is released."""
-        self.until(
-            lambda: (found := self.cluster(job)) is None or found.state in ENDED_STATES,
-            f"the cluster of {job} to be gone",
+        self.await_that(
+            lambda: (view := self.cluster(job)) is None or view.state in ENDED_STATES,
+            f"the cluster of {job} to be released",
         )
 
-    def nothing_left(self) -> None:
+    def await_clean(self) -> None:
         """Wait until switches and hosts are in their state at the start."""
-        self.until(lambda: not self.world.left(), "nothing to be left", self.world.left)
+        self.await_that(lambda: not self.world.left(), "the initial state", self.world.left)
 
-    def until(self, reached: Callable[[], bool], what: str, seen: Callable[[], object] = lambda: "") -> None:
-        """Wait until the condition holds. On a timeout, the message contains ``what`` and the result of ``seen``."""
+    def await_that(self, reached: Callable[[], bool], goal: str, observed: Callable[[], object] = lambda: "") -> None:
+        """Wait until the condition holds. After a timeout, the message contains ``goal`` and ``observed()``."""
         deadline = time.monotonic() + self.world.patience
         while not reached():
-            assert time.monotonic() < deadline, f"expected {what} within {self.world.patience:.0f} s, got {seen()}"
+            assert time.monotonic() < deadline, f"expected {goal} within {self.world.patience:.0f} s, got {observed()}"
             time.sleep(0.1)
 
-    def _cluster(self, job: str, reached: Callable[[ClusterView], bool], what: str) -> ClusterView:
-        found: list[ClusterView] = []
+    def _await_cluster(self, job: str, reached: Callable[[ClusterView], bool], goal: str) -> ClusterView:
+        views: list[ClusterView] = []
 
-        def look() -> bool:
+        def is_reached() -> bool:
             view = self.cluster(job)
-            found[:] = [view] if view is not None else []
+            views[:] = [view] if view is not None else []
             return view is not None and reached(view)
 
-        self.until(look, f"the cluster of {job} to be {what}", lambda: found)
-        return found[0]
+        self.await_that(is_reached, f"the cluster of {job} to be {goal}", lambda: views)
+        return views[0]

@@ -29,15 +29,15 @@ def submit(batch: LabPbs, queue: str, *more: str) -> str:
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     """If runjob rejected the array, the scheduler would offer it forever and start no other job."""
     array = submit(batch, queue, "-J", "1-2")
-    assert stage.ends(stage.submit()).exit_status == 0
-    stage.until(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")
+    assert stage.await_end(stage.submit()).exit_status == 0
+    stage.await_that(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")
 
 
 def test_a_job_with_shared_hosts_is_held_until_altered(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     job = submit(batch, queue)
     stage.jobs.append(job)
-    stage.waits(job, "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl")
+    stage.await_queued(job, "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl")
     stage.batch.alter(job, {"place": "scatter:excl"})
     batch.root("qrls", job)
-    assert stage.ends(job).exit_status == 0
-    stage.gone(job)
+    assert stage.await_end(job).exit_status == 0
+    stage.await_released(job)

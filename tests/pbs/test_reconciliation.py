@@ -26,7 +26,7 @@ def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server does not know job 999999. An operator, not a hook, created the cluster 999998."""
     job = stage.submit(script=FOREVER)
-    stage.active(job)
+    stage.await_active(job)
     server = job.partition(".")[2]
     client, host = stage.world.client, stage.world.hosts[-1]
     spec = ClusterSpec.model_validate({"owner": "alice", "hosts": [host]})
@@ -34,36 +34,36 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
     with SbfClient(f"unix://{batch.lab.sbf_socket}", token=lambda: SecretStr(token)) as hook:
         hook.put_cluster(f"999999.{server}", ClusterRequest(spec=spec, attempt=1))
     client.put_cluster(f"999998.{server}", ClusterRequest(spec=spec, attempt=1))
-    stage.gone(f"999999.{server}")
-    stage.until(lambda: ("ended", f"999999.{server}") in deeds(batch), "the action in the report")
-    assert stage.active(job).attempt == 1
+    stage.await_released(f"999999.{server}")
+    stage.await_that(lambda: ("ended", f"999999.{server}") in deeds(batch), "the action in the report")
+    assert stage.await_active(job).attempt == 1
     assert client.cluster(f"999998.{server}").state is ClusterState.ACTIVE
     client.delete_cluster(f"999998.{server}")
     stage.batch.delete(job)
-    stage.gone(job)
-    stage.gone(f"999998.{server}")
+    stage.await_released(job)
+    stage.await_released(f"999998.{server}")
 
 
 def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage, batch: LabPbs) -> None:
     job = stage.submit(script=FOREVER)
-    stage.active(job)
-    (host,) = stage.runs(job).hosts
+    stage.await_active(job)
+    (host,) = stage.await_running(job).hosts
     stage.machines.kill_host(host)
     stage.world.stop_sbf()
     try:
         stage.batch.delete(job, force=True)
-        stage.ends(job)
+        stage.await_end(job)
     finally:
         stage.world.start_sbf()
     try:
-        stage.until(
+        stage.await_that(
             lambda: (one := stage.cluster(job)) is not None and one.state in {ClusterState.DRAINING, *ENDED_STATES},
             "the cluster to end",
         )
-        stage.until(lambda: ("ended", job) in deeds(batch), "the action in the report")
+        stage.await_that(lambda: ("ended", job) in deeds(batch), "the action in the report")
     finally:
         stage.machines.start_host(host)
-    stage.gone(job)
+    stage.await_released(job)
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
@@ -71,20 +71,20 @@ def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabP
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=3)
         happens()
-        stage.waits(job, "Not enough free nodes available")
-        stage.gone(job)
-        stage.until(lambda: ("ended", job) in deeds(batch), "the action in the report")
-        stage.nothing_left()
-        stage.drop(job)
+        stage.await_queued(job, "Not enough free nodes available")
+        stage.await_released(job)
+        stage.await_that(lambda: ("ended", job) in deeds(batch), "the action in the report")
+        stage.await_clean()
+        stage.force_delete(job)
 
 
 def test_a_walltime_extended_during_an_outage_extends_the_lease(stage: ScenarioStage, batch: LabPbs) -> None:
     job = stage.submit(script=FOREVER)
-    before = stage.active(job).lease_ends
+    before = stage.await_active(job).lease_ends
     stage.world.stop_sbf()
     batch.root("qalter", "-l", "walltime=20:00:00", job)
     stage.world.start_sbf()
-    stage.until(lambda: stage.active(job).lease_ends - before > timedelta(hours=15), "a longer lease")
-    stage.until(lambda: ("extended", job) in deeds(batch), "the action in the report")
+    stage.await_that(lambda: stage.await_active(job).lease_ends - before > timedelta(hours=15), "a longer lease")
+    stage.await_that(lambda: ("extended", job) in deeds(batch), "the action in the report")
     stage.batch.delete(job)
-    stage.gone(job)
+    stage.await_released(job)
