@@ -102,9 +102,9 @@ def test_the_user_outside_reaches_the_gateway(bare: Lab) -> None:
 
 
 def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:
-    with pytest.raises(UnknownInLab, match="node ostrava-h1 is not known"):
+    with pytest.raises(UnknownInLab, match="the lab has no node ostrava-h1"):
         bare.run("ostrava-h1", ["true"])
-    with pytest.raises(UnknownInLab, match="no service agent; it has: libvirtd"):
+    with pytest.raises(UnknownInLab, match="no service agent; its services are: libvirtd"):
         bare.service("brno-h1", "agent").stop()
 
 

@@ -64,14 +64,14 @@ def refusal(tmp_path: Path, text: str) -> str:
         (
             "p2",
             "br0",
-            "lab.yaml:6: sites.0.switches.0.ports.1: port s:br0: expected another name, because the lab itself uses br",
+            "lab.yaml:6: sites.0.switches.0.ports.1: port s:br0: expected another name, because the lab uses the inter",
         ),
-        ("p2", "GigabitEthernet1", "lab.yaml:6: sites.0.switches.0.ports.1: port s:GigabitEthernet1: expected a Linux"),
+        ("p2", "GigabitEthernet1", "lab.yaml:6: sites.0.switches.0.ports.1: port s:GigabitEthernet1: expected a name"),
         ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long as port"),
         (
             "h, ports",
             "user, ports",
-            "lab.yaml:8: sites.0.hosts.0.name: user: expected another name, because the lab itself has",
+            "lab.yaml:8: sites.0.hosts.0.name: user: expected another name, because the lab uses this name",
         ),
         ("name: h,", f"name: {'h' * 33},", "lab.yaml:8: sites.0.hosts.0.name: expected a name: lower case"),
     ],
@@ -95,8 +95,9 @@ def test_two_sites_with_the_same_core_port_are_refused(tmp_path: Path) -> None:
         return f"  - name: {name}\n    attachments: [{circuits}]\n    {ports}\n"
 
     text = f"name: x\ntransports: [{{name: core, kind: qinq, s_tag: 2000}}]\nsites:\n{site(1)}{site(2)}"
-    words = "lab.yaml:8: sites.1.attachments.1: expected another name of site long-site-nr2: core has a port"
-    assert refusal(tmp_path, text).startswith(f"virtcloud: {words}")
+    reason = "because transport core already has a port"
+    message = f"lab.yaml:8: sites.1.attachments.1: site long-site-nr2: expected another name, {reason}"
+    assert refusal(tmp_path, text).startswith(f"virtcloud: {message}")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])

@@ -86,7 +86,7 @@ def test_scripts_need_sbfs_address(tmp_path: Path) -> None:
     ended = CliRunner().invoke(main, ["torque", "scripts", "--to", str(tmp_path), "--settings", str(SETTINGS)])
     assert (ended.exit_code, ended.stderr) == (
         2,
-        f"virtcloud: {SETTINGS}: expected the setting sbf, the address that the scripts ask, got none\n",
+        f"virtcloud: {SETTINGS}: expected the setting sbf (SBF's address for the scripts), got none\n",
     )
     assert list(tmp_path.iterdir()) == []
 
