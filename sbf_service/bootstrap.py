@@ -77,7 +77,7 @@ def build_service(
     metrics = make_metrics()
     sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)
     scheduler = WorkerScheduler(
-        StoreDeviceStatuses(store), worker, sweep, settings, watch=metrics.record_reconciliation
+        StoreDeviceStatuses(store), worker, sweep, settings, record_metrics=metrics.record_reconciliation
     )
     token_cache = TokenCache(store)
     change_feed.add_listener(scheduler.wake)

@@ -1,4 +1,4 @@
-"""Tests of the Linux edge driver, both on a machine in memory and on a real kernel.
+"""Tests of the Linux edge driver, for a simulated Linux edge and for a real kernel.
 
 Each bench has a bridge ``br0`` with the managed ports ac1 and ac2 and the unmanaged port ``other``. Port ``core`` is
 not in the bridge.
@@ -34,7 +34,7 @@ MANAGED = EdgeScope((PortName("ac1"), PortName("ac2")), VlanSet.parse("100-199")
 
 
 class Bench(Protocol):
-    """A provider edge and its driver, as the tests use them."""
+    """A Linux edge, real or simulated, and its driver."""
 
     driver: EdgeDriver
 
@@ -57,7 +57,7 @@ def remnant(service: int, vlan: int | None = None, port: str | None = None) -> C
 
 
 def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
-    """Configure these circuits on an edge. Return the remaining difference after the read-back."""
+    """Configure these circuits on an edge. Return the difference that a new reading shows."""
     target = EdgeWanted(circuits=wanted)
     difference = compare_edge(target, bench.driver.read(MANAGED))
     check_edge_scope(EDGE.name, MANAGED, difference)
@@ -80,7 +80,7 @@ class KernelClaims:
 
     nothing: ClassVar = EdgeObserved()
 
-    def test_a_new_edge_carries_nothing(self, bench: Bench) -> None:
+    def test_a_new_edge_has_no_circuits(self, bench: Bench) -> None:
         assert bench.driver.read(MANAGED) == self.nothing
 
     def test_circuits_of_both_kinds_are_created_and_read(self, bench: Bench) -> None:
@@ -135,7 +135,7 @@ class KernelClaims:
             "another loopback",
         ],
     )
-    def test_a_partial_circuit_is_completed(
+    def test_an_incomplete_circuit_is_read_and_completed(
         self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], parts: tuple[CircuitRemnant, ...]
     ) -> None:
         bench.do("ip", *ip)
@@ -144,23 +144,23 @@ class KernelClaims:
         assert not converge(bench, A)
         assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}
 
-    def test_two_services_in_one_vlan_form_no_circuit(self, bench: Bench) -> None:
+    def test_two_services_in_one_vlan_are_incomplete(self, bench: Bench) -> None:
         assert not converge(bench, A, B)
         bench.do("bridge", "vlan del dev stag2007 vid 101", "vlan add dev stag2007 vid 100 pvid untagged")
         assert bench.driver.read(MANAGED).circuits == ()
         assert not converge(bench, A, B)
         assert bench.carries()["stag2007"] == {101: UNTAGGED}
 
-    def test_unmanaged_configuration_is_neither_read_nor_changed(self, bench: Bench) -> None:
+    def test_unmanaged_configuration_is_not_read_or_changed(self, bench: Bench) -> None:
         bench.do(
             "ip",
-            "link add theirs type vxlan id 500 local 10.255.0.1 dstport 4789 nolearning",
-            "link set theirs master br0",
+            "link add vx500 type vxlan id 500 local 10.255.0.1 dstport 4789 nolearning",
+            "link set vx500 master br0",
             "link add link core name core.2007 type vlan proto 802.1Q id 2007",
             "link add link core name core.5 type vlan proto 802.1ad id 5",
         )
-        foreign = ("vlan add dev theirs vid 50 pvid untagged", "vlan add dev ac1 vid 50", "vlan add dev other vid 50")
-        bench.do("bridge", *foreign)
+        unmanaged = ("vlan add dev vx500 vid 50 pvid untagged", "vlan add dev ac1 vid 50", "vlan add dev other vid 50")
+        bench.do("bridge", *unmanaged)
         before = bench.devices(), bench.carries()
         assert bench.driver.read(MANAGED) == self.nothing
         assert not converge(bench, A, B)
@@ -168,27 +168,27 @@ class KernelClaims:
         assert (bench.devices(), bench.carries()) == before
 
     @pytest.mark.parametrize(
-        ("ip", "bridge", "words"),
+        ("ip", "bridge", "message"),
         [
             (
-                ("link add theirs type vxlan id 10050 local 10.255.0.1 dstport 4789",),
+                ("link add vx500 type vxlan id 10050 local 10.255.0.1 dstport 4789",),
                 (),
-                "expected service devices by their names, vni… or stag…, only, found theirs (vxlan, number 10050)",
+                "expected services only on devices with names vni… or stag…, found vx500 (vxlan, id 10050)",
             ),
             (
                 ("link add link core name core.2007 type vlan proto 802.1ad id 2007",),
                 (),
-                "expected service devices by their names, vni… or stag…, only, found core.2007 (vlan, number 2007)",
+                "expected services only on devices with names vni… or stag…, found core.2007 (vlan, id 2007)",
             ),
             (
                 ("link add vni10042 type dummy",),
                 (),
-                "expected service devices by their names, vni… or stag…, only, found vni10042 (dummy, number none)",
+                "expected services only on devices with names vni… or stag…, found vni10042 (dummy, id none)",
             ),
             (
                 VNI_A,
                 ("vlan add dev vni10042 vid 50 pvid untagged",),
-                "expected vni10042 in managed VLANs only, found it",
+                "expected device vni10042 in managed VLANs only, found VLAN",
             ),
             (
                 (),
@@ -197,7 +197,7 @@ class KernelClaims:
             ),
         ],
     )
-    def test_managed_service_ids_in_other_use_are_unsafe(
+    def test_managed_services_and_vlans_in_other_use_are_unsafe(
         self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], message: str
     ) -> None:
         bench.do("ip", *ip)
@@ -213,25 +213,25 @@ class KernelClaims:
         )
 
     def test_a_port_that_is_not_in_the_bridge_is_unsafe(self, bench: Bench) -> None:
-        wrong = EdgeScope((PortName("core"),), MANAGED.vlans, MANAGED.transports)
+        scope = EdgeScope((PortName("core"),), MANAGED.vlans, MANAGED.transports)
         with pytest.raises(Unsafe) as caught:
-            bench.driver.read(wrong)
+            bench.driver.read(scope)
         assert str(caught.value) == (
-            "edge pe1: expected port core in bridge br0, found there ac1, ac2, other: "
+            "edge pe1: expected port core in bridge br0, found the ports ac1, ac2, other: "
             "correct the topology, or: ip link set core master br0"
         )
 
-    def test_a_refusal_quotes_the_edge_and_other_changes_are_made(self, bench: Bench) -> None:
+    def test_a_refusal_quotes_the_edge_and_stops_no_other_line(self, bench: Bench) -> None:
         with pytest.raises(Refused) as caught:
             bench.driver.apply(EdgeDifference(add=(circuit(10042, 100, "nix"), circuit(10043, 101))))
-        assert "edge pe1: 'vlan add dev nix vid 100' was refused: the edge said 'Cannot find " in str(caught.value)
+        assert "edge pe1: 'vlan add dev nix vid 100' failed: the edge printed 'Cannot find " in str(caught.value)
         assert bench.driver.read(MANAGED).circuits == (circuit(10043, 101),)
 
 
 class EdgeClaims(KernelClaims):
     """All tests of the driver."""
 
-    def test_unwanted_circuits_are_removed_and_others_remain(self, bench: Bench) -> None:
+    def test_only_unwanted_circuits_are_removed(self, bench: Bench) -> None:
         assert not converge(bench, A, B)
         assert not converge(bench, B)
         assert (bench.devices(), bench.carries()["ac1"]) == ({"stag2007"}, {101: ""})
@@ -243,7 +243,7 @@ class EdgeClaims(KernelClaims):
         assert not converge(bench, circuit(10043, 100))
         assert (bench.devices(), bench.carries()["ac1"]) == ({"vni10043"}, {100: ""})
 
-    def test_a_device_remains_while_a_port_uses_its_service(self, bench: Bench) -> None:
+    def test_a_service_on_another_port_still_has_its_device(self, bench: Bench) -> None:
         assert not converge(bench, A, circuit(10042, 100, "ac2"))
         assert not converge(bench, A)
         assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}
@@ -257,10 +257,10 @@ class EdgeClaims(KernelClaims):
 
     def test_an_unknown_transport_is_refused_with_its_name(self, bench: Bench) -> None:
         foreign = Circuit(transport=Name("core"), port=PortName("ac1"), vlan=VlanId(100), service=7)
-        with pytest.raises(Refused, match="edge pe1: wanted a circuit of transport core, knows overlay, stags"):
+        with pytest.raises(Refused, match="edge pe1: wanted a circuit of transport core, found only overlay, stags"):
             bench.driver.apply(EdgeDifference(add=(foreign,)))
 
-    def test_a_circuit_of_a_port_that_was_set_down_carries_nothing(self, bench: Bench) -> None:
+    def test_a_circuit_on_a_port_that_is_down_is_down(self, bench: Bench) -> None:
         assert not converge(bench, A, circuit(10042, 100, "ac2"))
         bench.do("ip", "link set ac1 down")
         assert bench.driver.read(MANAGED).down == (A,)

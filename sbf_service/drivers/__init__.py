@@ -1,5 +1,5 @@
-"""Drivers: the adapters between SBF and kinds of devices, behind the contract of ``contract.py`` (DESIGN.md §8).
+"""Drivers: the adapters between SBF and devices. ``contract.py`` defines their interface (DESIGN.md §8).
 
-``switch/`` contains the drivers and dialects of switches, ``edge/`` those of provider edges, and ``transport/`` the
-protocols of their sessions. ``registry.py`` lists all platforms.
+``switch/`` contains the drivers and dialects of switches. ``edge/`` contains the drivers and dialects of provider
+edges. ``transport/`` contains the sessions with devices. ``registry.py`` lists all platforms.
 """

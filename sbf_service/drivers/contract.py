@@ -26,11 +26,11 @@ D_contra = TypeVar("D_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class DeviceLogin:
-    """The address of a device, with the credential and the timeouts (in seconds) of its connections.
+    """A device with its address, the credential, and the timeouts of its connections in seconds.
 
-    ``enable`` is the password of the privileged mode where it differs from ``password``. With ``known_hosts``, only the
-    host keys in that file are accepted. With ``ca_file``, only the certificates in that file are accepted.
-    ``cancel_scope`` limits how long the connection is used.
+    ``enable`` is the password of the privileged mode; None if ``password`` is also the password of that mode. With
+    ``known_hosts``, only the host keys in that file are accepted. With ``ca_file``, only the certificates in that file
+    are accepted. ``cancel_scope`` limits how long the connection is used.
     """
 
     device: Device
@@ -49,11 +49,11 @@ class DeviceLogin:
 class SwitchScope:
     """The ports and VLAN IDs that SBF may change on a switch; everything else is left unchanged.
 
-    ``access``: the ports that carry a VLAN untagged. ``members``: the ports of which the aggregates in ``ports``
-    consist. ``created``: the VLAN IDs that SBF recorded as its own on this switch. ``taken``: the ports that SBF has
-    configured before. ``adopted``: the ports that an administrator assigned to SBF although they were in other use,
-    each with that use. ``returned``: the ports that SBF no longer manages, each with its use before SBF managed the
-    port. ``shut``: the ports that SBF itself may have shut down.
+    ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
+    ``created``: the VLAN IDs that SBF recorded as created on this switch. ``taken``: the ports that SBF has configured
+    before. ``adopted``: the ports that an administrator assigned to SBF, with their use at that time. ``returned``: the
+    ports that SBF no longer manages, with their use before SBF managed them. ``shut``: the ports that SBF may have shut
+    down.
     """
 
     ports: tuple[PortName, ...]
@@ -87,13 +87,13 @@ class SwitchDriver(Protocol):
     """The driver of one switch."""
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the observed state of the managed ports, and the use of managed VLAN IDs elsewhere. Changes nothing.
+        """Read the state of the managed ports, and the use of managed VLAN IDs on other ports. Changes nothing.
 
         Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID is in other use.
         """
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply a difference to the running configuration. Idempotent. Only :meth:`read` shows the result.
+        """Apply a difference to the running configuration. Idempotent. :meth:`read` shows the result.
 
         Raise Refused when the device refuses a command; the device may have accepted other commands.
         """
@@ -101,9 +101,8 @@ class SwitchDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return False on a platform where saving is no separate step: applied changes are persistent, or no change
-        survives a restart. Raise Refused with the device's message unless the device printed that the configuration was
-        saved.
+        Return False on a platform without a separate save step: there, either every change or no change survives a
+        restart. Raise Refused with the device's message unless the device printed that the configuration was saved.
         """
 
     def close(self) -> None:
@@ -145,8 +144,8 @@ class SwitchPlatform:
 class EdgeScope:
     """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
-    A service of another transport is not changed, and neither is a service that also joins unmanaged ports.
-    ``created``: the VLAN IDs that SBF recorded as its own on this edge.
+    SBF does not change services of other transports, or services with unmanaged ports. ``created``: the VLAN IDs that
+    SBF recorded as created on this edge.
     """
 
     ports: tuple[PortName, ...]
@@ -178,10 +177,10 @@ class EdgeDriver(Protocol):
         """
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference, in its order. Idempotent. Only :meth:`read` shows the result."""
+        """Apply a difference. Idempotent. :meth:`read` shows the result."""
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration; see :meth:`SwitchDriver.save`."""
+        """See :meth:`SwitchDriver.save`."""
 
     def close(self) -> None:
         """End the session. Idempotent; never raises."""
@@ -189,7 +188,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge, and for each transport (by name) the loopbacks of its other edges."""
+    """The transports of an edge. ``peers`` contains the loopbacks of the other edges of each transport, by its name."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]

@@ -13,7 +13,8 @@ from virtcloud.model.vlans import VlanSet
 QUOTED_CHARACTERS = 300
 """The maximum length of a quotation in a message."""
 FOREIGN_SERVICE_REMEDY = (
-    "it was left unchanged; move it to other VLANs and services, or remove these from the pool or the transport"
+    "this configuration was left unchanged; move it to other VLANs and services, or remove these VLANs from the pool "
+    "and these services from the transport"
 )
 """The remedy in a message about other configuration on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
@@ -21,7 +22,7 @@ MAX_FAULT_CHARACTERS = 1500
 
 
 class ChangeFault(NamedTuple):
-    """A command that a device refused, or a missing precondition, with the VLAN IDs concerned.
+    """The description of a fault, such as a refused command, with the VLAN IDs that the fault concerns.
 
     An empty ``vlans`` means that the fault concerns every VLAN.
     """
@@ -35,27 +36,27 @@ class ChangeFault(NamedTuple):
 
 
 def quote_start(answer: str) -> str:
-    """Return the beginning of an answer as a single line. For command lines, which print errors first."""
+    """Return the beginning of an answer as a single line. Command lines of devices print errors first."""
     return " ".join(answer.split())[:QUOTED_CHARACTERS]
 
 
 def quote_end(answer: str) -> str:
-    """Return the end of an answer as a single line. For programs in a shell, which print errors last."""
+    """Return the end of an answer as a single line. Programs in a shell print errors last."""
     return " ".join(answer.split())[-QUOTED_CHARACTERS:]
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    """Join distinct texts. A list over the limit ends with the number of omitted texts."""
+    """Join distinct texts. A list over :data:`MAX_FAULT_CHARACTERS` ends with the number of omitted texts."""
     distinct = list(dict.fromkeys(texts))
-    shown = list(_take_fitting(distinct))
-    left = len(distinct) - len(shown)
-    return "; ".join([*shown, f"and {left} more"] if left else shown)
+    shown = list(_select_fitting(distinct))
+    omitted = len(distinct) - len(shown)
+    return "; ".join([*shown, f"and {omitted} more"] if omitted else shown)
 
 
 def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") -> Refused:
-    """Return the error for the faults of a device.
+    """Return the error for the faults of a device, with a separate text for each VLAN ID.
 
-    Unless a fault concerns all VLANs, the error also has a text for each VLAN ID.
+    If a fault concerns every VLAN, the error has no separate texts.
     """
     by_vlan: dict[int, str] = {}
     if all(fault.vlans for fault in faults):
@@ -66,16 +67,21 @@ def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") 
 
 def build_save_error(device: str, command: str, answer: str) -> Refused:
     """Return the error for a device that did not print that its startup configuration was written."""
-    printed = f"told {command!r}, it said {quote_start(answer) or 'nothing'!r}, which does not mean that it saved"
-    return Refused(f"{device}: {printed}: a restart would bring back its old configuration; it is saved again later")
+    found = f"{describe_refusal(command, quote_start(answer))}, which does not confirm the save"
+    return Refused(f"{device}: {found}: a restart would load the old configuration; SBF saves again later")
 
 
 def build_parse_error(device: str, what: str, error: ValueError) -> Unsafe:
-    """Return the error for answers that a parser rejected. ``what`` is the subject of the message with its verb."""
-    return Unsafe(f"{device}: the {what} not understood: {quote_start(str(error))}; it was left unchanged")
+    """Return the error for text that a parser rejected. ``what`` names the text."""
+    return Unsafe(f"{device}: cannot parse the {what}: {quote_start(str(error))}; the device was left unchanged")
 
 
-def _take_fitting(texts: Sequence[str]) -> Iterator[str]:
+def describe_refusal(command: str, answer: str) -> str:
+    """Return the description of an answer to a command in error messages."""
+    return f"sent {command!r}, the device answered {answer!r}" if answer else f"sent {command!r}, got an empty answer"
+
+
+def _select_fitting(texts: Sequence[str]) -> Iterator[str]:
     length = 0
     for index, text in enumerate(texts):
         length += len(text) + 2

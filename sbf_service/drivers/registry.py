@@ -1,6 +1,6 @@
-"""All platforms of switches and provider edges, by their names in the field ``platform`` of a topology.
+"""All platforms of switches and provider edges. Their names are the values of ``platform`` in a topology.
 
-Built-in platforms are in the tables of this module. Plug-ins add switches with a command line.
+The tables of this module contain the built-in platforms. Plug-ins add platforms of switches with a command line.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,16 +95,16 @@ EDGE_PLATFORMS: dict[str, EdgePlatform] = {
 
 
 def list_plugins() -> tuple[plugins.DialectPlugin, ...]:
-    """Return the plug-ins of this installation, including those that cannot be used."""
+    """Return the plug-ins of this installation, including plug-ins that cannot be used."""
     return plugins.load_installed_plugins(frozenset(SWITCH_PLATFORMS))
 
 
 def find_dialect(platform: str) -> Dialect | None:
     """Return a platform's dialect, from SBF or from a plug-in; None for a platform without a dialect."""
-    found = dialects.DIALECTS.get(platform)
-    if found is None and platform not in SWITCH_PLATFORMS:
-        return next((one.dialect for one in list_plugins() if one.platform == platform), None)
-    return found
+    dialect = dialects.DIALECTS.get(platform)
+    if dialect is None and platform not in SWITCH_PLATFORMS:
+        return next((plugin.dialect for plugin in list_plugins() if plugin.platform == platform), None)
+    return dialect
 
 
 def find_switch_platform(switch: Switch) -> SwitchPlatform:
@@ -112,9 +112,9 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
 
     Raise BadInput for an unknown platform; the message lists the known platforms and the plug-ins that cannot be used.
     """
-    found = SWITCH_PLATFORMS.get(switch.platform)
-    if found is not None:
-        return found
+    platform = SWITCH_PLATFORMS.get(switch.platform)
+    if platform is not None:
+        return platform
     dialect = find_dialect(switch.platform)
     if dialect is None:
         raise BadInput(f"switch {switch.name}: {describe_unknown_platform(switch.platform)}")
@@ -123,22 +123,22 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
 
 def find_edge_platform(edge: Edge) -> EdgePlatform:
     """Return an edge's platform. Raise BadInput for an unknown platform; the message lists the known platforms."""
-    found = EDGE_PLATFORMS.get(edge.platform)
-    if found is None:
+    platform = EDGE_PLATFORMS.get(edge.platform)
+    if platform is None:
         known = ", ".join(sorted(EDGE_PLATFORMS)) or "none"
         raise BadInput(f"edge {edge.name}: expected a known platform ({known}), got {edge.platform}")
-    return found
+    return platform
 
 
 def describe_unknown_platform(platform: str) -> str:
     """Return the message for an unknown platform, with the known platforms and the plug-ins that cannot be used."""
     expected = f"expected a known platform ({', '.join(list_platform_names())}), got {platform}"
-    return "; ".join([expected, *(str(one) for one in list_plugins() if one.fault)])
+    return "; ".join([expected, *(str(plugin) for plugin in list_plugins() if plugin.fault)])
 
 
 def list_platform_names() -> tuple[str, ...]:
-    """Return the names of all platforms of switches, including those of plug-ins."""
-    return tuple(sorted([*SWITCH_PLATFORMS, *(one.platform for one in list_plugins() if one.dialect)]))
+    """Return the names of all platforms of switches, including the platforms of plug-ins."""
+    return tuple(sorted([*SWITCH_PLATFORMS, *(plugin.platform for plugin in list_plugins() if plugin.dialect)]))
 
 
 def find_reserved_vlans(switch: Switch) -> VlanSet:

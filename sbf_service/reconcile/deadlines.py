@@ -1,4 +1,4 @@
-"""The deadline sweep: transitions of clusters that become due as time passes, and stale agents."""
+"""The deadline sweep: applies the transitions of clusters whose deadline has passed, and records stale agents."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class DeadlineTransactions(Protocol):
         """Apply all due transitions; idempotent."""
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless it has sent a heartbeat in the meantime."""
+        """Record an agent as unreachable, unless the agent has sent a heartbeat in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class StoreDeadlineTransactions:
     timing: ServiceTiming
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a transition of a cluster is due, and the agents that sent no heartbeat for ``silence``."""
+        """See :class:`DeadlineTransactions`."""
         with self.store.read() as unit:
             return bool(find_due_transitions(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
     def apply_transitions(self) -> None:
-        """Apply all due transitions; idempotent."""
+        """See :class:`DeadlineTransactions`."""
         with self.store.change() as unit:
             apply_due_transitions(unit, self.timing.drain)
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless it has sent a heartbeat in the meantime."""
+        """See :class:`DeadlineTransactions`."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
                 record_error(unit, name, message, self.timing.drain, reachable=False)
@@ -53,7 +53,7 @@ class StoreDeadlineTransactions:
 
 @dataclass
 class DeadlineSweep:
-    """Checks the deadlines, and writes only if a deadline has passed."""
+    """Checks the deadlines. Writes to the database only if a deadline has passed."""
 
     transactions: DeadlineTransactions
     timing: ServiceTiming
@@ -64,14 +64,14 @@ class DeadlineSweep:
         """Apply the due transitions and record stale agents; idempotent."""
         silence = timedelta(seconds=self.timing.agent_silence)
         due, silent = self.transactions.find_overdue(silence)
-        for name in silent if self._has_listened() else ():
-            message = f"its agent has not asked for {self.timing.agent_silence:g} s: look whether it runs"
+        for name in silent if self._has_run_long_enough() else ():
+            message = f"its agent has sent no heartbeat for {self.timing.agent_silence:g} s: check that the agent runs"
             self.transactions.record_stale_agent(name, silence, message)
         if due:
             self.transactions.apply_transitions()
 
-    def _has_listened(self) -> bool:
-        """Return whether this service has run at least as long as the time after which an agent is stale."""
+    def _has_run_long_enough(self) -> bool:
+        """Return whether this service has run for ``agent_silence``, so that every agent could send a heartbeat."""
         if self._started is None:
             self._started = self.clock()
         return self.clock() - self._started >= self.timing.agent_silence

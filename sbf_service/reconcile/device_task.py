@@ -46,11 +46,11 @@ class ReconcilableDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTask(ABC):
-    """A device, its wanted state, its scope, and the fencing token of its lease.
+    """A device, its wanted state, its scope, and the fencing token of its lease (``fence``).
 
-    ``scope`` limits SBF's changes on the device. ``kept`` is the confirmed part of the wanted state. ``users`` are the
-    cluster keys by VLAN ID. ``saved`` are the items that the startup configuration was last verified to contain.
-    ``unsaved`` is true when the running configuration may have changed since that verification. ``may_save`` is false
+    ``scope`` limits SBF's changes on the device. ``kept`` is the confirmed part of the wanted state. ``users`` contains
+    the cluster key of each VLAN ID. ``saved`` contains the items that were in the startup configuration at the last
+    check. ``unsaved`` is true when the running configuration may have changed since that check. ``may_save`` is false
     during the pause after a failed save.
     """
 
@@ -89,7 +89,7 @@ class ReconcileTask(ABC):
         """Read the device and compare it with the wanted state."""
         return self.interpret(driver.read(self.scope))
 
-    def owning(self, vlans: VlanSet) -> Self:
+    def with_created(self, vlans: VlanSet) -> Self:
         """Return the task after ``vlans`` have been recorded as created by SBF."""
         return replace(self, scope=replace(self.scope, created=self.scope.created | vlans))
 
@@ -104,17 +104,17 @@ class ReconcileTask(ABC):
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
-        """Return what the device's driver needs to know about other edges; None for switches."""
+        """Return the transports and the other edges, for the driver of an edge; None for switches."""
         return None
 
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record what a change will take over, before the device receives it.
+        """Record the ports that a change will take over, before the device receives the change.
 
         Raise Unsafe when an administrator has released an adopted port in the meantime.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record the consequences of a reading that shows the wanted state."""
+        """Record which ports have their former use again. Called after a reading that shows the wanted state."""
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ class DeviceReading(ABC):
     @property
     @abstractmethod
     def owned(self) -> VlanSet:
-        """The VLAN IDs that belong to SBF, by this reading and by the record of created VLANs."""
+        """The VLAN IDs that belong to SBF, according to this reading and to the record of created VLANs."""
 
     @property
     @abstractmethod
     def blocked(self) -> VlanSet:
-        """The wanted VLAN IDs that SBF cannot set up because they are in other use."""
+        """The wanted VLAN IDs that SBF cannot set up, because another user uses them."""
 
     def check_allowed(self) -> None:
         """Raise Unsafe for a difference that SBF must not apply."""

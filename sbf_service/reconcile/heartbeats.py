@@ -1,9 +1,9 @@
 """Lease heartbeats during conversations with devices, and time limits of conversations.
 
-One thread renews leases. Another thread ends conversations whose lease was lost or could not be renewed in time. It
-also ends conversations that exceed their time limit, because a device that sends a byte now and then would occupy its
-worker forever. The second thread needs no database, so that this replica's conversation has ended before another
-replica can acquire the element's lease. Both threads run only while there are conversations.
+The first thread renews leases. The second thread ends conversations whose lease was lost or could not be renewed in
+time. It also ends conversations that exceed their time limit, because a device that sends a byte from time to time
+would otherwise occupy its worker forever. The second thread does not use the database. A conversation therefore ends
+before another replica can acquire the lease, even without a database. Both threads run only during conversations.
 """
 
 import time
@@ -28,22 +28,25 @@ LEASE_LOST = "another replica has acquired its lease: the conversation was ended
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease on an element, with its begin and the time before its last renewal (monotonic, in seconds)."""
+    """A lease on an element. ``began`` and ``renewed`` are the times before acquisition and last renewal.
+
+    The times are monotonic, in seconds.
+    """
 
     name: Name
     fence: int
     began: float
-    kept: float
+    renewed: float
 
 
-def compute_deadline(hold: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
+def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
     """Return the deadline of a conversation, and the reason that is reported when the deadline passes. Pure.
 
-    The deadline leaves a third of the lease for bytes in transit, before another replica can acquire the lease.
+    A third of the lease remains after the deadline: bytes in transit arrive before another replica acquires the lease.
     """
-    ends = hold.began + conversation, f"the conversation was ended after {conversation:g} s"
-    kept = hold.kept + lease * 2 / 3, "its lease could not be renewed in time: the conversation was ended"
-    return min(ends, kept)
+    conversation_end = held.began + conversation, f"the conversation was ended after {conversation:g} s"
+    lease_end = held.renewed + lease * 2 / 3, "its lease could not be renewed in time: the conversation was ended"
+    return min(conversation_end, lease_end)
 
 
 @dataclass
@@ -54,74 +57,75 @@ class LeaseHeartbeats:
     sessions: DeviceSessions
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
-    _holds: dict[Name, HeldLease] = field(default_factory=dict)
+    _held: dict[Name, HeldLease] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _lock: Condition = field(default_factory=Condition)
 
     @contextmanager
-    def hold(self, name: Name, take: Callable[[], int | None]) -> Iterator[int | None]:
+    def hold(self, name: Name, acquire: Callable[[], int | None]) -> Iterator[int | None]:
         """Acquire a lease and renew it until the context ends.
 
         Yield the fencing token, or None if another holder has the lease.
         """
         began = self.clock()
-        fence = take()
+        fence = acquire()
         if fence is None:
             yield None
             return
-        self._allow(HeldLease(name, fence, began, began))
+        self._register(HeldLease(name, fence, began, began))
         self._start()
         try:
             yield fence
         finally:
             with self._lock:
-                self._holds.pop(name, None)
+                self._held.pop(name, None)
                 self._lock.notify_all()
             self.sessions.clear_deadline(name)
 
     def renew_all(self) -> None:
         """Renew every lease once."""
-        for hold in self._all():
+        for held in self._list_held():
             before = self.clock()
             try:
-                kept = self.renew(hold.name, hold.fence)
+                was_renewed = self.renew(held.name, held.fence)
             except DatabaseUnavailable:
-                log.warning("lease_not_renewed", element=hold.name)
+                log.warning("lease_not_renewed", element=held.name)
                 continue
-            if kept:
-                self._allow(HeldLease(hold.name, hold.fence, hold.began, before), instead_of=hold)
-            elif self._is_held(hold):
-                self.sessions.disconnect(hold.name, LEASE_LOST)
+            if was_renewed:
+                self._register(HeldLease(held.name, held.fence, held.began, before), former=held)
+            elif self._is_held(held):
+                self.sessions.disconnect(held.name, LEASE_LOST)
 
     def end_overdue(self) -> None:
         """End every conversation whose deadline has passed."""
-        for hold in self._all():
-            until, why = self._limit(hold)
+        for held in self._list_held():
+            until, why = self._compute_deadline(held)
             if self.clock() >= until:
-                self.sessions.disconnect(hold.name, why)
+                self.sessions.disconnect(held.name, why)
 
-    def _allow(self, hold: HeldLease, instead_of: HeldLease | None = None) -> None:
+    def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
+        """Store a lease and set the deadline. Do nothing if ``former`` is not registered: its conversation ended."""
         with self._lock:
-            if instead_of is not None and self._holds.get(hold.name) != instead_of:
-                return  # the conversation has ended
-            self._holds[hold.name] = hold
-            self.sessions.set_deadline(hold.name, *self._limit(hold))
+            if former is not None and self._held.get(held.name) != former:
+                return
+            self._held[held.name] = held
+            self.sessions.set_deadline(held.name, *self._compute_deadline(held))
 
-    def _limit(self, hold: HeldLease) -> tuple[float, str]:
-        return compute_deadline(hold, self.timing.lease.total_seconds(), self.timing.conversation_timeout)
+    def _compute_deadline(self, held: HeldLease) -> tuple[float, str]:
+        return compute_deadline(held, self.timing.lease.total_seconds(), self.timing.conversation_timeout)
 
-    def _all(self) -> list[HeldLease]:
+    def _list_held(self) -> list[HeldLease]:
         with self._lock:
-            return list(self._holds.values())
+            return list(self._held.values())
 
-    def _is_held(self, hold: HeldLease) -> bool:
+    def _is_held(self, held: HeldLease) -> bool:
         with self._lock:
-            return self._holds.get(hold.name) == hold
+            return self._held.get(held.name) == held
 
     def _start(self) -> None:
-        """Start each of the two threads that does not run.
+        """Start the two threads, unless they run.
 
-        If a thread cannot start, leases are not renewed, but deadlines still apply.
+        Sessions check their deadlines themselves, so deadlines apply even if a thread cannot start.
         """
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
         for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):
@@ -140,7 +144,7 @@ class LeaseHeartbeats:
     def _repeat(self, name: str, work: Callable[[], None], every: float) -> None:
         while True:
             with self._lock:
-                if self._lock.wait_for(lambda: not self._holds, every):
+                if self._lock.wait_for(lambda: not self._held, every):
                     self._running.discard(name)
                     return
             try:

@@ -1,6 +1,6 @@
-"""Reads of devices for a caller: differences, ports in use, immediate reconciliation, and the cable check.
+"""Readings of devices for HTTP requests: differences, ports in use, immediate reconciliation, and the cable check.
 
-These reads and a worker of any replica never use the same device simultaneously (:func:`hold_device`).
+A request and a worker of any replica never use the same device simultaneously (:func:`hold_device`).
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""The highest number of times that ``reconcile`` starts over for a newer revision; workers apply later revisions."""
+"""The maximum number of rounds of one ``reconcile`` when newer revisions arrive; workers apply later revisions."""
 READ_LIMIT_S = 60.0
-"""A device that has not answered within this time is reported as not read. The answers of others do not wait for it."""
+"""The time limit for reading one device. The readings of other devices do not wait for a device that is slower."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -52,12 +52,16 @@ def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Itera
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
         if fence is None:
-            raise Conflict(f"{kind}{name} is being worked on by another replica: ask again")
+            raise _make_busy_error(f"{kind}{name}")
         try:
             yield fence
         except Exception:
             worker.sessions.end(name)
             raise
+
+
+def _make_busy_error(device: str) -> Conflict:
+    return Conflict(f"{device} is being reconciled by another replica: repeat the request")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class OnDemandReader:
     scheduler: WorkerScheduler
 
     def difference(self, name: Name) -> ElementDifference:
-        """Read a device and return what would be changed on it; change nothing.
+        """Read a device and return what would be changed on the device. Changes nothing.
 
         Raise NotFound, Conflict (an element with an agent, or a busy device), and the errors of the driver.
         """
@@ -83,7 +87,7 @@ class OnDemandReader:
             return make_element_difference(reading, driver, self._read_clock())
 
     def ports(self, name: Name) -> tuple[PortView, ...]:
-        """Read a switch and return its managed ports with their uses; change nothing.
+        """Read a switch and return its managed ports with their uses. Changes nothing.
 
         Raise the same errors as :meth:`difference`.
         """
@@ -96,11 +100,10 @@ class OnDemandReader:
             return tuple(read_port_views(worker.sessions.driver(task.device), task.device.ports, task.scope))
 
     def reconcile(self, name: Name) -> ElementReconciliation:
-        """Reconcile a device now; idempotent.
+        """Reconcile a device now. Idempotent.
 
-        An error of the device is stored in the element's error report and not raised.
-
-        Raise NotFound, Conflict (an element with an agent, or a busy device).
+        Raise NotFound, Conflict (an element with an agent, or a busy device). An error of the device is recorded in the
+        element's error report and not raised.
         """
         self._require_device(name)
         with self.store.read() as unit:
@@ -111,7 +114,7 @@ class OnDemandReader:
                 if outcome is ReconcileOutcome.OVERTAKEN:
                     outcome = self.scheduler.worker.reconcile(name, save_now=True)
         if outcome is ReconcileOutcome.BUSY:
-            raise Conflict(f"{name} is being worked on by another replica: ask again")
+            raise _make_busy_error(name)
         with self.store.read() as unit:
             element, mended = make_element_view(unit, name), find_last_change(unit, name, before)
             return ElementReconciliation(element=element, mended=mended)
@@ -125,39 +128,39 @@ class OnDemandReader:
             kind = require_element(unit, name).kind
         if ElementKind(kind) not in DEVICE_KINDS:
             raise Conflict(
-                f"{kind} {name} is read by its own agent, which looks by itself: SBF reads switches and edges only"
+                f"{kind} {name}: expected a switch or an edge, which SBF reads: this {kind} is reconciled by its agent"
             )
 
 
 def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> ElementDifference:
-    """Return what would be changed on a device, with the command lines where the driver can list them."""
+    """Return what would be changed on a device, with the commands if the driver can list them."""
     task = reading.task
     lines = driver.list_commands(reading.difference) if isinstance(driver, ListsCommands) else ()
-    made = ElementDifference(element=task.name, kind=task.kind, site=task.site, read_at=now, lines=lines)
-    return made.model_copy(update={task.kind.value: reading.difference})
+    document = ElementDifference(element=task.name, kind=task.kind, site=task.site, read_at=now, lines=lines)
+    return document.model_copy(update={task.kind.value: reading.difference})
 
 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
-    """Yield all ports with their uses, read as if SBF had taken over none of them."""
-    every = tuple(ports)
-    asked = replace(
+    """Yield all ports with their uses. The ports are read as if SBF had not configured any of them."""
+    all_ports = tuple(ports)
+    unconfigured = replace(
         scope,
-        ports=every,
-        access=tuple(port for port in scope.access if port in every),
+        ports=all_ports,
+        access=tuple(port for port in scope.access if port in all_ports),
         taken=frozenset(),
-        adopted=dict.fromkeys(every, PortUse()),
+        adopted=dict.fromkeys(all_ports, PortUse()),
         returned={},
     )
-    observed = driver.read(asked)
+    observed = driver.read(unconfigured)
     for port, use in observed.untaken.items():
-        state = _port_state(port, scope, in_use=port in observed.in_use)
-        is_ours = state in {PortState.TAKEN, PortState.LEAVING}
-        effect = "" if is_ours else describe_effect(use, access=port in asked.access)
+        state = _find_port_state(port, scope, in_use=port in observed.in_use)
+        is_configured = state in {PortState.TAKEN, PortState.LEAVING}
+        effect = "" if is_configured else describe_effect(use, access=port in unconfigured.access)
         before = scope.returned.get(port) or scope.adopted.get(port)
         yield PortView(port=port, state=state, use=use, before=before, effect=effect)
 
 
-def _port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> PortState:
+def _find_port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> PortState:
     if port in scope.returned:
         return PortState.LEAVING
     if port in scope.taken:
@@ -168,33 +171,32 @@ def _port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> PortStat
 
 
 async def read_all(
-    threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], named: Callable[[T], str], limit_s: float
+    threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], name_of: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, as many as there are threads. Return for each its answer, or why it was not read.
+    """Read devices in parallel, each in a thread. Return each device's answer, or the reason why it was not read.
 
     Raise ServiceBusy when no thread is free now.
     """
     if devices:
         threads.require_free()
-    reads = (read_or_explain(threads, partial(read, one), named(one), limit_s) for one in devices)
+    reads = (read_or_explain(threads, partial(read, device), name_of(device), limit_s) for device in devices)
     return list(zip(devices, await asyncio.gather(*reads), strict=True))
 
 
-async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], named: str, limit_s: float) -> T | str:
-    """Run ``read`` in a thread of ``threads``. Return its answer, or the reason why the device was not read.
+async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], device: str, limit_s: float) -> T | str:
+    """Run ``read`` in a thread of ``threads``. Return its result, or the reason why ``device`` was not read.
 
-    ``named`` is the device's name in that reason. ``limit_s`` limits the total time of waiting for a thread and
-    reading.
+    ``limit_s`` limits the total time of waiting for a thread and reading.
     """
     try:
         return await asyncio.wait_for(threads.run(read, max_wait_s=limit_s), limit_s)
     except TimeoutError:
-        return f"{named} has not answered for {limit_s:g} s"
+        return f"{device} has not answered for {limit_s:g} s"
     except VirtcloudError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - an error of one driver must not hide the answers of other devices
-        log.fault("reading_fault", error, device=named)
-        return f"{named}: a fault in the service, which is in its log: {type(error).__name__}"
+        log.fault("reading_fault", error, device=device)
+        return f"{device}: fault in the service: {type(error).__name__}; the service's log has the details"
 
 
 NeighboursBySwitch = Mapping[Name, tuple[Neighbour, ...]]
@@ -216,8 +218,8 @@ class CableCheckPlan:
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))
 
     def _canonical_port(self, element: Name, port: str) -> str:
-        found = self.topology.element(element)
-        return self.platform_of(found).port(port) if isinstance(found, Switch) else port.strip()
+        device = self.topology.element(element)
+        return self.platform_of(device).port(port) if isinstance(device, Switch) else port.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +238,24 @@ class CableChecker:
             topology = read_topology(unit)
             return CableCheckPlan(topology, topology.site(name), unit.now, self.platform_of)
 
-    async def ask(self, plan: CableCheckPlan) -> tuple[NeighboursBySwitch, UnreadDevices]:
+    async def read_neighbours(self, plan: CableCheckPlan) -> tuple[NeighboursBySwitch, UnreadDevices]:
         """Read the neighbours of all switches of the site, in parallel.
 
         Return the neighbours of each switch, and the reasons why other switches were not read. Raise ServiceBusy when
         no thread is free now.
         """
         self.threads.require_free()
-        switches = plan.site.switches
-        found = await read_all(self.threads, switches, self._neighbours, lambda one: f"switch {one.name}", self.limit_s)
-        read = {one.name: answer for one, answer in found if not isinstance(answer, str)}
-        return read, {one.name: answer for one, answer in found if isinstance(answer, str)}
+        answers = await read_all(
+            self.threads,
+            plan.site.switches,
+            self._read_switch_neighbours,
+            lambda switch: f"switch {switch.name}",
+            self.limit_s,
+        )
+        neighbours = {switch.name: answer for switch, answer in answers if not isinstance(answer, str)}
+        return neighbours, {switch.name: reason for switch, reason in answers if isinstance(reason, str)}
 
-    def _neighbours(self, switch: Switch) -> tuple[Neighbour, ...]:
+    def _read_switch_neighbours(self, switch: Switch) -> tuple[Neighbour, ...]:
         with hold_device(self.scheduler, switch.name, "switch "):
             driver = self.scheduler.worker.sessions.driver(switch)
             if not isinstance(driver, ReadsNeighbours):

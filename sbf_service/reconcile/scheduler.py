@@ -1,8 +1,8 @@
 """The worker scheduler: starts a worker for every due element, immediately after a change and later after a failure.
 
-Each device that is being reconciled (a busy device) has a thread, so that a slow device delays no other. There are at
-most ``settings.workers`` threads. Changes of other replicas are found by a query each second. All threads are daemon
-threads: the service may stop at any point, and the next start continues from the revisions.
+Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
+There are at most ``settings.workers`` threads. A query each second finds the changes of other replicas. All threads are
+daemon threads: the service may stop at any point, and the next start continues from the revisions in the database.
 """
 
 import random
@@ -26,13 +26,10 @@ from virtcloud.model.values import Name
 
 @dataclass
 class WorkQueue:
-    """The busy devices of one replica, and the devices that wait after a failure.
-
-    The scheduler's lock protects the queue.
+    """The busy devices of one replica, and the devices that wait after a failure. The scheduler's lock protects it.
 
     ``clock`` is monotonic, in seconds. ``jitter`` returns a random number from 0 to 1. ``since`` is the database's time
-    of the first query. A device that was last read before this time is read again, since it may have restarted
-    unnoticed.
+    of the first query. A device that was last read before ``since`` is due, because it may have restarted.
     """
 
     settings: ServiceSettings
@@ -42,15 +39,17 @@ class WorkQueue:
     retries: dict[Name, RetryState] = field(default_factory=dict)
     since: datetime | None = None
 
-    def choose_next(self, found: Iterable[DeviceStatus], now: datetime, lost: Collection[Name]) -> list[DeviceStatus]:
-        """Choose the devices to reconcile now and mark them as busy.
+    def choose_next(
+        self, statuses: Iterable[DeviceStatus], now: datetime, lost: Collection[Name]
+    ) -> list[DeviceStatus]:
+        """Return the devices to reconcile now, and mark them as busy.
 
         A device that ended its session (``lost``) is due.
         """
-        known = {one.name: one for one in found}
+        by_name = {status.name: status for status in statuses}
         self.since = self.since or now
         chosen = choose_due_devices(
-            [replace(one, checked_at=None) if one.name in lost else one for one in known.values()],
+            [replace(status, checked_at=None) if name in lost else status for name, status in by_name.items()],
             now=now,
             clock=self.clock(),
             drift_interval=timedelta(seconds=self.settings.timing.drift_interval),
@@ -60,17 +59,17 @@ class WorkQueue:
             since=self.since,
         )
         self.busy.update(chosen)
-        return [known[name] for name in chosen]
+        return [by_name[name] for name in chosen]
 
-    def record_outcome(self, one: DeviceStatus, outcome: ReconcileOutcome) -> None:
-        """Record the outcome of a try. A device that failed waits before the next try."""
-        before = self.retries.pop(one.name, None)
+    def record_outcome(self, status: DeviceStatus, outcome: ReconcileOutcome) -> None:
+        """Record the outcome of a reconciliation. A device that failed waits before it is reconciled again."""
+        before = self.retries.pop(status.name, None)
         if outcome is ReconcileOutcome.FAILED:
             pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)
-            self.retries[one.name] = compute_retry(before, one.wanted, self.clock(), pause, self.jitter())
+            self.retries[status.name] = compute_retry(before, status.wanted, self.clock(), pause, self.jitter())
 
     def list_waits(self) -> list[float]:
-        """Return the remaining seconds of each device that waits after a failure."""
+        """Return how long the devices that failed still wait, in seconds."""
         waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
         return [wait for wait in waits if wait > 0]
 
@@ -79,11 +78,11 @@ log = get_log(__name__)
 
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
-"""Changes within this time are handled in the same round."""
+"""Changes within this time are applied in the same round."""
 STOP_TIMEOUT_S = 1.0
 DEVICE_WAIT_S = 10.0
 STALLED_AFTER_S = 30.0
-"""A scheduler without a completed round for this long is blocked, or has no database."""
+"""A scheduler that has completed no round for this time is blocked, or cannot reach the database."""
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:
@@ -103,18 +102,18 @@ class WorkerScheduler:
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
     spawn: Callable[[Callable[[], None], str], None] = start_thread
-    watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
-    """Called after each try with the device's platform, the outcome and the duration in seconds."""
+    record_metrics: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
+    """Called after each reconciliation with the device's platform, the outcome and the duration in seconds."""
     _queue: WorkQueue = field(init=False)
     _lock: Condition = field(default_factory=Condition)
     _wake: Event = field(default_factory=Event)
-    _swept: float | None = None
-    _looked: float | None = None
+    _last_sweep: float | None = None
+    _last_round: float | None = None
     _stopping: bool = False
     _thread: Thread | None = None
 
     def __post_init__(self) -> None:
-        """Create an empty queue."""
+        """Create the queue."""
         self._queue = WorkQueue(self.settings, self.clock, self.jitter)
 
     def start(self) -> None:
@@ -124,7 +123,7 @@ class WorkerScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no more workers, and wait at most a second. Running workers end with the process."""
+        """Stop starting workers, and wait at most a second for the thread. Running workers end with the process."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -132,21 +131,21 @@ class WorkerScheduler:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs and has completed a round recently."""
+        """Whether the thread runs and has completed a round within :data:`STALLED_AFTER_S`."""
         running = self._thread is not None and self._thread.is_alive()
-        return running and self._looked is not None and self.clock() - self._looked < STALLED_AFTER_S
+        return running and self._last_round is not None and self.clock() - self._last_round < STALLED_AFTER_S
 
     def wake(self, changed: Iterable[str]) -> None:
-        """Start a round immediately if an element changed."""
+        """Start a round immediately if ``changed`` contains an element."""
         if any(name.startswith("element:") for name in changed):
             self._wake.set()
 
     @contextmanager
     def exclude_workers(self, name: Name, patience: float = DEVICE_WAIT_S) -> Iterator[None]:
-        """Exclude this replica's workers from a device. Raise Conflict when it stays busy for ``patience`` seconds."""
+        """Exclude this replica's workers from a device. Raise Conflict if it stays busy for ``patience`` seconds."""
         with self._lock:
             if not self._lock.wait_for(lambda: name not in self._queue.busy, patience):
-                raise Conflict(f"{name} has been worked on for {patience:g} s: ask again when that has ended")
+                raise Conflict(f"{name} has been busy for {patience:g} s: repeat the request later")
             self._queue.busy.add(name)
         try:
             yield
@@ -164,29 +163,29 @@ class WorkerScheduler:
             self._wake.clear()
             self.run_once()
             if self._wake.wait(self._pause()):
-                self._gather()
+                self._coalesce()
 
     def run_once(self) -> None:
         """Run one round: the deadline sweep at most once a second, and a worker for each due device."""
         try:
             self._sweep()
             self._start_due()
-            self._looked = self.clock()
+            self._last_round = self.clock()
         except DatabaseUnavailable:
             log.warning("waiting_for_database")
         except Exception as error:  # noqa: BLE001 - an error in one round must not end the service
             log.fault("sweep_fault", error)
 
-    def _gather(self) -> None:
-        """Wait briefly after a round, so that the next round, which queries all devices, handles several changes."""
-        since = COALESCE_S if self._looked is None else self.clock() - self._looked
+    def _coalesce(self) -> None:
+        """Wait until :data:`COALESCE_S` after the last round, so that the next round applies several changes."""
+        since = COALESCE_S if self._last_round is None else self.clock() - self._last_round
         if since < COALESCE_S and not self._stopping:
             self.sleep(COALESCE_S - since)
 
     def _sweep(self) -> None:
         """Run the deadline sweep if the last sweep was at least a second ago."""
-        if self._swept is None or self.clock() - self._swept >= POLL_INTERVAL_S:
-            self._swept = self.clock()
+        if self._last_sweep is None or self.clock() - self._last_sweep >= POLL_INTERVAL_S:
+            self._last_sweep = self.clock()
             self.sweep.run()
 
     def _pause(self) -> float:
@@ -195,27 +194,26 @@ class WorkerScheduler:
             return min([POLL_INTERVAL_S, *self._queue.list_waits()])
 
     def _start_due(self) -> None:
-        now, found = self.statuses.read(self.worker.holder)
+        now, statuses = self.statuses.read(self.worker.holder)
         lost = self.worker.sessions.find_lost()
         with self._lock:
-            chosen = self._queue.choose_next(found, now, lost)
-            forgotten = self.worker.sessions.names() - {one.name for one in found} - self._queue.busy
-            self._queue.busy.update(forgotten)
-        for one in chosen:
-            self._spawn(
-                partial(self._work, one), one.name, partial(self._queue.record_outcome, one, ReconcileOutcome.FAILED)
-            )
-        for name in forgotten:
+            chosen = self._queue.choose_next(statuses, now, lost)
+            removed = self.worker.sessions.names() - {status.name for status in statuses} - self._queue.busy
+            self._queue.busy.update(removed)
+        for status in chosen:
+            record_failure = partial(self._queue.record_outcome, status, ReconcileOutcome.FAILED)
+            self._spawn(partial(self._work, status), status.name, record_failure)
+        for name in removed:
             self._spawn(partial(self._end_session, name), name)
 
-    def _spawn(self, work: Callable[[], None], name: Name, failed: Callable[[], None] = lambda: None) -> None:
-        """Start the thread of a busy device. If no thread can be started, the device is no longer busy."""
+    def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
+        """Start the thread of a busy device. If no thread can be started, mark the device as not busy."""
         try:
             self.spawn(work, f"converge-{name}")
         except RuntimeError as error:
             log.fault("thread_fault", error, element=name)
             with self._lock:
-                failed()
+                on_failure()
                 self._free(name)
 
     def _end_session(self, name: Name) -> None:
@@ -226,19 +224,18 @@ class WorkerScheduler:
             with self._lock:
                 self._free(name)
 
-    def _work(self, one: DeviceStatus) -> None:
-        begun = self.clock()
+    def _work(self, status: DeviceStatus) -> None:
+        started = self.clock()
         try:
-            outcome = self.worker.reconcile(one.name)
+            outcome = self.worker.reconcile(status.name)
         except DatabaseUnavailable:
             outcome = ReconcileOutcome.FAILED
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
-            log.fault("reconcile_fault", error, element=one.name)
+            log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        with (
-            self._lock
-        ):  # one critical section: a free device without a recorded failure would be tried again immediately
-            self._queue.record_outcome(one, outcome)
-            self._free(one.name)
+        # One critical section: a free device without a recorded failure would be reconciled again immediately.
+        with self._lock:
+            self._queue.record_outcome(status, outcome)
+            self._free(status.name)
         self._wake.set()
-        self.watch(one.platform, outcome.name.lower(), self.clock() - begun)
+        self.record_metrics(status.platform, outcome.name.lower(), self.clock() - started)

@@ -1,13 +1,13 @@
 """Sessions with devices.
 
-A session stays open between reconciliations until an error or a new description of the device.
+A session stays open between reconciliations until an error occurs or the device's description changes.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from sbf_service.device_credentials import make_login
 from sbf_service.drivers.contract import Backbone, DeviceLogin, EdgeDriver, EdgePlatform, SwitchDriver, SwitchPlatform
@@ -32,12 +32,9 @@ class Platforms:
 
     def reserved(self, device: Device) -> VlanSet:
         """Return the VLAN IDs that a device's platform reserves."""
-        facts = (
-            self.of_edge(device).capabilities
-            if isinstance(device, Edge)
-            else self.of_switch(_require_switch(device)).capabilities
-        )
-        return facts.reserved
+        if isinstance(device, Edge):
+            return self.of_edge(device).capabilities.reserved
+        return self.of_switch(_require_switch(device)).capabilities.reserved
 
     def driver(self, login: DeviceLogin, backbone: Backbone | None) -> AnyDriver:
         """Create a device's driver without connecting."""
@@ -46,13 +43,22 @@ class Platforms:
         return self.of_switch(_require_switch(login.device)).driver(login)
 
 
+class OpenSession(NamedTuple):
+    """A driver with an open session, and the descriptions with which the driver was created."""
+
+    device: Device
+    backbone: Backbone | None
+    driver: AnyDriver
+    cancel_scope: CancelScope
+
+
 @dataclass
 class DeviceSessions:
-    """The open sessions: the drivers of devices. Only the holder of an element's lease uses its driver."""
+    """The open sessions of this replica. Only the holder of an element's lease uses the element's session."""
 
     settings: ServiceSettings
     platforms: Platforms
-    _open: dict[Name, tuple[Device, Backbone | None, AnyDriver, CancelScope]] = field(default_factory=dict)
+    _open: dict[Name, OpenSession] = field(default_factory=dict)
     _limits: dict[Name, tuple[float, str]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -61,14 +67,14 @@ class DeviceSessions:
 
         Raise Refused for a missing credential.
         """
-        kept = self._open.get(device.name)
-        if kept is not None and kept[:2] == (device, backbone):
-            return kept[2]
+        session = self._open.get(device.name)
+        if session is not None and (session.device, session.backbone) == (device, backbone):
+            return session.driver
         self.end(device.name)
         login = make_login(device, self.settings)
         driver = self.platforms.driver(login, backbone)
         with self._lock:
-            self._open[device.name] = (device, backbone, driver, login.cancel_scope)
+            self._open[device.name] = OpenSession(device, backbone, driver, login.cancel_scope)
             login.cancel_scope.allow(*self._limits.get(device.name, NO_DEADLINE))
         return driver
 
@@ -77,33 +83,35 @@ class DeviceSessions:
         with self._lock:
             self._limits[name] = until, why
             if name in self._open:
-                self._open[name][3].allow(until, why)
+                self._open[name].cancel_scope.allow(until, why)
 
     def clear_deadline(self, name: Name) -> None:
-        """Clear the deadline of a conversation that has ended. End the session if it was disconnected."""
+        """Clear the deadline of a conversation that has ended. End a session that was disconnected."""
         with self._lock:
             self._limits.pop(name, None)
-            kept = self._open.get(name)
-        if kept is not None:
-            kept[3].allow(*NO_DEADLINE)
-            if not kept[3].remaining:
+            session = self._open.get(name)
+        if session is not None:
+            session.cancel_scope.allow(*NO_DEADLINE)
+            if not session.cancel_scope.remaining:
                 self.end(name)
 
     def disconnect(self, name: Name, why: str) -> None:
-        """Disconnect a device although a thread uses it, and prevent new connections.
+        """Disconnect a device even while a thread uses the session, and prevent new connections.
 
-        Never wait, never raise an error.
+        Does not wait; never raises.
         """
         with self._lock:
-            kept = self._open.get(name)
-        if kept is not None:
-            kept[3].cancel(why)
+            session = self._open.get(name)
+        if session is not None:
+            session.cancel_scope.cancel(why)
 
     def find_lost(self) -> frozenset[Name]:
-        """Return the devices that ended their session. They may have restarted and have to be read immediately."""
+        """Return the devices that ended their session. Such a device may have restarted and must be read again."""
         with self._lock:
-            kept = [(name, driver) for name, (_, _, driver, _) in self._open.items()]
-        return frozenset(name for name, driver in kept if isinstance(driver, DetectsSessionLoss) and driver.is_lost())
+            drivers = [(name, session.driver) for name, session in self._open.items()]
+        return frozenset(
+            name for name, driver in drivers if isinstance(driver, DetectsSessionLoss) and driver.is_lost()
+        )
 
     def names(self) -> frozenset[Name]:
         """Return the devices with an open session."""
@@ -112,16 +120,16 @@ class DeviceSessions:
 
     def end_unless_kept(self, name: Name) -> None:
         """End the session of a device that allows few sessions, so that another replica can connect."""
-        kept = self._open.get(name)
-        if kept is not None and not kept[0].keep_session:
+        session = self._open.get(name)
+        if session is not None and not session.device.keep_session:
             self.end(name)
 
     def end(self, name: Name) -> None:
-        """End a device's session, if it is open."""
+        """End a device's session. Idempotent."""
         with self._lock:
-            kept = self._open.pop(name, None)
-        if kept is not None:
-            kept[2].close()
+            session = self._open.pop(name, None)
+        if session is not None:
+            session.driver.close()
 
 
 def _require_switch(device: Device) -> Switch:

@@ -1,7 +1,7 @@
 """Dry runs of a new pool or topology. The change is made and rolled back, and the affected devices are read.
 
-Devices, pools and the topology do not change. The differences are those that workers would apply. VLAN IDs that are
-found in other use are recorded, so that no cluster is allocated one of them just after a pool is set.
+Devices, pools and the topology do not change. The result contains the differences that workers would apply. VLAN IDs in
+other use are recorded, so that they are not allocated to clusters immediately after the pool is set.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ class _DeviceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """The devices that a change affects, in the state after the change, computed at ``at``.
+    """The tasks of the devices that a change affects, as they would be after the change, computed at ``at``.
 
-    ``known`` are the devices whose description in the topology does not change.
+    ``known`` contains the devices whose description in the topology does not change.
     """
 
     tasks: tuple[ReconcileTask, ...]
@@ -70,17 +70,17 @@ class SettingDryRun:
         def read(task: ReconcileTask) -> _DeviceAnswer:
             return self._read(task, plan)
 
-        found = await read_all(self.threads, plan.tasks, read, lambda task: str(task.name), self.limit_s)
-        answers = [answer for _, answer in found if isinstance(answer, _DeviceAnswer)]
+        results = await read_all(self.threads, plan.tasks, read, lambda task: str(task.name), self.limit_s)
+        answers = [answer for _, answer in results if isinstance(answer, _DeviceAnswer)]
         return ChangeDryRun(
-            elements=tuple(one.difference for one in answers),
-            other_use=tuple(use for one in answers for use in one.other_use),
-            unread={task.name: answer for task, answer in found if isinstance(answer, str)},
+            elements=tuple(answer.difference for answer in answers),
+            other_use=tuple(use for answer in answers for use in answer.other_use),
+            unread={task.name: reason for task, reason in results if isinstance(reason, str)},
         )
 
     def _read(self, task: ReconcileTask, plan: DryRunPlan) -> _DeviceAnswer:
         if task.name not in plan.known:
-            with self.scheduler.exclude_workers(task.name), self._own_session(task) as driver:
+            with self.scheduler.exclude_workers(task.name), self._open_separate_session(task) as driver:
                 return _compare_device(task.read(driver), driver, plan.at)
         with hold_device(self.scheduler, task.name):
             driver = self.scheduler.worker.sessions.driver(task.device, task.backbone)
@@ -92,7 +92,7 @@ class SettingDryRun:
             return answer
 
     @contextmanager
-    def _own_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
+    def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver with a separate session, for a device whose description changes."""
         sessions = self.scheduler.worker.sessions
         driver = sessions.platforms.driver(make_login(task.device, sessions.settings), task.backbone)
@@ -119,6 +119,6 @@ def _read_elements(unit: Unit) -> dict[Name, Element]:
 
 def _find_changed_devices(unit: Unit) -> list[Name]:
     """Return the switches and edges whose wanted state or description the unit changed, in the order of their names."""
-    changed = {one.removeprefix("element:") for one in unit.changed if one.startswith("element:")}
+    changed = {topic.removeprefix("element:") for topic in unit.changed if topic.startswith("element:")}
     elements = _read_elements(unit)
-    return sorted(name for name, one in elements.items() if name in changed and kind_of(one) in TASKS)
+    return sorted(name for name, element in elements.items() if name in changed and kind_of(element) in TASKS)

@@ -1,7 +1,7 @@
 """The tasks and readings of switches and of provider edges.
 
-``read_task`` reads a task from the database in one transaction. The ``read()`` of a task returns the observed state,
-compared with the wanted state. The base classes are in ``device_task.py``.
+``read_task`` reads a task from the database in one transaction. ``ReconcileTask.read`` reads the device and compares
+the observed state with the wanted state. The base classes are in ``device_task.py``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ from virtcloud.model.wanted import (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTask(ReconcileTask):
-    """The task of a switch: managed ports with VLANs, some of them taken over from another use."""
+    """The task of a switch. The wanted state assigns VLANs to managed ports; some ports had another use before."""
 
     kind = ElementKind.SWITCH
 
@@ -57,27 +57,26 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchReading":
-        """Compare an observed state with the wanted state; add the VLANs in other use to the observed state."""
+        """Compare an observed state with the wanted state. Mark VLANs in other use in the observed state first."""
         return SwitchReading(self, mark_foreign_vlans(observed, self.scope.created))
 
     @staticmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> SwitchScope:
         """Return the ports and VLAN IDs that SBF may change, with the ports' former uses."""
         aggregates = device.aggregates if isinstance(device, Switch) else {}
-        ports = read_port_records(unit, device.name)
-        returned = {
-            port: one.before for port, one in ports.items() if one.is_returned(wanted) and one.before is not None
-        }
+        records = read_port_records(unit, device.name)
+        former_uses = {port: record.before for port, record in records.items() if record.before is not None}
+        returned = {port: use for port, use in former_uses.items() if records[port].is_returned(wanted)}
         return SwitchScope(
             ports=tuple(port for port in device.ports if port not in returned),
             vlans=read_managed_vlans(unit, site),
             access=tuple(port for port in wanted.access if port not in returned),
-            taken=frozenset(port for port, one in ports.items() if one.taken),
-            adopted={port: one.before for port, one in ports.items() if one.before is not None},
+            taken=frozenset(port for port, record in records.items() if record.taken),
+            adopted=former_uses,
             returned=returned,
             members=tuple(member for members in aggregates.values() for member in members),
             created=read_created_vlans(unit, device.name),
-            shut=frozenset(port for port, one in ports.items() if one.shut),
+            shut=frozenset(port for port, record in records.items() if record.shut),
         )
 
     def record_announced(self, unit: Unit, difference: SwitchDifference) -> None:
@@ -102,14 +101,14 @@ class SwitchReading(DeviceReading):
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs that belong to SBF, by their names, or by the record while a port still carries them."""
+        """The VLAN IDs that belong to SBF: by their names, or recorded as created and still wanted or on a port."""
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
         return find_owned_vlans(self.observed, created) | (created & (self.task.wanted.vlans | on_ports))
 
     @property
     def blocked(self) -> VlanSet:
-        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+        """See :class:`DeviceReading`."""
         return find_blocked_vlans(self.task.wanted, self.observed)
 
     def check_scope(self, scope: SwitchScope | None = None) -> None:
@@ -162,7 +161,7 @@ class EdgeTask(ReconcileTask):
 
     @staticmethod
     def read_backbone(unit: Unit, name: Name) -> Backbone:
-        """Return the edge's transports, with the addresses of the other edges on each."""
+        """Return the edge's transports, and the addresses of the other edges of each transport."""
         topology = read_topology(unit)
         transports = read_edge_transports(unit, topology, name)
         return Backbone(transports, find_edge_peers(topology, name, transports))
@@ -181,12 +180,13 @@ class EdgeReading(DeviceReading):
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs of all circuits in the reading, and the still wanted VLAN IDs that are recorded as created."""
-        return VlanSet(one.vlan for one in self.observed.circuits) | (self.task.scope.created & self.task.wanted.vlans)
+        """The VLAN IDs of all circuits in the reading, and those recorded as created that are still wanted."""
+        on_edge = VlanSet(circuit.vlan for circuit in self.observed.circuits)
+        return on_edge | (self.task.scope.created & self.task.wanted.vlans)
 
     @property
     def blocked(self) -> VlanSet:
-        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+        """See :class:`DeviceReading`."""
         return find_blocked_circuits(self.task.wanted, self.observed)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:
@@ -211,7 +211,7 @@ class EdgeReading(DeviceReading):
         return read_back.list_edge_faults(self.difference)
 
 
-TASKS: Mapping[ElementKind, type[ReconcileTask]] = {one.kind: one for one in (SwitchTask, EdgeTask)}
+TASKS: Mapping[ElementKind, type[ReconcileTask]] = {task.kind: task for task in (SwitchTask, EdgeTask)}
 
 
 def read_task(store: Store, name: Name, fence: int) -> ReconcileTask:
@@ -229,7 +229,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
     device, site = topology.element(name), topology.site_of[name].name
     task, wanted, kept = TASKS.get(kind_of(device)), target.wanted, read_confirmed_state(unit, name)
     if task is None or not isinstance(device, Device) or isinstance(wanted, HostWanted) or isinstance(kept, HostWanted):
-        raise TypeError(f"{name} is no device that SBF configures itself")
+        raise TypeError(f"{name}: expected a switch or an edge, got another kind of element")
     return task(
         device=device,
         site=site,
@@ -248,7 +248,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
 
 
 def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
-    """Return the task of a switch that left the topology, which is to restore the former uses of its ports."""
+    """Return the task of a switch that left the topology: restore the former uses of its ports."""
     none = SwitchWanted(ports={})
     scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
     return SwitchTask(

@@ -62,12 +62,12 @@ class StoreDeviceStatuses:
     store: Store
 
     def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the status of every switch and edge for the replica ``holder``."""
+        """See :class:`DeviceStatuses`."""
         with self.store.read() as unit:
             return unit.now, read_device_statuses(unit, holder)
 
     def release_leases(self, holder: str) -> None:
-        """Release all leases of a replica that restarted, so that late writes of its former process fail."""
+        """See :class:`DeviceStatuses`."""
         with self.store.change() as unit:
             release_leases_of(unit, holder)
 
@@ -75,7 +75,7 @@ class StoreDeviceStatuses:
 def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
     """Return the status of every switch and edge for the replica ``holder``, in the order of their names."""
     rows = unit.connection.execute(_DEVICES).all()
-    known = read_topology(unit).elements if rows else {}
+    elements = read_topology(unit).elements if rows else {}
     return [
         DeviceStatus(
             name=Name(row.name),
@@ -83,7 +83,7 @@ def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
             confirmed=row.confirmed_revision,
             checked_at=row.checked_at,
             leased=row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder,
-            platform=_platform_of(known.get(Name(row.name))),
+            platform=_platform_of(elements.get(Name(row.name))),
             reachable=row.reachable,
         )
         for row in rows
@@ -98,14 +98,14 @@ log = get_log(__name__)
 
 
 class LeaseLostError(Exception):
-    """Another worker has acquired the element's lease, so that this worker stops and writes nothing."""
+    """Another worker has acquired the element's lease. This worker must stop and must not write its result."""
 
 
 class WorkerTransactions(Protocol):
     """The workers' queries and changes.
 
-    Every method may raise DatabaseUnavailable. Its change may have been committed if only the database's answer was
-    lost.
+    Every method may raise DatabaseUnavailable. The change may nevertheless have been committed, if only the database's
+    answer was lost.
     """
 
     @property
@@ -124,13 +124,13 @@ class WorkerTransactions(Protocol):
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save before the device receives the change; renew the lease.
 
-        Return False, and record nothing, when the difference is outside the current scope. If the device has
-        ``drifted``, its confirmed revision is reset, also when the difference is empty (a port was shut down). Raise
-        LeaseLostError.
+        Return False without recording the change when the difference is outside the current scope. If the device has
+        ``drifted``, its confirmed revision is reset, even if the difference is empty because a port was only shut down.
+        Raise LeaseLostError.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device carries the wanted state and has saved it. Return whether a newer revision is wanted.
+        """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
         Raise LeaseLostError. If the device was ``changed`` without the lease, the next worker reads it again.
         """
@@ -151,7 +151,7 @@ class StoreWorkerTransactions:
     holder: str
 
     def acquire_lease(self, name: Name) -> int | None:
-        """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
+        """See :class:`WorkerTransactions`."""
         with self.store.change_row(who=self.holder) as unit:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
@@ -161,16 +161,16 @@ class StoreWorkerTransactions:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release a lease. A newer lease is not affected."""
+        """See :class:`WorkerTransactions`."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
-        """Return a device's task from one snapshot. Raise NotFound."""
+        """See :class:`WorkerTransactions`."""
         return read_task(self.store, name, fence)
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """Record a change, unless the scope has become smaller since the task was read. Raise LeaseLostError."""
+        """See :class:`WorkerTransactions`. The scope may have become smaller after the task was read."""
         task, difference = reading.task, reading.difference
         with self.store.change(who=self.holder) as unit:
             if not renew_lease(unit, task.name, task.fence, self.timing.lease):
@@ -189,7 +189,7 @@ class StoreWorkerTransactions:
         return True
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record a confirmation. Return whether a newer revision is wanted. Raise LeaseLostError after the commit."""
+        """See :class:`WorkerTransactions`. Raise LeaseLostError after the commit."""
         task = reading.task
         with self.store.change(who=self.holder) as unit:
             still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)
@@ -218,9 +218,9 @@ class StoreWorkerTransactions:
             log.warning(event, element=name, trouble=report.message)
 
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
-        """Confirm all clusters on a device except those whose VLAN ID is in other use.
+        """Confirm a device for all clusters, except for clusters whose VLAN ID is in other use.
 
-        Of these exceptions, the clusters that are being set up fail.
+        If such a cluster is being set up, it fails.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

@@ -2,10 +2,10 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The audit row and the pending save are committed before the device receives a
-change. Even after a crash, no change is without its row and no configuration stays unsaved.
+change. So even after a crash, every change has an audit row, and a configuration that is not saved will be saved.
 
-A save takes place between two readings that show the wanted state. The second reading detects a device that restarted
-before the save. After a later restart, the device loads the saved configuration.
+The worker reads the device before and after a save. The second reading detects a device that restarted before the
+save. After a later restart, the device loads the saved configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,14 +40,14 @@ HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[in
 
 
 @contextmanager
-def hold_without_renewal(_name: Name, take: Callable[[], int | None]) -> Iterator[int | None]:
+def hold_without_renewal(_name: Name, acquire: Callable[[], int | None]) -> Iterator[int | None]:
     """Acquire a lease without renewing it."""
-    yield take()
+    yield acquire()
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Reconciles devices. Many threads may use one worker simultaneously, each for another device."""
+    """Reconciles devices. Several threads may use one worker simultaneously, for different devices."""
 
     transactions: WorkerTransactions
     sessions: DeviceSessions
@@ -59,9 +59,10 @@ class Worker:
         return self.transactions.holder
 
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
-        """Reconcile a device once. An error of the device is recorded and not raised. Raise DatabaseUnavailable.
+        """Reconcile a device once. Record an error of the device; do not raise it. Raise DatabaseUnavailable.
 
-        ``save_now`` skips the pause after a failed save, because the administrator who asks may have removed the cause.
+        ``save_now`` skips the pause after a failed save, for a request of an administrator, who may have removed the
+        cause of the failure.
         """
         with self.hold_lease(name) as fence:
             if fence is None:
@@ -87,9 +88,9 @@ class Worker:
                     self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Reconcile once while holding the lease.
+        """Reconcile once while this replica holds the lease.
 
-        A device that could not be read is unreachable until a reading succeeds.
+        A device that could not be read is recorded as unreachable.
         """
         was_read = False
         try:
@@ -132,7 +133,7 @@ class Worker:
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
         """Record the change that will be applied. Return False when the change is no longer allowed."""
         task = reading.task
-        why = f"found changed since revision {task.confirmed}" if drifted else _describe_reason(reading)
+        why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
         announced = self.transactions.announce(reading, why, drifted=drifted)
         if announced and reading.difference:
             log.info(task.change, element=task.name, revision=task.revision, difference=reading.difference)
@@ -141,11 +142,10 @@ class Worker:
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
         """Apply the difference and read back.
 
-        Raise ReconcileStoppedError for refused or missing parts of the difference.
-
-        The part of a refused change that the device accepted is saved, because other clusters use it.
+        Raise ReconcileStoppedError for refused or missing parts of the difference. If the device accepted another part,
+        that part is saved first, because other clusters use it.
         """
-        task = before.task.owning(before.difference.added_vlan_ids)
+        task = before.task.with_created(before.difference.added_vlan_ids)
         refusal: Refused | None = None
         try:
             driver.apply(before.difference)
@@ -194,7 +194,8 @@ def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> Device
     if list_observed_items(after.observed) != list_observed_items(reading.observed):
         task = reading.task
         raise Refused(
-            f"{task.kind} {task.name}: its configuration changed after the save: it may have restarted before the save"
+            f"{task.kind} {task.name}: expected the same configuration after the save, found another one: the device "
+            "may have restarted before the save; SBF reads the device again"
         )
     return after
 
@@ -208,7 +209,7 @@ def _find_read_back_fault(reading: DeviceReading) -> Refused | None:
 
 
 def _describe_reason(reading: DeviceReading) -> str:
-    """Return a text with the revision and the clusters that are the reason for a change of a device."""
+    """Return the revision and the cluster keys that are the reason for a change, as text for the audit log."""
     users = reading.task.users
-    keys = sorted({users.get(vlan, f"VLAN {vlan} of nobody") for vlan in reading.difference.vlan_ids})
-    return f"revision {reading.task.revision} for {', '.join(keys) or 'nobody'}"
+    keys = sorted({users.get(vlan, f"VLAN {vlan} of no cluster") for vlan in reading.difference.vlan_ids})
+    return f"revision {reading.task.revision} for {', '.join(keys) or 'no cluster'}"

@@ -116,7 +116,7 @@ def test_7_2_an_id_stays_quarantined_until_confirmation(world: World) -> None:
     assert (view.state, view.quarantined, view.vlans) == (ClusterState.RELEASED, True, {"brno": 100, "praha": 100})
     assert view.reason == (
         "ended by its user; its VLAN IDs are quarantined: switch praha-sw1 at praha has not confirmed "
-        "(switch praha-sw1 (fake) does not answer: cut off; it is tried again)"
+        "(switch praha-sw1 (fake) does not answer: cut off; SBF tries again)"
     )
     assert str(world.site("brno").quarantined) == "100"
     assert world.put("next", TWO_SITES).view.vlans == {"brno": 101, "praha": 101}
@@ -206,7 +206,7 @@ def test_7_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -
     assert world.element("brno-sw1").trouble == (
         "switch brno-sw1, port p1: wanted VLAN 100 tagged, found none; "
         "port uplink: wanted VLAN 100 tagged, found none; "
-        "wanted VLAN 100 to exist, found none: read back after the change; look at its configuration"
+        "wanted VLAN 100 to exist, found none: read back after the change; check the device's configuration"
     )
 
 

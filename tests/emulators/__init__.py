@@ -1,7 +1,7 @@
 """Emulated switches for tests: stateful command lines and configuration protocols on the loopback interface.
 
-The switches emulate state, modes, prompts, error messages, paging, slowness and session limits, as described by public
-documentation and recorded sessions. No emulated switch was compared with a device. A test that needs a switch:
+The switches emulate state, modes, prompts, error messages, paging, slow output and session limits, according to public
+documentation and recorded sessions. No emulated switch was compared with a device. Example of a test:
 
     with emulate("cisco_ios", slowness=0.3) as switch:
         ... connect to switch.address as switch.username with switch.password ...
@@ -19,13 +19,15 @@ from sbf_service.drivers import registry
 from sbf_service.drivers.switch.dialects import DIALECTS
 
 
-def _emulated(platform: str) -> type[EmulatedSwitch]:
-    kinds = vars(import_module(f"{__name__}.{platform}")).values()
-    return next(one for one in kinds if isinstance(one, type) and vars(one).get("platform") == platform)
+def _find_class(platform: str) -> type[EmulatedSwitch]:
+    values = vars(import_module(f"{__name__}.{platform}")).values()
+    return next(value for value in values if isinstance(value, type) and vars(value).get("platform") == platform)
 
 
 EMULATED_PLATFORMS: dict[str, type[EmulatedSwitch]] = {
-    one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.SWITCH_PLATFORMS
+    module.name: _find_class(module.name)
+    for module in iter_modules(__path__)
+    if module.name in registry.SWITCH_PLATFORMS
 }
 """The class of each platform. The module of a class has the name of the platform."""
 OPEN_BY_LIST = tuple(
@@ -37,6 +39,6 @@ OPEN_BY_LIST = tuple(
 
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[EmulatedSwitch]:
-    """Run a switch while the context lasts, with the options of its class."""
+    """Run a switch during the context. ``options`` are the options of the platform's class."""
     switch = EMULATED_PLATFORMS[platform](**options)  # type: ignore[arg-type]
     return eapi_server.listening(switch) if isinstance(switch, AristaEapi) else listening(switch)

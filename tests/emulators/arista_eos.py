@@ -17,7 +17,7 @@ class AristaEos(TrunkLists):
 
     platform = "arista_eos"
     port_names = (*(f"Ethernet{n}" for n in range(1, 9)), "Port-Channel1")
-    modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{about})", "interface": "(config-if-{about})"}
+    modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{context})", "interface": "(config-if-{context})"}
     short: ClassVar = {"Ethernet": "Et", "Port-Channel": "Po"}
     internal: ClassVar = {1006: "Ethernet8"}
     unauthorized = "% Authorization denied for command '{line}'"
@@ -32,9 +32,9 @@ class AristaEos(TrunkLists):
     def prompt(self, session: EmulatedSession) -> str:
         if session.mode == "user":
             return f"{self.hostname}>"
-        ends = dict.fromkeys((*session.about[:1], *session.about[-1:]))
-        about = "-".join(self.shortened(one) for one in ends)
-        return f"{self.hostname}{self.modes.get(session.mode, '').format(about=about)}#"
+        ends = dict.fromkeys((*session.context[:1], *session.context[-1:]))
+        context = "-".join(self.shortened(name) for name in ends)
+        return f"{self.hostname}{self.modes.get(session.mode, '').format(context=context)}#"
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return "% Invalid input"
@@ -43,12 +43,12 @@ class AristaEos(TrunkLists):
     @accepts("exec", "terminal length <lines>")
     def terminal_length(self, session: EmulatedSession, lines: str) -> None:
         session.page = int(lines)
-        session.say("Pagination disabled." if session.page == 0 else f"Pagination set to {lines} lines.")
+        session.print_pages("Pagination disabled." if session.page == 0 else f"Pagination set to {lines} lines.")
 
     @accepts("user", "terminal width <columns>")
     @accepts("exec", "terminal width <columns>")
     def terminal_width(self, session: EmulatedSession, columns: str) -> None:
-        session.say(f"Width set to {columns} columns.")
+        session.print_pages(f"Width set to {columns} columns.")
 
     def creatable(self, text: str) -> set[int]:
         numbers = self.numbers(text)
@@ -66,19 +66,19 @@ class AristaEos(TrunkLists):
 
     @accepts("exec", "show vlan")
     def show_vlan(self, session: EmulatedSession) -> None:
-        session.say(self.vlan_table("VLAN "))
+        session.print_pages(self.vlan_table("VLAN "))
 
     @accepts("exec", "show vlan internal usage")
     def show_internal(self, session: EmulatedSession) -> None:
-        session.say("\n".join(f"{number}  {user}" for number, user in self.internal.items()))
+        session.print_pages("\n".join(f"{number}  {user}" for number, user in self.internal.items()))
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(self.running_config())
+        session.print_pages(self.running_config())
 
     @accepts("exec", "show running-config section interface")
     def show_interfaces(self, session: EmulatedSession) -> None:
-        session.say("\n".join(row for row in self.interface_lines("   ") if row != "!"))
+        session.print_pages("\n".join(row for row in self.interface_lines("   ") if row != "!"))
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
         """Return the list on one line, as EOS does for any length."""
@@ -94,7 +94,7 @@ class AristaEos(TrunkLists):
 
     @accepts("exec", "show lldp neighbors detail")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         names = [

@@ -24,7 +24,7 @@ class ArubaAosCx(IosLikeSwitch):
     port_names = (*(f"1/1/{n}" for n in range(1, 9)), "lag1")
     first_mode = "exec"
     default_name = "DEFAULT_VLAN_1"
-    modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{about})", "interface": "(config-if)"}
+    modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{context})", "interface": "(config-if)"}
     unauthorized = "Cannot execute command. Command not allowed."
     filters: ClassVar = {name: FILTERS[name] for name in ("include", "exclude", "begin")}
     saving = "Copying configuration: [/]\rCopying configuration: [-]\r"
@@ -52,9 +52,9 @@ class ArubaAosCx(IosLikeSwitch):
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        if len(session.about) > 1:
+        if len(session.context) > 1:
             raise CommandRejected("")
-        self.running.vlans[int(session.about[0])] = text
+        self.running.vlans[int(session.context[0])] = text
 
     @accepts("config", "no vlan <list>")
     def no_vlan(self, session: EmulatedSession, text: str) -> None:
@@ -105,20 +105,20 @@ class ArubaAosCx(IosLikeSwitch):
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(f"Current configuration:\n!\n!Version ArubaOS-CX FL.10.08.1010\n{self.running_config()}")
+        session.print_pages(f"Current configuration:\n!\n!Version ArubaOS-CX FL.10.08.1010\n{self.running_config()}")
 
     @accepts("exec", "show lldp neighbor-info detail")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "user admin group administrators password ciphertext AQBapXX"]
-        plain = [n for n, name in self.running.vlans.items() if name == f"VLAN{n}" or n == 1]
-        rows.append(f"vlan {vlan_lists.written(plain)}")
+        unnamed = [n for n, name in self.running.vlans.items() if name == f"VLAN{n}" or n == 1]
+        rows.append(f"vlan {vlan_lists.format_list(unnamed)}")
         rows += [
             line
             for n, name in sorted(self.running.vlans.items())
-            if n not in plain
+            if n not in unnamed
             for line in (f"vlan {n}", f"    name {name}")
         ]
         for name, port in self.running.ports.items():
@@ -134,5 +134,5 @@ class ArubaAosCx(IosLikeSwitch):
 def _bridged(port: EmulatedPort) -> list[str]:
     if port.mode != "trunk":
         return ["    no routing", f"    vlan access {port.native}"]
-    allowed = "all" if port.allowed is None else vlan_lists.written(port.allowed)
+    allowed = "all" if port.allowed is None else vlan_lists.format_list(port.allowed)
     return ["    no routing", f"    vlan trunk native {port.native}", f"    vlan trunk allowed {allowed}"]

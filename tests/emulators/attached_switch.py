@@ -1,4 +1,4 @@
-"""An emulated switch that replaces a fake switch of the test world. Workers use the driver of its platform."""
+"""Replaces a fake switch of a test service by an emulated switch. Workers use the driver of the switch's platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from virtcloud.model.values import PortName
 
 
 def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
-    """Return a topology of three sites. Brno's switch has these ports, to brno-h1, brno-h2 and the uplink."""
+    """Return a topology of three sites. ``names`` are the ports of Brno's switch to brno-h1, brno-h2 and the uplink."""
     document = three_sites().model_dump(mode="json")
     spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
     brno = document["sites"][0]
@@ -32,32 +32,30 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
 
 
 def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
-    """Return a lookup with the emulated platform for Brno's switch and the fake platform for the other switches."""
-    real = SWITCH_PLATFORMS[switch.platform]
+    """Return the function that finds platforms: the emulated platform for Brno's switch, the fake for all others."""
+    platform = SWITCH_PLATFORMS[switch.platform]
     ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
 
     def driver(_: DeviceLogin) -> SwitchDriver:
-        return real.driver(login_for(switch, *ports))
+        return platform.driver(login_for(switch, *ports))
 
     def platform_of(element: SwitchElement) -> SwitchPlatform:
-        return replace(real, driver=driver) if element.name == "brno-sw1" else world.switches.platform_of(element)
+        return replace(platform, driver=driver) if element.name == "brno-sw1" else world.switches.platform_of(element)
 
     return platform_of
 
 
 @contextmanager
 def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
-    """Replace Brno's switch by an emulated switch, optionally with its hosts on access ports.
+    """Replace Brno's switch by an emulated switch. With ``access``, the hosts are on access ports.
 
     Other sites have fake switches.
     """
     with emulate(platform, **options) as switch:
         world.put_topology(topology_with(switch.port_names[:3], access=access))
         sessions = world.service.scheduler.worker.sessions
-        kept, sessions.platforms = (
-            sessions.platforms,
-            replace(sessions.platforms, of_switch=platform_for(switch, world)),
-        )
+        former_platforms = sessions.platforms
+        sessions.platforms = replace(former_platforms, of_switch=platform_for(switch, world))
         yield switch
         sessions.end("brno-sw1")
-        sessions.platforms = kept
+        sessions.platforms = former_platforms

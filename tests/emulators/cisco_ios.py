@@ -64,8 +64,8 @@ class CiscoIos(TrunkLists):
         if session.ask("Destination filename [startup-config]? ").strip() in ("", "startup-config"):
             self.store(session)
 
-    def __init__(self, *, vtp: str = "transparent", encapsulation_first: bool = False, **more: object) -> None:
-        super().__init__(**more)  # type: ignore[arg-type]
+    def __init__(self, *, vtp: str = "transparent", encapsulation_first: bool = False, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
         self.vtp, self.encapsulation_first = vtp, encapsulation_first
         self.internal = {1006: "GigabitEthernet1/0/8"}
 
@@ -77,7 +77,7 @@ class CiscoIos(TrunkLists):
 
     @accepts("exec", "configure terminal")
     def configure_terminal(self, session: EmulatedSession) -> None:
-        session.say("Enter configuration commands, one per line.  End with CNTL/Z.")
+        session.print_pages("Enter configuration commands, one per line.  End with CNTL/Z.")
         session.enter("config")
 
     @accepts("config", "vlan <list>")
@@ -98,9 +98,9 @@ class CiscoIos(TrunkLists):
         A new VLAN with the name of another VLAN is not created (the message is from memory).
         """
         other = next((number for number, name in self.running.vlans.items() if name == text), None)
-        if other is not None and str(other) not in session.about:
+        if other is not None and str(other) not in session.context:
             session.pending = set()
-            raise CommandRejected(f"%VLAN #{other} and #{session.about[0]} have an identical name: {text}")
+            raise CommandRejected(f"%VLAN #{other} and #{session.context[0]} have an identical name: {text}")
         self._commit(session)
         super().vlan_name(session, text)
 
@@ -125,8 +125,10 @@ class CiscoIos(TrunkLists):
                 if taken
                 else "Extended VLAN(s) not allowed in current VTP mode."
             )
-            failed = vlan_lists.written(taken or extended)
-            session.say(f"% Failed to create VLANs {failed}\n{why}\n%Failed to commit extended VLAN(s) changes.\n")
+            failed = vlan_lists.format_list(taken or extended)
+            session.print_pages(
+                f"% Failed to create VLANs {failed}\n{why}\n%Failed to commit extended VLAN(s) changes.\n"
+            )
 
     @accepts("interface", "switchport trunk encapsulation <kind>")
     def encapsulation(self, session: EmulatedSession, kind: str) -> None:
@@ -152,21 +154,23 @@ class CiscoIos(TrunkLists):
     @accepts("exec", "show vlan internal usage")
     def show_internal(self, session: EmulatedSession) -> None:
         rows = [f"{number} {user}" for number, user in self.internal.items()]
-        session.say("\n".join(["", "VLAN Usage", "---- --------------------", *rows, ""]))
+        session.print_pages("\n".join(["", "VLAN Usage", "---- --------------------", *rows, ""]))
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(f"Building configuration...\n\n{self.running_config()}")
+        session.print_pages(f"Building configuration...\n\n{self.running_config()}")
 
     @accepts("exec", "show running-config interface <name...>")
     def show_running_interface(self, session: EmulatedSession, name: str) -> None:
         block = section("\n".join(self.interface_lines()), f"^interface {self.port(name)}$")
-        session.say(f"Building configuration...\n\nCurrent configuration : {len(block)} bytes\n!\n{block}\nend\n")
+        session.print_pages(
+            f"Building configuration...\n\nCurrent configuration : {len(block)} bytes\n!\n{block}\nend\n"
+        )
 
     @accepts("exec", "show startup-config")
     def show_startup(self, session: EmulatedSession) -> None:
         text = self.config_of(self.startup)
-        session.say(f"Using {len(text)} out of 524288 bytes\n!\n{text}")
+        session.print_pages(f"Using {len(text)} out of 524288 bytes\n!\n{text}")
 
     @accepts("exec", "show vlan")
     def show_vlan(self, session: EmulatedSession) -> None:
@@ -176,7 +180,7 @@ class CiscoIos(TrunkLists):
             f"{n:<4} enet  {100000 + n:<10} 1500  -      -      -        -    -        0      0   "
             for n in sorted(self.running.vlans)
         ]
-        session.say("\n".join(["", self.vlan_table(), "", heads, bars, *rows, ""]))
+        session.print_pages("\n".join(["", self.vlan_table(), "", heads, bars, *rows, ""]))
 
     @accepts("exec", "show interfaces switchport")
     def show_switchport(self, session: EmulatedSession) -> None:
@@ -185,7 +189,7 @@ class CiscoIos(TrunkLists):
             allowed = (
                 "ALL"
                 if port.allowed is None
-                else ",\n     ".join(vlan_lists.wrapped(port.allowed, "", "", 55)) or "NONE"
+                else ",\n     ".join(vlan_lists.wrap_list(port.allowed, "", "", 55)) or "NONE"
             )
             named = self.running.vlans.get(port.native, "Inactive")
             native = self.running.vlans.get(port.trunk_native, "Inactive")
@@ -203,11 +207,11 @@ class CiscoIos(TrunkLists):
                 "Pruning VLANs Enabled: 2-1001",
                 "",
             ]
-        session.say("\n".join(rows))
+        session.print_pages("\n".join(rows))
 
     @accepts("exec", "show lldp neighbors detail")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         vlans = [f"vlan {number}\n name {name}\n!" for number, name in sorted(self.running.vlans.items()) if number > 1]

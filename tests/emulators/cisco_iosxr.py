@@ -13,7 +13,7 @@ from emulators.netconf_server import NetconfSession, RpcFault, command_of
 from emulators.switch_device import EmulatedPort, SwitchState
 from emulators.terminal import Channel
 
-HELD = "<error-info><session-id>146959354</session-id></error-info>"
+LOCK_ERROR = "<error-info><session-id>146959354</session-id></error-info>"
 CLI = 'xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-cli-cfg"'
 
 
@@ -26,11 +26,11 @@ class XrConfiguration:
 
 
 class LockDenied(RpcFault):
-    """Another session holds the lock. The error contains only the number of that session."""
+    """Another session holds the lock. The error contains only the session's number."""
 
     def xml(self) -> str:
         head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
-        return f"<rpc-error>{head}<error-severity>error</error-severity>{HELD}</rpc-error>"
+        return f"<rpc-error>{head}<error-severity>error</error-severity>{LOCK_ERROR}</rpc-error>"
 
 
 class CiscoXr(ConfirmTimerSwitch):
@@ -48,10 +48,10 @@ class CiscoXr(ConfirmTimerSwitch):
         "urn:ietf:params:netconf:capability:confirmed-commit:1.1",
     )
 
-    def __init__(self, notices: bool = True, **more: object) -> None:
-        """Create a router. With ``notices`` False, the router does not detect the end of a session."""
-        super().__init__(**more)
-        self.notices = notices
+    def __init__(self, detects_session_end: bool = True, **options: object) -> None:
+        """Create a router. With ``detects_session_end`` False, the router does not detect the end of a session."""
+        super().__init__(**options)
+        self.detects_session_end = detects_session_end
         self.candidate: XrConfiguration | None = None
         self.holder: NetconfSession | None = None
         self.committer: NetconfSession | None = None
@@ -72,17 +72,17 @@ class CiscoXr(ConfirmTimerSwitch):
 
         return self.with_faults(command_of(operation), perform, refuse)
 
-    def agree(self, command: str) -> str:
+    def format_success(self, command: str) -> str:
         return "<ok/>"
 
-    def saying(self, text: str) -> str:
-        return text if text.startswith("<") else data_of("".join(filter(str.isprintable, text)))
+    def format_text(self, text: str) -> str:
+        return text if text.startswith("<") else render_data("".join(filter(str.isprintable, text)))
 
-    def session_over(self, session: NetconfSession) -> None:
+    def end_session(self, session: NetconfSession) -> None:
         with self.lock:
-            if self.committer is session and self.notices:
-                self.time_is_up()
-            if self.holder is session and self.notices:
+            if self.committer is session and self.detects_session_end:
+                self.expire_timer()
+            if self.holder is session and self.detects_session_end:
                 self.holder = self.candidate = None
 
     # operations of NETCONF
@@ -102,17 +102,17 @@ class CiscoXr(ConfirmTimerSwitch):
     def do_get_config(self, session: NetconfSession, operation: etree._Element) -> str:
         if operation.find("filter/cli") is None:
             raise RpcFault("expected a filter for text", "invalid-value")
-        return data_of(self.running_config())
+        return render_data(self.running_config())
 
     def do_get(self, session: NetconfSession, operation: etree._Element) -> str:
         return f"<data>{self.neighbours()}</data>"
 
     def do_edit_config(self, session: NetconfSession, operation: etree._Element) -> str:
-        self.candidate = loaded(self.edited, operation.findtext("config/cli", "").splitlines())
+        self.candidate = apply_lines(self.edited_configuration, operation.findtext("config/cli", "").splitlines())
         return "<ok/>"
 
     def do_get_cli_config_diff(self, session: NetconfSession, _: etree._Element) -> str:
-        before, after = set(text_of(written(self.running))), set(text_of(self.edited))
+        before, after = set(render_text(build_configuration(self.running))), set(render_text(self.edited_configuration))
         lines = [*(f"- {line}" for line in sorted(before - after)), *(f"+ {line}" for line in sorted(after - before))]
         return f"<cli-config-diff>{chr(10).join(lines) or ' '}</cli-config-diff>"
 
@@ -123,7 +123,7 @@ class CiscoXr(ConfirmTimerSwitch):
     def do_commit(self, session: NetconfSession, operation: etree._Element) -> str:
         if self.committer not in (None, session):
             raise LockDenied("")
-        state = self.checked(self.edited)
+        state = self.validate(self.edited_configuration)
         seconds = operation.findtext("confirm-timeout", "600") if operation.find("confirmed") is not None else None
         self.activate(state, None if seconds is None else int(seconds) / 60)
         self.committer = None if seconds is None else session
@@ -133,19 +133,19 @@ class CiscoXr(ConfirmTimerSwitch):
     def do_cancel_commit(self, session: NetconfSession, _: etree._Element) -> str:
         if self.committer is not session:
             raise RpcFault("no confirmed commit in progress")
-        super().time_is_up()
+        super().expire_timer()
         self.committer = None
         return "<ok/>"
 
     # effects of a configuration
 
-    def time_is_up(self) -> None:
-        super().time_is_up()
+    def expire_timer(self) -> None:
+        super().expire_timer()
         self.holder = self.committer = self.candidate = None
 
     @property
-    def edited(self) -> XrConfiguration:
-        return written(self.running) if self.candidate is None else self.candidate
+    def edited_configuration(self) -> XrConfiguration:
+        return build_configuration(self.running) if self.candidate is None else self.candidate
 
     def committed(self) -> None:
         self.committer = None
@@ -155,18 +155,20 @@ class CiscoXr(ConfirmTimerSwitch):
         ports = [
             row for name in self.port_names for row in (f"interface {name}", " mtu 9216", "!")
         ]  # an administrator enabled the port
-        return "\n".join(["!! IOS XR Configuration 7.5.2", *ports, *text_of(written(self.running)), "end"])
+        return "\n".join(
+            ["!! IOS XR Configuration 7.5.2", *ports, *render_text(build_configuration(self.running)), "end"]
+        )
 
-    def checked(self, config: XrConfiguration) -> SwitchState:
+    def validate(self, config: XrConfiguration) -> SwitchState:
         """Return the effect of a configuration. Raise RpcFault for an invalid configuration."""
         named = {name: number for number, name in self.running.vlans.items()}
         vlans = {1: self.default_name}
         ports = {name: EmulatedPort("trunk", set(), lines=port.lines) for name, port in self.running.ports.items()}
         for (_, domain), members in config.domains.items():
-            ours = re.fullmatch(r"vc-(\d+)", domain)
-            vlans[int(ours[1]) if ours else named[domain]] = domain
-            if wrong := [one for one in members if " l2transport" not in config.subinterfaces.get(one, [])]:
-                raise RpcFault(f"'L2VPN' detected the 'warning' condition: {wrong[0]} is not l2transport")
+            match = re.fullmatch(r"vc-(\d+)", domain)
+            vlans[int(match[1]) if match else named[domain]] = domain
+            if invalid := [member for member in members if " l2transport" not in config.subinterfaces.get(member, [])]:
+                raise RpcFault(f"'L2VPN' detected the 'warning' condition: {invalid[0]} is not l2transport")
         for name, lines in config.subinterfaces.items():
             port, _, _ = name.partition(".")
             if " encapsulation untagged" in lines:
@@ -181,30 +183,30 @@ class CiscoXr(ConfirmTimerSwitch):
 
 
 def join(port: EmulatedPort, domains: list[str]) -> None:
-    """Put a port untagged into the VLAN of its bridge domain, if the port is in a bridge domain."""
+    """Make a port an access port of the VLAN of its bridge domain, if there is one."""
     for domain in domains:
         port.mode, port.native = "access", int(domain.removeprefix("vc-"))
 
 
-def data_of(text: str) -> str:
+def render_data(text: str) -> str:
     """Return a configuration as the answer to ``get-config``."""
     return f"<data><cli {CLI}>{text}\n</cli></data>"
 
 
-def written(state: SwitchState) -> XrConfiguration:
-    """Return a state as configuration. A port that another user uses for several VLANs has a routed subinterface."""
+def build_configuration(state: SwitchState) -> XrConfiguration:
+    """Return a state as configuration. A VLAN of another user on a port becomes a routed subinterface."""
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:
             config.domains["virtcloud" if name.startswith("vc-") else "others", name] = []
-    for port, one in state.ports.items():
-        bridged = state.vlans.get(one.native, "")
-        if one.native > 1 and bridged.startswith("vc-"):
+    for port, port_state in state.ports.items():
+        bridged = state.vlans.get(port_state.native, "")
+        if port_state.native > 1 and bridged.startswith("vc-"):
             config.subinterfaces[f"{port}.4095"] = [" l2transport", " encapsulation untagged"]
             config.domains["virtcloud", bridged].append(f"{port}.4095")
-        elif one.native > 1:
-            config.subinterfaces[f"{port}.{one.native}"] = [f" encapsulation dot1q {one.native}"]
-        for number in sorted(one.allowed or ()):
+        elif port_state.native > 1:
+            config.subinterfaces[f"{port}.{port_state.native}"] = [f" encapsulation dot1q {port_state.native}"]
+        for number in sorted(port_state.allowed or ()):
             name = f"{port}.{number}"
             pop = " rewrite ingress tag pop 1 symmetric"
             config.subinterfaces[name] = [" l2transport", f" encapsulation dot1q {number}", pop]
@@ -214,7 +216,7 @@ def written(state: SwitchState) -> XrConfiguration:
     return config
 
 
-def text_of(config: XrConfiguration) -> Iterator[str]:
+def render_text(config: XrConfiguration) -> Iterator[str]:
     """Return a configuration as the router shows it."""
     for name, lines in config.subinterfaces.items():
         yield f"interface {name}{' l2transport' if ' l2transport' in lines else ''}"
@@ -224,16 +226,16 @@ def text_of(config: XrConfiguration) -> Iterator[str]:
         yield "l2vpn"
     for (group, domain), members in sorted(config.domains.items()):
         yield from (f" bridge group {group}", f"  bridge-domain {domain}")
-        yield from (row for one in sorted(members) for row in (f"   interface {one}", "   !"))
+        yield from (row for member in sorted(members) for row in (f"   interface {member}", "   !"))
         yield from ("  !", " !")
     if config.domains:
         yield "!"
 
 
-def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
-    """Return a configuration with lines of text added; all lines or none are added.
+def apply_lines(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
+    """Return the configuration after all lines were applied. Raise RpcFault for an invalid line.
 
-    Indentation and ``!`` have no meaning: a line is tried in the mode after the previous line, then in the outer modes.
+    Indentation and ``!`` have no meaning. A line is applied in the mode of the previous line, or in an outer mode.
     """
     config = deepcopy(config)
     modes: list[str] = []
@@ -246,31 +248,31 @@ def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
 
 
 def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[str]:
-    """Perform a line in the innermost mode that accepts it, and return the modes after it."""
+    """Apply a line in the innermost mode that accepts the line. Return the modes after the line."""
     for depth in range(len(modes), -1, -1):
-        where = [*modes[:depth], line]
-        if obeyed(config, " / ".join(where)):
-            return where if re.match("interface|l2vpn|bridge", line) else modes[:depth]
+        path = [*modes[:depth], line]
+        if apply_line(config, " / ".join(path)):
+            return path if re.match("interface|l2vpn|bridge", line) else modes[:depth]
     raise RpcFault(f"invalid input: {line}", "invalid-value")
 
 
-def obeyed(config: XrConfiguration, said: str) -> bool:
-    """Perform a line, written with the modes around it. Return False for an unknown line."""
+def apply_line(config: XrConfiguration, path: str) -> bool:
+    """Apply a line. ``path`` consists of the modes and the line. Return False for an unknown line."""
     domain = r"l2vpn / bridge group (\S+) / bridge-domain (\S+)"
-    if found := re.fullmatch(r"interface (\S+\.\d+) l2transport", said):
-        config.subinterfaces.setdefault(found[1], [" l2transport"])
-    elif found := re.fullmatch(r"interface (\S+) l2transport / ((?:encapsulation|rewrite) .*)", said):
-        kept = [one for one in config.subinterfaces[found[1]] if one.split()[0] != found[2].split()[0]]
-        config.subinterfaces[found[1]] = [*kept, f" {found[2]}"]
-    elif found := re.fullmatch(r"no interface (\S+\.\d+)", said):
-        config.subinterfaces.pop(found[1], None)
-    elif found := re.fullmatch(r"l2vpn / bridge group (\S+) / no bridge-domain (\S+)", said):
-        config.domains.pop((found[1], found[2]), None)
-    elif found := re.fullmatch(domain, said):
-        config.domains.setdefault((found[1], found[2]), [])
-    elif found := re.fullmatch(domain + r" / (no )?interface (\S+)", said):
-        members = config.domains[found[1], found[2]]
-        members[:] = [one for one in members if one != found[4]] + ([] if found[3] else [found[4]])
+    if match := re.fullmatch(r"interface (\S+\.\d+) l2transport", path):
+        config.subinterfaces.setdefault(match[1], [" l2transport"])
+    elif match := re.fullmatch(r"interface (\S+) l2transport / ((?:encapsulation|rewrite) .*)", path):
+        others = [line for line in config.subinterfaces[match[1]] if line.split()[0] != match[2].split()[0]]
+        config.subinterfaces[match[1]] = [*others, f" {match[2]}"]
+    elif match := re.fullmatch(r"no interface (\S+\.\d+)", path):
+        config.subinterfaces.pop(match[1], None)
+    elif match := re.fullmatch(r"l2vpn / bridge group (\S+) / no bridge-domain (\S+)", path):
+        config.domains.pop((match[1], match[2]), None)
+    elif match := re.fullmatch(domain, path):
+        config.domains.setdefault((match[1], match[2]), [])
+    elif match := re.fullmatch(domain + r" / (no )?interface (\S+)", path):
+        members = config.domains[match[1], match[2]]
+        members[:] = [member for member in members if member != match[4]] + ([] if match[3] else [match[4]])
     else:
-        return re.fullmatch(r"l2vpn(?: / bridge group \S+)?", said) is not None
+        return re.fullmatch(r"l2vpn(?: / bridge group \S+)?", path) is not None
     return True

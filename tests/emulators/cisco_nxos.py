@@ -50,7 +50,7 @@ class CiscoNxos(TrunkLists):
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        if any(name == text and str(number) not in session.about for number, name in self.running.vlans.items()):
+        if any(name == text and str(number) not in session.context for number, name in self.running.vlans.items()):
             raise CommandRejected("ERROR: VLAN with the same name exists")
         super().vlan_name(session, text)
 
@@ -59,7 +59,7 @@ class CiscoNxos(TrunkLists):
 
     @accepts("exec", "configure terminal")
     def configure_terminal(self, session: EmulatedSession) -> None:
-        session.say("Enter configuration commands, one per line. End with CNTL/Z.")
+        session.print_pages("Enter configuration commands, one per line. End with CNTL/Z.")
         session.enter("config")
 
     def creatable(self, text: str) -> set[int]:
@@ -82,13 +82,15 @@ class CiscoNxos(TrunkLists):
 
     @accepts("exec", "show system vlan reserved")
     def show_reserved(self, session: EmulatedSession) -> None:
-        session.say(
+        session.print_pages(
             "system current running vlan reservation: 3968-4094\nsystem future running vlan reservation: 3968-4094"
         )
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}")
+        session.print_pages(
+            f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}"
+        )
 
     @accepts("exec", "show running-config interface")
     def show_running_interface(self, session: EmulatedSession) -> None:
@@ -100,7 +102,7 @@ class CiscoNxos(TrunkLists):
             "version 9.3(8) Bios:version",
             "",
         ]
-        session.say("\n".join([*head, *self.interface_lines()]))
+        session.print_pages("\n".join([*head, *self.interface_lines()]))
 
     def interface_lines(self, indent: str = "  ", default_mode: str = "access") -> list[str]:
         rows = []
@@ -115,7 +117,7 @@ class CiscoNxos(TrunkLists):
 
     @accepts("exec", "show lldp neighbors detail")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         names = [

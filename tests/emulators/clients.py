@@ -1,6 +1,6 @@
-"""Two clients of emulated devices that use no driver: an administrator's terminal over SSH, and a direct command line.
+"""Two clients of emulated devices: an administrator's terminal over SSH, and a command line without SSH.
 
-The direct command line avoids SSH, for tests that need hundreds of sessions.
+The command line without SSH is for tests that need hundreds of sessions.
 """
 
 import re
@@ -21,7 +21,7 @@ PRIVILEGED = ("cisco_nxos", "dell_os10", "aruba_aoscx", "hp_comware", "sonic")
 
 
 class AdministratorClient:
-    """A privileged terminal session without paging."""
+    """A privileged terminal session without paging. ``patience`` is the timeout of an answer in seconds."""
 
     def __init__(self, switch: EmulatedSwitch, patience: float = 5) -> None:
         self._switch, self._patience = switch, patience
@@ -39,32 +39,32 @@ class AdministratorClient:
 
     def _prepare(self) -> None:
         if self._switch.platform == "hp_procurve":
-            self.ask("enable", "Username: ")
-            self.ask(self._switch.username, "Password: ")
-            self.ask(self._switch.secret)
+            self.send("enable", "Username: ")
+            self.send(self._switch.username, "Password: ")
+            self.send(self._switch.secret)
         elif self._switch.platform not in PRIVILEGED and self._switch.first_mode == "user":
-            self.ask("enable", "Password: ")
-            self.ask(self._switch.secret)
+            self.send("enable", "Password: ")
+            self.send(self._switch.secret)
         quiet = {"hp_comware": "screen-length disable", "hp_procurve": "no page", "aruba_aoscx": "no page"}
         if self._switch.platform != "sonic":
-            self.ask(quiet.get(self._switch.platform, "terminal length 0"))
+            self.send(quiet.get(self._switch.platform, "terminal length 0"))
 
     @property
     def prompt(self) -> str:
-        """Return the pattern of the end of the output while the switch waits for a line."""
+        """The pattern of the prompt at the end of the output."""
         return rf"(^|\n)[^\n]*{self._switch.hostname}[^\n]*[#>$\]] ?\Z"
 
-    def ask(self, line: str, until: str = "") -> str:
+    def send(self, line: str, until: str = "") -> str:
         """Type a line, and return the output up to a pattern, by default a prompt."""
         self._channel.sendall(f"{line}\r".encode())
         return self.read(until, after="" if line == self._switch.secret else line)
 
     def read(self, until: str = "", after: str = "") -> str:
-        """Return the output until its end matches a pattern. Raise EOFError at the end of the session."""
+        """Return the output up to ``until``, by default a prompt. Raise EOFError at the end of the session."""
         return self._read(until or self.prompt, after, self._patience)
 
-    def overhear(self, line: str = "", seconds: float = 0.3) -> str:
-        """Type a line, if there is one, and return the output of the next ``seconds``."""
+    def read_for(self, line: str = "", seconds: float = 0.3) -> str:
+        """Type ``line`` unless it is empty, and return the output of the next ``seconds``."""
         if line:
             self._channel.sendall(f"{line}\r".encode())
         try:
@@ -105,14 +105,14 @@ class _OutputChannel:
         self.text = ""
 
     def recv(self, size: int) -> bytes:
-        raise AssertionError("nobody is there to press a key")
+        raise AssertionError("a key was requested, but this channel has no input")
 
     def sendall(self, data: bytes) -> None:
         self.text += data.decode().replace("\r\n", "\n")
 
 
 class DirectLine:
-    """The command line of a privileged session. A session whose connection was lost is opened again."""
+    """The command line of a privileged session, without SSH. A lost session is opened again."""
 
     def __init__(self, device: EmulatedSwitch, mode: str = "exec") -> None:
         self._device, self._mode = device, mode
@@ -133,9 +133,10 @@ class DirectLine:
             output.text += (line if number else "") + "\n"
             try:
                 session.answer(line)
-            except Hangup as cut:
+            except Hangup as hangup:
                 self.close()
-                raise Unreachable(f"edge {self._device.hostname} does not answer: cut; it is tried again") from cut
+                name = self._device.hostname
+                raise Unreachable(f"edge {name} does not answer: disconnected; SBF tries again") from hangup
             output.text += self._device.prompt(session)
         assert len(re.findall(until, output.text, re.MULTILINE)) >= times
         return output.text

@@ -1,4 +1,4 @@
-"""The base class of switches with commits: a candidate, a confirm timer that reverts the commit, locks, and faults."""
+"""The base class of switches with commits: the confirm timer, the lock of another user, and injected faults."""
 
 import threading
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from emulators.terminal import Hangup
 class ConfirmTimerSwitch(EmulatedSwitch):
     """A switch whose running configuration changes only by commits."""
 
-    def __init__(self, **more: object) -> None:
-        super().__init__(**more)  # type: ignore[arg-type]
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The name of another holder of the lock. Tests set it."""
+        """The name of another user who holds the lock, set by tests; empty without a lock."""
         self.unconfirmed: SwitchState | None = None
         """The configuration to restore if the commit is not confirmed."""
         self._timer: threading.Timer | None = None
-        self.note("nothing yet")
+        self.record("initial configuration")
 
-    def note(self, why: str) -> None:
+    def record(self, cause: str) -> None:
         """Record the VLANs that the switch carries now."""
         now = self.carrying()
         if not self.timeline or self.timeline[-1][1] != now:
-            self.timeline.append((why, now))
+            self.timeline.append((cause, now))
         if not self.untagged_timeline or self.untagged_timeline[-1] != self.untagged():
             self.untagged_timeline.append(self.untagged())
 
@@ -41,20 +41,20 @@ class ConfirmTimerSwitch(EmulatedSwitch):
                 self._start_timer(60 * minutes)
             self.history.insert(0, deepcopy(self.running))
             self.running = state
-            self.note("commit")
+            self.record("commit")
             if minutes is None:
                 self.committed()
 
     def committed(self) -> None:
-        """Perform the platform's actions after a configuration became permanent."""
+        """Called after a configuration became permanent."""
 
-    def time_is_up(self) -> None:
+    def expire_timer(self) -> None:
         """Revert a commit that was not confirmed."""
         with self.lock:
             if self.unconfirmed is not None:
                 self.activate(self.unconfirmed)
 
-    def hasten(self) -> None:
+    def shorten_timer(self) -> None:
         """Shorten a running confirm timer to 0.01 s. The timer's own thread reverts the commit."""
         with self.lock:
             if self._timer is not None:
@@ -68,7 +68,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().power_off()
 
     def _start_timer(self, seconds: float) -> None:
-        self._timer = threading.Timer(seconds, self.time_is_up)
+        self._timer = threading.Timer(seconds, self.expire_timer)
         self._timer.daemon = True
         self._timer.start()
 
@@ -78,7 +78,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self._timer = None
 
     def with_faults(self, command: str, perform: Callable[[], str], refuse: Callable[[InjectedFault], str]) -> str:
-        """Perform one command, or the fault planned for the command."""
+        """Execute a command, or the fault planned for the command."""
         if self.slowness:
             self.closing.wait(self.slowness)
         self.commands.append(command)
@@ -86,12 +86,12 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         if fault is None:
             return perform()
         if fault.kind == "ignore":
-            return self.agree(command)
+            return self.format_success(command)
         if fault.kind == "refuse":
             return refuse(fault)
-        if fault.kind == "say":
-            return self.saying(fault.text)
-        if fault.kind == "cut":
+        if fault.kind == "print":
+            return self.format_text(fault.text)
+        if fault.kind == "disconnect":
             if fault.done:
                 perform()
             self.hang_up()
@@ -99,10 +99,10 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self.closing.wait()
         raise Hangup
 
-    def saying(self, text: str) -> str:
+    def format_text(self, text: str) -> str:
         """Return text in the form of an answer of the protocol."""
         raise NotImplementedError
 
-    def agree(self, command: str) -> str:
-        """Return the answer for success without any effect."""
+    def format_success(self, command: str) -> str:
+        """Return the answer of the protocol to a successful command."""
         raise NotImplementedError

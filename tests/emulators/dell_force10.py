@@ -35,7 +35,7 @@ class DellForce10(IosLikeSwitch):
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed", allowed=set())
     default_name = ""
-    modes: ClassVar = {"config": "(conf)", "vlan": "(conf-if-vl-{about})", "interface": "(conf-if-te-0/0)"}
+    modes: ClassVar = {"config": "(conf)", "vlan": "(conf-if-vl-{context})", "interface": "(conf-if-te-0/0)"}
     factory_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed", allowed=set(), down=True)
     unauthorized = "% Error: Authorization failed."
     saving = "!\n"
@@ -85,7 +85,7 @@ class DellForce10(IosLikeSwitch):
 
     @accepts("vlan", "description <text...>")
     def vlan_description(self, session: EmulatedSession, text: str) -> None:
-        self.running.vlans[int(session.about[0])] = text
+        self.running.vlans[int(session.context[0])] = text
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
@@ -98,15 +98,15 @@ class DellForce10(IosLikeSwitch):
             if self.running.ports[name].mode == "routed":
                 raise CommandRejected(f"% Error: Port is not in Layer-2 mode {self.shortened(name)}.")
             self.running.ports[name].mode = "trunk"
-            self.running.ports[name].allowed.add(int(session.about[0]))  # type: ignore[union-attr]
+            self.running.ports[name].allowed.add(int(session.context[0]))  # type: ignore[union-attr]
 
     @accepts("vlan", "no tagged <ports...>")
     def no_tagged(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
             port = self.running.ports[name]
-            if int(session.about[0]) not in port.allowed:  # type: ignore[operator]
+            if int(session.context[0]) not in port.allowed:  # type: ignore[operator]
                 raise CommandRejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
-            port.allowed.discard(int(session.about[0]))  # type: ignore[union-attr]
+            port.allowed.discard(int(session.context[0]))  # type: ignore[union-attr]
             port.mode = "trunk" if port.allowed else "access"
 
     @accepts("vlan", "untagged <ports...>")
@@ -114,12 +114,12 @@ class DellForce10(IosLikeSwitch):
         for name in self.members(ports):
             if self.running.ports[name].mode != "access":
                 raise CommandRejected(f"% Error: Port is not in Layer-2 mode or has tags {self.shortened(name)}.")
-            self.running.ports[name].native = int(session.about[0])
+            self.running.ports[name].native = int(session.context[0])
 
     @accepts("vlan", "no untagged <ports...>")
     def no_untag(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
-            if self.running.ports[name].native != int(session.about[0]):
+            if self.running.ports[name].native != int(session.context[0]):
                 raise CommandRejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
             self.running.ports[name].native = 1
 
@@ -140,17 +140,21 @@ class DellForce10(IosLikeSwitch):
         rows = []
         for number, name in sorted(self.running.vlans.items()):
             members = [
-                ("T", port) for port, one in self.running.ports.items() if one.mode == "trunk" and number in one.allowed
+                ("T", name)
+                for name, port in self.running.ports.items()
+                if port.mode == "trunk" and number in port.allowed
             ]  # type: ignore[operator]
             members += [
-                ("U", port) for port, one in self.running.ports.items() if one.mode == "access" and number == one.native
+                ("U", name)
+                for name, port in self.running.ports.items()
+                if port.mode == "access" and number == port.native
             ]
-            shown = [f"{how} {ports}" for how, ports in _short_lists(members)] or [""]
+            shown = [f"{membership} {ports}" for membership, ports in _short_lists(members)] or [""]
             star = "*" if number == 1 else " "
             status = "Active" if members else "Inactive"
             rows.append(f"{star}   {number:<6} {status:<9} {name:<31} {shown[0]}".rstrip())
-            rows += [f"{' ' * 53}{one}" for one in shown[1:]]
-        session.say(LEGEND + "\n".join(rows))
+            rows += [f"{' ' * 53}{further}" for further in shown[1:]]
+        session.print_pages(LEGEND + "\n".join(rows))
 
     def shortened(self, name: str) -> str:
         return name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po")
@@ -159,11 +163,11 @@ class DellForce10(IosLikeSwitch):
         """Return the ports of a list such as ``TenGigabitEthernet 0/1,3``."""
         words, _, numbers = ports.rpartition(" ")
         slot, _, rest = numbers.rpartition("/")
-        return [self.port(f"{words} {slot}/{one}" if slot else f"{words} {one}") for one in rest.split(",")]
+        return [self.port(f"{words} {slot}/{number}" if slot else f"{words} {number}") for number in rest.split(",")]
 
     @accepts("exec", "show lldp neighbors detail")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "!"]
@@ -176,10 +180,10 @@ class DellForce10(IosLikeSwitch):
                 "!",
             ]
         for number, name in sorted(self.running.vlans.items()):
-            tagged = [port for port, one in self.running.ports.items() if number in one.allowed]  # type: ignore[operator]
+            tagged = [port for port, state in self.running.ports.items() if number in state.allowed]  # type: ignore[operator]
             rows += [f"interface Vlan {number}", *([f" description {name}"] if name else []), " no ip address"]
             untagged = [
-                port for port, one in self.running.ports.items() if one.mode == "access" and one.native == number
+                port for port, state in self.running.ports.items() if state.mode == "access" and state.native == number
             ]
             rows += [*(f" tagged {port}" for port in tagged), *(f" untagged {port}" for port in untagged if number > 1)]
             rows += [" shutdown", "!"]
@@ -190,12 +194,16 @@ def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return members in the form of the table: ``T Te 0/1-3,5``."""
     found = []
     split = [
-        (how, *name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po").split()) for how, name in members
+        (membership, *name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po").split())
+        for membership, name in members
     ]
-    for (how, kind), group in groupby(split, key=lambda one: (one[0], one[1])):
+    for (membership, kind), group in groupby(split, key=lambda member: (member[0], member[1])):
         numbers = [number for *_, number in group]
         slot, slash, _ = numbers[0].rpartition("/")
         found.append(
-            (how, f"{kind} {slot}{slash}" + vlan_lists.written(int(number.rpartition("/")[2]) for number in numbers))
+            (
+                membership,
+                f"{kind} {slot}{slash}" + vlan_lists.format_list(int(number.rpartition("/")[2]) for number in numbers),
+            )
         )
     return found

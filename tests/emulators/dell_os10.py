@@ -21,7 +21,7 @@ class DellOs10(IosLikeSwitch):
     port_names = (*(f"ethernet1/1/{n}" for n in range(1, 9)), "port-channel1")
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(allowed=set())
     first_mode = "exec"
-    modes: ClassVar = {"config": "(config)", "vlan": "(conf-if-vl-{about})", "interface": "(conf-if-{about})"}
+    modes: ClassVar = {"config": "(config)", "vlan": "(conf-if-vl-{context})", "interface": "(conf-if-{context})"}
     unauthorized = "% Error: Unauthorized."
     saved = ""
     save_failures: ClassVar = {
@@ -56,7 +56,7 @@ class DellOs10(IosLikeSwitch):
 
     @accepts("vlan", "description <text...>")
     def vlan_description(self, session: EmulatedSession, text: str) -> None:
-        for number in session.about:
+        for number in session.context:
             self.running.vlans[int(number)] = text
 
     @accepts("interface", "switchport mode <mode>")
@@ -94,11 +94,11 @@ class DellOs10(IosLikeSwitch):
 
     @accepts("exec", "show running-configuration", "show running-configuration interface")
     def show_interfaces(self, session: EmulatedSession) -> None:
-        session.say(self.running_config())
+        session.print_pages(self.running_config())
 
     @accepts("exec", "show lldp neighbors detail")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         rows = []
@@ -117,5 +117,5 @@ class DellOs10(IosLikeSwitch):
                 *([f" switchport mode {port.mode}"] if port.mode != "access" else []),
                 f" switchport access vlan {port.native}",
             ]
-            rows += [f" switchport trunk allowed vlan {vlan_lists.written(port.allowed)}"] if port.allowed else []
+            rows += [f" switchport trunk allowed vlan {vlan_lists.format_list(port.allowed)}"] if port.allowed else []
         return "\n".join(rows)

@@ -26,7 +26,7 @@ UNAUTHORIZED = b"Unable to authenticate user: Bad username/password combination"
 
 
 class CommandFault(Exception):
-    """A command fails with this message. The previous commands of the request took effect."""
+    """A command failed with this message. The previous commands of the request remain in effect."""
 
 
 class EapiDevice(Protocol):
@@ -93,7 +93,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def listening(device: EapiDevice) -> Iterator[EapiDevice]:
-    """Serve a switch at its ``address`` while the context lasts."""
+    """Serve a switch at its ``address`` during the context."""
     server = _Server((HOST, 0), _Handler)
     server.device = device
     device.address = f"{HOST}:{server.server_address[1]}"
@@ -128,9 +128,9 @@ def _pem() -> tuple[str, str]:
 def self_signed(name: str) -> tuple[str, str]:
     """Return a self-signed certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(called, called, key.public_key(), x509.random_serial_number())
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     certificate = builder.sign(key, hashes.SHA256())

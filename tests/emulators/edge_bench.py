@@ -1,4 +1,4 @@
-"""Emulated provider edges with their drivers, and the particularities of each platform, for tests of all platforms."""
+"""Emulated provider edges with their drivers, and the data of each platform for tests of all platforms."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ EDGES: dict[str, type[EmulatedEdge]] = {
 
 
 def emulate_edge(platform: str, **options: object) -> AbstractContextManager[EmulatedEdge]:
-    """Run a provider edge while the context lasts, with the options of its class."""
+    """Run a provider edge during the context. ``options`` are the options of the platform's class."""
     return listening(EDGES[platform](**options))
 
 
@@ -43,7 +43,7 @@ TRANSPORTS = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""The difference between the service and the VLAN ID of a cluster. In ``shared``, all clusters share one service."""
+"""The difference between the service and the VLAN ID of a cluster. Clusters of ``shared`` have one common service."""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -58,7 +58,7 @@ PAIRS = [
 ]
 FOREIGN = {
     "cisco_iosxe": (
-        "l2 vfi theirs manual",
+        "l2 vfi foreign manual",
         "vpn id 500",
         "bridge-domain 50",
         "neighbor 192.0.2.9 encapsulation mpls",
@@ -73,26 +73,26 @@ FOREIGN = {
         "bridge-domain 51",
     ),
     "cisco_iosxr": (
-        "l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 500",
-        "l2vpn bridge group theirs bridge-domain theirs vfi theirs neighbor 192.0.2.9 pw-id 500",
+        "l2vpn bridge group foreign bridge-domain foreign vfi foreign vpn-id 500",
+        "l2vpn bridge group foreign bridge-domain foreign vfi foreign neighbor 192.0.2.9 pw-id 500",
         "interface GigabitEthernet0/0/0/1.50 l2transport",
         "encapsulation dot1q 50",
-        "l2vpn bridge group theirs bridge-domain theirs interface GigabitEthernet0/0/0/1.50",
+        "l2vpn bridge group foreign bridge-domain foreign interface GigabitEthernet0/0/0/1.50",
         "interface GigabitEthernet0/0/0/3.112 l2transport",
         "encapsulation dot1q 112",
     ),
     "juniper_junos": (
         "set interfaces ge-0/0/1 unit 50 encapsulation vlan-vpls",
         "set interfaces ge-0/0/1 unit 50 vlan-id 50",
-        "set routing-instances theirs instance-type vpls",
-        "set routing-instances theirs interface ge-0/0/1.50",
-        "set routing-instances theirs protocols vpls vpls-id 500",
+        "set routing-instances foreign instance-type vpls",
+        "set routing-instances foreign interface ge-0/0/1.50",
+        "set routing-instances foreign protocols vpls vpls-id 500",
         "set interfaces ge-0/0/3 unit 112 vlan-id 112",
         "set interfaces ge-0/0/3 unit 112 family inet",
     ),
     "arista_eos": (
         "vlan 50",
-        "name theirs",
+        "name foreign",
         "interface Vxlan1",
         "vxlan vlan 50 vni 500",
         "router bgp 65001",
@@ -106,7 +106,7 @@ FOREIGN = {
     ),
     "cisco_nxos": (
         "vlan 50",
-        "name theirs",
+        "name foreign",
         "vn-segment 500",
         "interface nve1",
         "member vni 500",
@@ -122,15 +122,15 @@ FOREIGN = {
         "switchport trunk allowed vlan 1-3967",
     ),
 }
-"""Configuration of other users on the same device: other VLAN IDs on a managed port, managed VLAN IDs on other
-ports.
+"""Configuration of other users on the device: unmanaged VLAN IDs on a managed port, and managed VLAN IDs on unmanaged
+ports. SBF leaves this configuration unchanged.
 """
-MISUSE = {
+OTHER_USES = {
     "cisco_iosxe": (
         ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 112", "bridge-domain 60"),
         ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 90-112", "bridge-domain 60"),
-        ("l2 vfi theirs manual", "vpn id 10112", "bridge-domain 60"),
-        ("l2 vfi theirs manual", "vpn id 77", "bridge-domain 60"),
+        ("l2 vfi foreign manual", "vpn id 10112", "bridge-domain 60"),
+        ("l2 vfi foreign manual", "vpn id 77", "bridge-domain 60"),
         (
             "interface Gi0/0/1",
             "service instance 112 ethernet",
@@ -141,34 +141,34 @@ MISUSE = {
     ),
     "cisco_iosxr": (
         ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 112"),
-        ("interface Gi0/0/0/1.112 l2transport", "encapsulation dot1q 112", "description theirs"),
+        ("interface Gi0/0/0/1.112 l2transport", "encapsulation dot1q 112", "description foreign"),
         ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 90-112"),
-        ("l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 10112",),
-        ("l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 77",),
+        ("l2vpn bridge group foreign bridge-domain foreign vfi foreign vpn-id 10112",),
+        ("l2vpn bridge group foreign bridge-domain foreign vfi foreign vpn-id 77",),
     ),
     "juniper_junos": (
         ("set interfaces ge-0/0/1 unit 5 vlan-id 112",),
         ("set interfaces ge-0/0/1 unit 5 vlan-id-range 90-112",),
         ("set interfaces ge-0/0/1 unit 112 vlan-id 112", "set interfaces ge-0/0/1 unit 112 family inet"),
-        ("set routing-instances theirs protocols vpls vpls-id 10112",),
-        ("set routing-instances theirs protocols vpls vpls-id 77",),
-        ("set routing-instances theirs vxlan vni 10112",),
+        ("set routing-instances foreign protocols vpls vpls-id 10112",),
+        ("set routing-instances foreign protocols vpls vpls-id 77",),
+        ("set routing-instances foreign vxlan vni 10112",),
     ),
     "arista_eos": (
-        ("vlan 112", "name theirs"),
+        ("vlan 112", "name foreign"),
         ("interface Vxlan1", "vxlan vlan 60 vni 10112"),
         ("interface Vxlan1", "vxlan vlan 112 vni 600"),
         ("interface Ethernet6", "switchport access vlan 112"),
         ("interface Ethernet2", "switchport trunk native vlan 112"),
     ),
     "cisco_nxos": (
-        ("vlan 112", "name theirs"),
+        ("vlan 112", "name foreign"),
         ("vlan 60", "vn-segment 10112"),
         ("vlan 112", "name vc-10112", "vn-segment 600"),
         ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
     ),
 }
-"""Configurations in which a managed VLAN ID is in other use. With each of them, the driver must change nothing."""
+"""Configurations in which a managed VLAN ID or service is in other use, so that the driver must change nothing."""
 NESTED = {
     "cisco_iosxe": "^description",
     "cisco_iosxr": "^description",
@@ -192,7 +192,7 @@ ATTACH = {
 }
 """The line that configures VLAN 112 on a port."""
 PARTS = ("interfaces", "routing-instances")
-SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
+REFUSAL_PATTERN = r"edge pe1: .*sent '.*', the device answered .*(?i:invalid|error|rejected)"
 IGNORED = {
     "cisco_iosxe": "^bridge-domain",
     "cisco_iosxr": "^commit$",
@@ -221,7 +221,7 @@ class EdgeBench:
 
     @property
     def managed(self) -> EdgeScope:
-        """The managed scope. Every VLAN of the pool is recorded as SBF's own."""
+        """The managed scope. All VLANs of the pool are recorded as created by SBF."""
         return EdgeScope(self.ports, POOL, (self.transport,), created=POOL)
 
     def circuit(self, vlan: int, port: int = 0) -> Circuit:
@@ -229,20 +229,20 @@ class EdgeBench:
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
     def read(self) -> EdgeObserved:
-        """Read the edge. Fail if a remnant is not in the scope."""
-        carried = self.driver.read(self.managed)
-        check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), carried))
-        return carried
+        """Read the edge, and check that everything that was read is within the scope."""
+        observed = self.driver.read(self.managed)
+        check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), observed))
+        return observed
 
     def converge(self, *vlans: int) -> EdgeDifference:
-        """Make the first port carry these VLANs' clusters, save, and return the difference after the read-back."""
+        """Configure clusters with these VLANs on the first port and save. Return the difference of a new reading."""
         wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
         self.driver.apply(compare_edge(wanted, self.read()))
         self.driver.save()
         return compare_edge(wanted, self.read())
 
     def reached(self) -> dict[int, set[int]]:
-        """Return the managed VLANs of the first port that reach each service, according to the device's own state."""
+        """Return the managed VLANs of the first port in each service, according to the emulated edge."""
         port = self.device.port(self.ports[0])
         found = {
             service: {vlan for at, vlan in places if at == port and vlan in POOL}
@@ -287,7 +287,7 @@ def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_ti
 
 
 def open_direct_bench(name: str, kind: str) -> EdgeBench:
-    """Create a bench without SSH."""
+    """Return a bench without SSH."""
     device = EDGES[name]()
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
     ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))

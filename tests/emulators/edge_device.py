@@ -26,12 +26,12 @@ class EdgePort(EmulatedPort):
 
 
 class EmulatedEdge(IosLikeSwitch):
-    """A provider edge with a command line. ``core`` is a port towards the backbone."""
+    """A provider edge with a command line. ``core_port`` is the port towards the backbone."""
 
     new_port: ClassVar[Callable[[], EmulatedPort]] = EdgePort
 
-    def __init__(self, **more: object) -> None:
-        super().__init__(hostname="pe1", **more)  # type: ignore[arg-type]
+    def __init__(self, **options: object) -> None:
+        super().__init__(hostname="pe1", **options)  # type: ignore[arg-type]
         self.running = EdgeState({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
         self.startup = deepcopy(self.running)
 
@@ -43,9 +43,9 @@ class EmulatedEdge(IosLikeSwitch):
         return self.port_names[-1]
 
     @contextmanager
-    def failing(self, kind: str, line: str, **more: object) -> Iterator[None]:
-        """Make exactly this line fail once while the context lasts."""
-        self.fail(kind, f"^{re.escape(line)}$", **more)  # type: ignore[arg-type]
+    def failing(self, kind: str, line: str, **options: object) -> Iterator[None]:
+        """Plan one fault of exactly this line during the context."""
+        self.fail(kind, f"^{re.escape(line)}$", **options)  # type: ignore[arg-type]
         yield
         self.faults.clear()
 
@@ -67,21 +67,18 @@ class EmulatedEdge(IosLikeSwitch):
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain.
-
-        The VLANs are recorded at each change, for checks of every intermediate state.
-        """
+        """Return the VLANs of each domain. They are recorded after each line, for checks of every state."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
 class CandidateEdge(EmulatedEdge):
-    """An edge on which lines change the candidate of a session. The candidate is committed completely or not at all.
+    """An edge on which lines change a candidate, which a commit applies completely or not at all.
 
-    The end of a session discards its candidate.
+    The end of a session discards the session's candidate.
     """
 
     first_mode = "exec"
-    words_of_failure: ClassVar[str]
+    failure_message: ClassVar[str]
 
     def configure(self, *lines: str) -> None:
         super().configure(*lines, "commit")
@@ -93,7 +90,7 @@ class CandidateEdge(EmulatedEdge):
         found: EdgeState = session.candidate  # type: ignore[attr-defined]
         return found
 
-    def drop(self, session: EmulatedSession) -> None:
+    def discard_candidate(self, session: EmulatedSession) -> None:
         if hasattr(session, "candidate"):
             del session.candidate
 
@@ -102,22 +99,22 @@ class CandidateEdge(EmulatedEdge):
 
         Raise CommandRejected for an invalid candidate.
         """
-        wrong = next(self.faults_of(self.candidate(session)), None)
-        if wrong:
-            raise CommandRejected(self.words_of_failure.format(wrong=wrong))
+        fault = next(self.find_faults(self.candidate(session)), None)
+        if fault:
+            raise CommandRejected(self.failure_message.format(fault=fault))
         self.running = self.candidate(session)
         self.startup = deepcopy(self.running)
         self.saves += 1
-        self.drop(session)
+        self.discard_candidate(session)
 
-    def faults_of(self, state: EdgeState) -> Iterator[str]:
-        """Return the faults of a candidate."""
+    def find_faults(self, state: EdgeState) -> Iterator[str]:
+        """Yield the faults of a candidate."""
         raise NotImplementedError
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
     """Add a line to a block; the line replaces a line of the same ``sort`` (its beginning)."""
-    lines[:] = [one for one in lines if one != line and not (sort and one.startswith(sort))] + [line]
+    lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
 
 
 def after(lines: list[str], start: str) -> str | None:

@@ -17,7 +17,7 @@ class EdgeEos(AristaEos, EmulatedEdge):
         **AristaEos.modes,
         "vxlan": "(config-if-Vx1)",
         "bgp": "(config-router-bgp)",
-        "macvrf": "(config-macvrf-{about})",
+        "macvrf": "(config-macvrf-{context})",
     }
     falls_through: ClassVar = {**AristaEos.falls_through, "vxlan": "config", "bgp": "config", "macvrf": "bgp"}
     process = "65001"
@@ -28,7 +28,7 @@ class EdgeEos(AristaEos, EmulatedEdge):
 
     @accepts("vxlan", "vxlan vlan <vlan> vni <vni>")
     def map_vni(self, session: EmulatedSession, vlan: str, vni: str) -> None:
-        taken = [one for one, lines in self.services.items() if lines == [vni] and one != f"vni {vlan}"]
+        taken = [key for key, lines in self.services.items() if lines == [vni] and key != f"vni {vlan}"]
         if taken:
             raise CommandRejected(f"% VNI {vni} is already mapped to VLAN {taken[0].removeprefix('vni ')}")
         self.services[f"vni {vlan}"] = [vni]
@@ -55,15 +55,15 @@ class EdgeEos(AristaEos, EmulatedEdge):
 
     @accepts("macvrf", "rd <rd>")
     def rd(self, session: EmulatedSession, rd: str) -> None:
-        put(self.services[f"bgp {session.about[0]}"], f"rd {rd}", "rd ")
+        put(self.services[f"bgp {session.context[0]}"], f"rd {rd}", "rd ")
 
     @accepts("macvrf", "route-target both <target>")
     def target(self, session: EmulatedSession, target: str) -> None:
-        put(self.services[f"bgp {session.about[0]}"], f"route-target both {target}")
+        put(self.services[f"bgp {session.context[0]}"], f"route-target both {target}")
 
     @accepts("macvrf", "redistribute learned")
     def learned(self, session: EmulatedSession) -> None:
-        put(self.services[f"bgp {session.about[0]}"], "redistribute learned")
+        put(self.services[f"bgp {session.context[0]}"], "redistribute learned")
 
     @accepts("macvrf", "exit")
     def exit_mac_vrf(self, session: EmulatedSession) -> None:
@@ -76,7 +76,7 @@ class EdgeEos(AristaEos, EmulatedEdge):
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(
+        session.print_pages(
             f"! Command: show running-config\n! device: {self.hostname} (EOS-4.30.1F)\n!\n{self.running_config()}"
         )
 

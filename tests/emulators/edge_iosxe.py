@@ -44,33 +44,33 @@ class EdgeIosXe(EmulatedEdge):
 
     @accepts("vfi", "vpn id <number>")
     def vpn_id(self, session: EmulatedSession, number: str) -> None:
-        (name,) = session.about
-        other = next((one for one, lines in self.services.items() if f"vpn id {number}" in lines and one != name), None)
+        (name,) = session.context
+        other = next((vfi for vfi, lines in self.services.items() if f"vpn id {number}" in lines and vfi != name), None)
         if other:
             raise CommandRejected(f"% VPN ID {number} is already used by VFI {other}")
         put(self.services[name], f"vpn id {number}", "vpn id")
 
     @accepts("vfi", "bridge-domain <number>")
     def vfi_domain(self, session: EmulatedSession, number: str) -> None:
-        put(self.services[session.about[0]], f"bridge-domain {self._domain(number)}", "bridge-domain")
+        put(self.services[session.context[0]], f"bridge-domain {self._domain(number)}", "bridge-domain")
 
     @accepts("vfi", "neighbor <address> encapsulation mpls")
     def neighbour(self, session: EmulatedSession, address: str) -> None:
-        if after(self.services[session.about[0]], "vpn id ") is None:
+        if after(self.services[session.context[0]], "vpn id ") is None:
             raise CommandRejected("% VPN ID must be configured first")
-        put(self.services[session.about[0]], f"neighbor {address} encapsulation mpls")
+        put(self.services[session.context[0]], f"neighbor {address} encapsulation mpls")
 
     @accepts("interface", "service instance <number> ethernet")
     def instance(self, session: EmulatedSession, number: str) -> None:
         if not 1 <= int(number) <= MOST:
             raise CommandRejected("")
-        (port,) = session.about
+        (port,) = session.context
         self.units(port).setdefault(int(number), [])
         session.enter("instance", port, number)
 
     @accepts("interface", "no service instance <number> ethernet")
     def no_instance(self, session: EmulatedSession, number: str) -> None:
-        self.units(session.about[0]).pop(int(number), None)
+        self.units(session.context[0]).pop(int(number), None)
 
     @accepts("instance", "description <text...>")
     def describe(self, session: EmulatedSession, text: str) -> None:
@@ -78,8 +78,8 @@ class EdgeIosXe(EmulatedEdge):
 
     @accepts("instance", "encapsulation dot1q <tags>")
     def encapsulation(self, session: EmulatedSession, tags: str) -> None:
-        port, number = session.about
-        others = [lines for one, lines in self.units(port).items() if one != int(number)]
+        port, number = session.context
+        others = [lines for instance, lines in self.units(port).items() if instance != int(number)]
         if any(f"encapsulation dot1q {tags}" in lines for lines in others):
             raise CommandRejected(f"%Error: Encapsulation overlaps with another service instance on {port}")
         put(self._unit(session), f"encapsulation dot1q {tags}", "encapsulation")
@@ -100,7 +100,7 @@ class EdgeIosXe(EmulatedEdge):
 
     @accepts("instance", "exit")
     def exit_instance(self, session: EmulatedSession) -> None:
-        session.enter("interface", session.about[0])
+        session.enter("interface", session.context[0])
 
     @accepts("vfi", "exit")
     def exit_vfi(self, session: EmulatedSession) -> None:
@@ -108,13 +108,15 @@ class EdgeIosXe(EmulatedEdge):
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(self.running_config())
+        session.print_pages(self.running_config())
 
     @accepts("exec", "show running-config | section <pattern...>")
     def show_section(self, session: EmulatedSession, pattern: str) -> None:
         blocks = re.split(r"\n(?=\S)", self.running_config())
         found = [block for block in blocks if re.search(pattern, block, re.MULTILINE)]
-        session.say("\n".join("\n".join(line for line in block.splitlines() if line.strip() != "!") for block in found))
+        session.print_pages(
+            "\n".join("\n".join(line for line in block.splitlines() if line.strip() != "!") for block in found)
+        )
 
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "!"]
@@ -155,7 +157,7 @@ class EdgeIosXe(EmulatedEdge):
         return int(number)
 
     def _unit(self, session: EmulatedSession) -> list[str]:
-        return self.units(session.about[0])[int(session.about[1])]
+        return self.units(session.context[0])[int(session.context[1])]
 
     def _needs_encapsulation(self, session: EmulatedSession) -> None:
         if after(self._unit(session), "encapsulation ") is None:

@@ -18,10 +18,10 @@ class EdgeIosXr(CandidateEdge):
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(4)), "TenGigE0/0/1/0")
     modes: ClassVar = {"config": "(config)", "sub": "(config-subif)", "domain": "(config-l2vpn-bg-bd)"}
     falls_through: ClassVar = {"sub": "config", "domain": "config"}
-    words_of_failure = (
+    failure_message = (
         "% Failed to commit one or more configuration items during a pseudo-atomic operation. All changes made have "
         "been reverted. Please issue 'show configuration failed [inheritance]' from this session to view the errors\n"
-        "{wrong}"
+        "{fault}"
     )
 
     def prompt(self, session: EmulatedSession) -> str:
@@ -46,12 +46,12 @@ class EdgeIosXr(CandidateEdge):
             asked = "Uncommitted changes found, commit them before exiting(yes/no/cancel)? [cancel]: "
             if session.ask(asked).strip() != "no":
                 return
-        self.drop(session)
+        self.discard_candidate(session)
         session.enter("exec")
 
     @accepts("config", "abort")
     def abort(self, session: EmulatedSession) -> None:
-        self.drop(session)
+        self.discard_candidate(session)
         session.enter("exec")
 
     @accepts("config", "root")
@@ -117,16 +117,16 @@ class EdgeIosXr(CandidateEdge):
 
     @accepts("exec", "show running-config interface")
     def show_interfaces(self, session: EmulatedSession) -> None:
-        session.say(f"Sat Nov 21 01:00:00.123 UTC\n{self._interfaces()}")
+        session.print_pages(f"Sat Nov 21 01:00:00.123 UTC\n{self._interfaces()}")
 
     @accepts("exec", "show running-config l2vpn")
     def show_l2vpn(self, session: EmulatedSession) -> None:
-        session.say(f"Sat Nov 21 01:00:00.123 UTC\n{self._l2vpn() or '% No such configuration item(s)'}\n")
+        session.print_pages(f"Sat Nov 21 01:00:00.123 UTC\n{self._l2vpn() or '% No such configuration item(s)'}\n")
 
     def running_config(self) -> str:
         return f"hostname {self.hostname}\n{self._interfaces()}\n{self._l2vpn()}\nend"
 
-    def faults_of(self, state: EdgeState) -> Iterator[str]:
+    def find_faults(self, state: EdgeState) -> Iterator[str]:
         members = [line for lines in state.services.values() for line in lines if line.startswith("interface ")]
         yield from (f"!!% {line} is in two bridge domains" for line in members if members.count(line) > 1)
         for name, port in state.ports.items():
@@ -163,10 +163,10 @@ class EdgeIosXr(CandidateEdge):
         for key, lines in sorted(self.services.items()):
             group, _, domain = key.partition("/")
             rows += [f" bridge group {group}", f"  bridge-domain {domain}"]
-            for line in (one for one in lines if one.startswith(("interface ", "routed "))):
+            for line in (line for line in lines if line.startswith(("interface ", "routed "))):
                 rows += [f"   {line}", "   !"]
             vfi = after(lines, "vfi ")
-            own = [one for one in lines if one.startswith(("vpn-id ", "neighbor "))]
+            own = [line for line in lines if line.startswith(("vpn-id ", "neighbor "))]
             rows += [f"   vfi {vfi}", *(f"    {line}" for line in own), "    !", "   !"] if vfi else []
             rows += ["  !", " !"]
         return "\n".join(["l2vpn", *rows, "!"]) if rows else ""
@@ -182,7 +182,7 @@ class EdgeIosXr(CandidateEdge):
         return found.units
 
     def _unit(self, session: EmulatedSession) -> list[str]:
-        port, number = session.about
+        port, number = session.context
         return self._units(session, port)[int(number)]
 
     def _domain(self, session: EmulatedSession, group: str, domain: str, vfi: str = "") -> list[str]:

@@ -26,10 +26,10 @@ class EdgeJunos(CandidateEdge):
     platform = "juniper_junos"
     port_names = ("ge-0/0/0", "ge-0/0/1", "ge-0/0/2", "ge-0/0/3", "xe-0/1/0")
     more = "---(more)---"
-    words_of_failure = "error: {wrong}\nerror: commit failed: (statements constraint check failed)"
+    failure_message = "error: {fault}\nerror: commit failed: (statements constraint check failed)"
 
-    def __init__(self, **more: object) -> None:
-        super().__init__(**more)
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)
         self.locked = False
         self.running, self.startup = self.factory_state(), self.factory_state()
 
@@ -57,8 +57,8 @@ class EdgeJunos(CandidateEdge):
         what, value = words.split()
         if what == "screen-length":
             session.page = int(value)
-        said = {"screen-length": "Screen length set to", "screen-width": "Screen width set to"}
-        session.say(f"{said[what]} {value}" if what in said else f"Disabling {what}")
+        output = {"screen-length": "Screen length set to", "screen-width": "Screen width set to"}
+        session.print_pages(f"{output[what]} {value}" if what in output else f"Disabling {what}")
 
     @accepts("exec", "configure private")
     def configure_private(self, session: EmulatedSession) -> None:
@@ -67,7 +67,7 @@ class EdgeJunos(CandidateEdge):
                 "error: configuration database locked by:\n  alice terminal pts/0 (pid 4711) exclusive [edit]"
             )
         self.candidate(session)
-        session.say("warning: uncommitted changes will be discarded on exit\nEntering configuration mode\n")
+        session.print_pages("warning: uncommitted changes will be discarded on exit\nEntering configuration mode\n")
         session.enter("config")
 
     @accepts("config", "set <words...>")
@@ -77,41 +77,41 @@ class EdgeJunos(CandidateEdge):
         lines = self.candidate(session).services[""]
         single = SINGLE.match(words)
         lines[:] = [
-            one for one in lines if one != words and not (single and re.match(rf"{re.escape(single[1])} ", one))
+            line for line in lines if line != words and not (single and re.match(rf"{re.escape(single[1])} ", line))
         ]
         lines.append(words)
 
     @accepts("config", "delete <words...>")
     def delete_statement(self, session: EmulatedSession, words: str) -> None:
         lines = self.candidate(session).services[""]
-        left = [one for one in lines if one != words and not one.startswith(f"{words} ")]
+        left = [line for line in lines if line != words and not line.startswith(f"{words} ")]
         if len(left) == len(lines):
-            session.say("warning: statement not found")
+            session.print_pages("warning: statement not found")
         lines[:] = left
 
     @accepts("config", "commit")
     def commit(self, session: EmulatedSession) -> None:
         self.activate(session)
-        session.say("commit complete")
+        session.print_pages("commit complete")
 
     @accepts("config", "commit and-quit")
     def commit_and_quit(self, session: EmulatedSession) -> None:
         self.activate(session)
-        session.say("commit complete\nExiting configuration mode")
+        session.print_pages("commit complete\nExiting configuration mode")
         session.enter("exec")
 
     @accepts("config", "rollback 0")
     def rollback(self, session: EmulatedSession) -> None:
-        self.drop(session)
-        session.say("load complete")
+        self.discard_candidate(session)
+        session.print_pages("load complete")
 
     @accepts("config", "exit", "exit configuration-mode", "end")
     def leave_configuration(self, session: EmulatedSession) -> None:
         if hasattr(session, "candidate") and session.candidate != self.running:
-            session.say("The configuration has been changed but not committed")
+            session.print_pages("The configuration has been changed but not committed")
             session.ask("Discard uncommitted changes? [yes,no] (yes) ")
-        self.drop(session)
-        session.say("Exiting configuration mode")
+        self.discard_candidate(session)
+        session.print_pages("Exiting configuration mode")
         session.enter("exec")
 
     @accepts("exec", "exit", "quit")
@@ -120,22 +120,22 @@ class EdgeJunos(CandidateEdge):
 
     @accepts("exec", "show configuration <part> | display set")
     def show_part(self, session: EmulatedSession, part: str) -> None:
-        said = "\n".join(line for line in self._written() if line.startswith(f"set {part} "))
-        session.say(f"{said}\n" if said else "")
+        output = "\n".join(line for line in self._written() if line.startswith(f"set {part} "))
+        session.print_pages(f"{output}\n" if output else "")
 
     def running_config(self) -> str:
         return "\n".join(sorted(self._written()))
 
-    def faults_of(self, state: EdgeState) -> Iterator[str]:
+    def find_faults(self, state: EdgeState) -> Iterator[str]:
         lines = state.services[""]
         units = {m[1] + "." + m[2] for line in lines if (m := re.match(r"interfaces (\S+) unit (\d+) vlan-id", line))}
         members = [m[1] for line in lines if (m := re.match(r"routing-instances \S+ interface (\S+)", line))]
-        yield from (f"Interface {one} must already be defined" for one in members if one not in units)
-        yield from (f"RT Instance: {one} is in two instances" for one in members if members.count(one) > 1)
+        yield from (f"Interface {member} must already be defined" for member in members if member not in units)
+        yield from (f"RT Instance: {member} is in two instances" for member in members if members.count(member) > 1)
         tags = [
             m[1] + " " + m[2] for line in lines if (m := re.match(r"interfaces (\S+) unit \d+ vlan-id (\d+)", line))
         ]
-        yield from (f"VLAN-ID {one} is used twice" for one in tags if tags.count(one) > 1)
+        yield from (f"VLAN-ID {tag} is used twice" for tag in tags if tags.count(tag) > 1)
 
     def joined(self) -> dict[str, set[tuple[str, int]]]:
         found: dict[str, set[tuple[str, int]]] = {}

@@ -31,7 +31,7 @@ class EdgeNxos(CiscoNxos, EmulatedEdge):
 
     @accepts("vlan", "vn-segment <number>")
     def segment(self, session: EmulatedSession, number: str) -> None:
-        (vlan,) = session.about
+        (vlan,) = session.context
         taken = [key for key, lines in self.services.items() if key.startswith("segment") and lines == [number]]
         if taken and taken != [f"segment {vlan}"]:
             raise CommandRejected(
@@ -60,7 +60,7 @@ class EdgeNxos(CiscoNxos, EmulatedEdge):
 
     @accepts("member", "ingress-replication protocol bgp")
     def replicate(self, session: EmulatedSession) -> None:
-        put(self.services[f"member {session.about[0]}"], "ingress-replication protocol bgp")
+        put(self.services[f"member {session.context[0]}"], "ingress-replication protocol bgp")
 
     @accepts("config", "evpn")
     def evpn(self, session: EmulatedSession) -> None:
@@ -77,18 +77,18 @@ class EdgeNxos(CiscoNxos, EmulatedEdge):
 
     @accepts("instance", "rd <rd>")
     def rd(self, session: EmulatedSession, rd: str) -> None:
-        lines = self.services[f"evpn {session.about[0]}"]
+        lines = self.services[f"evpn {session.context[0]}"]
         if after(lines, "rd ") not in (None, rd):
             raise CommandRejected("ERROR: RD override is not permitted")
         put(lines, f"rd {rd}")
 
     @accepts("instance", "route-target import <target>")
     def imported(self, session: EmulatedSession, target: str) -> None:
-        put(self.services[f"evpn {session.about[0]}"], f"route-target import {target}")
+        put(self.services[f"evpn {session.context[0]}"], f"route-target import {target}")
 
     @accepts("instance", "route-target export <target>")
     def exported(self, session: EmulatedSession, target: str) -> None:
-        put(self.services[f"evpn {session.about[0]}"], f"route-target export {target}")
+        put(self.services[f"evpn {session.context[0]}"], f"route-target export {target}")
 
     @accepts("member", "exit")
     def exit_member(self, session: EmulatedSession) -> None:
@@ -105,11 +105,13 @@ class EdgeNxos(CiscoNxos, EmulatedEdge):
 
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
-        session.say(f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}")
+        session.print_pages(
+            f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}"
+        )
 
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "feature nv overlay", "nv overlay evpn", ""]
-        rows += [f"vlan {vlan_lists.written(self.running.vlans)}"]
+        rows += [f"vlan {vlan_lists.format_list(self.running.vlans)}"]
         for number, name in sorted(self.running.vlans.items()):
             own = [] if number == 1 or name == f"VLAN{number:04}" else [f"  name {name}"]
             own += [f"  vn-segment {vni}" for vni in self.services.get(f"segment {number}", [])]

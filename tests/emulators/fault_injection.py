@@ -3,9 +3,9 @@
 A reboot drops the sessions, refuses connections for a while, and may restore another configuration. Every save command
 of a platform calls :meth:`Saving.store`. A test plans a fault of the next save:
 
-    switch.fail_save("busy")           # one of the platform's own failures, ``switch.save_failures``
-    switch.fail_save("cut written")    # drops the session after writing the startup configuration
-    switch.fail_save("lie", times=9)   # prints success without writing the startup configuration
+    switch.fail_save("busy")                # a failure of the platform, from ``switch.save_failures``
+    switch.fail_save("disconnect written")  # drops the session after writing the startup configuration
+    switch.fail_save("ignore", times=9)     # prints success without writing the startup configuration
 """
 
 import re
@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from emulators.terminal import Hangup
 
-Kind = Literal["cut", "refuse", "ignore", "say", "hang", "log", "drip", "rename"]
+Kind = Literal["disconnect", "refuse", "ignore", "print", "hang", "log", "drip", "rename"]
 ALWAYS = 1_000_000_000
 
 
 @dataclass
 class InjectedFault:
-    """A fault of ``times`` commands that match the pattern ``pattern``, after ``skip`` matching commands that succeed.
+    """A fault of ``times`` commands that match ``pattern``, after ``skip`` matching commands without a fault.
 
-    ``cut`` drops every session before the command, or after it (``done``). ``refuse`` prints ``text``, or the
-    platform's message for an invalid line. ``ignore`` prints the usual answer without effect. ``say`` prints ``text``.
-    ``hang`` never answers. ``drip`` prints one dot every ``seconds``, endlessly. ``log`` prints the log line ``text``
-    before the answer. ``rename`` performs the command and changes the host name, and so the prompt, to ``text``.
+    ``disconnect`` drops every session before the command, or after the command (``done``). ``refuse`` prints ``text``,
+    or the platform's message for an invalid line. ``ignore`` prints the usual answer, without effect. ``print`` prints
+    ``text``. ``hang`` never answers. ``drip`` prints a dot every ``seconds``, without end. ``log`` prints the log line
+    ``text`` before the answer. ``rename`` executes the command and changes the host name, and therefore the prompt, to
+    ``text``.
     """
 
     kind: Kind
@@ -41,18 +42,18 @@ class InjectedFault:
 
 
 class Faults:
-    """The faults of one switch, in the order of their planning."""
+    """The planned faults of a switch, in the order in which they were planned."""
 
     def __init__(self) -> None:
         self.faults: list[InjectedFault] = []
         self.forbidden: list[tuple[str, str]] = []
 
-    def fail(self, kind: Kind, pattern: str, **more: object) -> None:
+    def fail(self, kind: Kind, pattern: str, **options: object) -> None:
         """Plan a fault of the next command that matches ``pattern``."""
-        self.faults.append(InjectedFault(kind, pattern, **more))  # type: ignore[arg-type]
+        self.faults.append(InjectedFault(kind, pattern, **options))  # type: ignore[arg-type]
 
-    def lie(self, pattern: str) -> None:
-        """Accept every line that matches ``pattern`` from now on, without effect."""
+    def ignore_all(self, pattern: str) -> None:
+        """Ignore every later line that matches ``pattern``, and print the usual answer."""
         self.fail("ignore", pattern, times=ALWAYS)
 
     def forbid(self, pattern: str, text: str = "") -> None:
@@ -60,7 +61,7 @@ class Faults:
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command and count it; None for a command without a fault."""
+        """Return the fault of a command, and reduce its ``times`` or ``skip``; None for a command without a fault."""
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue
@@ -70,10 +71,10 @@ class Faults:
             fault.skip -= 1
         return None
 
-    def forbidden_words(self, command: str, usual: str) -> str | None:
+    def find_refusal(self, command: str, default: str) -> str | None:
         """Return the answer to a command that the account may not use; None for any other command."""
-        found = [text or usual for pattern, text in self.forbidden if re.search(pattern, command)]
-        return found[0] if found else None
+        answers = [text or default for pattern, text in self.forbidden if re.search(pattern, command)]
+        return answers[0] if answers else None
 
 
 if TYPE_CHECKING:
@@ -130,10 +131,7 @@ class Power:
         self.boots += 1
 
     def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
-        """Drop every session and all unsaved changes.
-
-        Return immediately; connections are accepted after ``down`` seconds.
-        """
+        """Drop every session and all unsaved changes. Accept connections again after ``down`` seconds; do not wait."""
         self.power_off()
         if not down:
             self.power_on(boot)
@@ -146,19 +144,19 @@ class Power:
 if TYPE_CHECKING:
     from emulators.switch_device import EmulatedSession, SwitchState
 
-USUAL = ("hang", "hang written", "cut", "cut written", "lie", "slow")
-"""The faults of a save on any platform. ``hang`` hangs and ``cut`` drops every session, before or after
-(``written``) the startup configuration is written. ``lie`` prints success without writing. ``slow`` takes
-``seconds`` and succeeds.
+COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
+"""The faults of a save on any platform. ``hang`` hangs, and ``disconnect`` drops every session, before the startup
+configuration is written, or after that (``written``). ``ignore`` prints success without writing. ``slow`` succeeds
+after ``seconds``.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 
 
 @dataclass
 class SaveFault:
-    """The effect of the next ``times`` saves."""
+    """The fault of the next ``times`` saves."""
 
-    how: str
+    kind: str
     times: int = 1
     seconds: float = 0
 
@@ -189,11 +187,11 @@ class Saving:
         self.variant = ""
         self._storing = threading.Lock()
 
-    def fail_save(self, how: str, times: int = 1, seconds: float = 0) -> None:
-        """Plan a fault of ``times`` saves: a key of ``save_failures`` or ``save_questions``, or a member of USUAL."""
-        if how not in (*USUAL, *self.save_failures, *self.save_questions):
-            raise ValueError(f"save fault {how!r}: expected one of {[*USUAL, *self.save_failures]}")
-        self.save_faults.append(SaveFault(how, times, seconds))
+    def fail_save(self, kind: str, times: int = 1, seconds: float = 0) -> None:
+        """Plan a fault of ``times`` saves: a key of ``save_failures`` or ``save_questions``, or a common fault."""
+        if kind not in (*COMMON_FAULTS, *self.save_failures, *self.save_questions):
+            raise ValueError(f"save fault {kind!r}: expected one of {[*COMMON_FAULTS, *self.save_failures]}")
+        self.save_faults.append(SaveFault(kind, times, seconds))
 
     def save(self) -> None:
         """Copy the running configuration to the startup configuration."""
@@ -207,17 +205,17 @@ class Saving:
         return self.startup != self.running
 
     def store(self, session: "EmulatedSession") -> None:
-        """Perform a save command after the command's lock is released."""
+        """Execute a save command after the switch is no longer locked."""
         session.later(lambda: self._store(session))
 
     def _store(self, session: "EmulatedSession") -> None:
-        fault = next((one for one in self.save_faults if one.times), SaveFault(""))
+        fault = next((fault for fault in self.save_faults if fault.times), SaveFault(""))
         if not self._storing.acquire(blocking=False):
             session.write(self.save_failures.get("busy", session.switch.invalid(session, "")))
             return
         try:
             fault.times -= 1
-            self._go_wrong(session, fault) if fault.how else self._succeed(session)
+            self._apply_fault(session, fault) if fault.kind else self._succeed(session)
         finally:
             self._storing.release()
 
@@ -227,31 +225,31 @@ class Saving:
                 self.save()
         session.write(self.variant or f"{self.saving}{self.saved}")
 
-    def _go_wrong(self, session: "EmulatedSession", fault: SaveFault) -> None:
-        if fault.how in self.save_failures:
-            self._refuse(session, self.save_failures[fault.how])
-        elif fault.how in self.save_questions:
-            if session.ask(self.save_questions[fault.how]).strip().lower() in ("", "y", "yes"):
+    def _apply_fault(self, session: "EmulatedSession", fault: SaveFault) -> None:
+        if fault.kind in self.save_failures:
+            self._refuse(session, self.save_failures[fault.kind])
+        elif fault.kind in self.save_questions:
+            if session.ask(self.save_questions[fault.kind]).strip().lower() in ("", "y", "yes"):
                 self._succeed(session)
-        elif fault.how in ("lie", "slow"):
+        elif fault.kind in ("ignore", "slow"):
             session.switch.closing.wait(fault.seconds)
-            self._succeed(session, writes=fault.how == "slow")
+            self._succeed(session, writes=fault.kind == "slow")
         else:
-            self._break_off(session, fault.how)
+            self._interrupt(session, fault.kind)
 
-    def _refuse(self, session: "EmulatedSession", words: str) -> None:
-        if words.endswith(QUESTION):
-            session.ask(words)
+    def _refuse(self, session: "EmulatedSession", text: str) -> None:
+        if text.endswith(QUESTION):
+            session.ask(text)
         else:
-            session.write(words)
+            session.write(text)
 
-    def _break_off(self, session: "EmulatedSession", how: str) -> None:
+    def _interrupt(self, session: "EmulatedSession", kind: str) -> None:
         """Print the beginning of the output, then drop every session, or hang until the session ends."""
         session.terminal.write(self.saving)
-        if how.endswith("written"):
+        if kind.endswith("written"):
             with session.switch.lock:
                 self.save()
-        if how.startswith("cut"):
+        if kind.startswith("disconnect"):
             session.switch.hang_up()
         while session.terminal.alive and not session.switch.closing.wait(0.02):
             pass

@@ -1,4 +1,4 @@
-"""VLANs and ports of an emulated switch that are not SBF's: their configuration, and a record of changes."""
+"""VLANs and ports of other users on an emulated switch: their configuration, and a record of changes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 All = Literal["all"]
 
 
-def occupy(  # noqa: PLR0913 - each is one kind of other use
+def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
     switch: "EmulatedSwitch",
     *,
     vlans: Mapping[int, str] | None = None,
@@ -22,8 +22,8 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
 ) -> None:
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
-    ``access`` and ``native`` map ports to a VLAN. ``trunks`` maps ports to a list, or to ``"all"``: the platform's
-    trunk without a list (on a platform without such trunks, a list of every VLAN that exists).
+    ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains the list of allowed VLANs of each port,
+    or ``"all"``: a trunk without a list, or with all existing VLANs on platforms where a trunk must have a list.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})
@@ -40,9 +40,9 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
 
 @dataclass
 class ConfigurationRecorder:
-    """Records every change of a VLAN or port that is not SBF's, with the line that caused the change.
+    """Records every change of VLANs and ports of other users, with the line that caused the change.
 
-    ``ports`` and ``vlans`` are SBF's. A change that is undone later is recorded too.
+    ``ports`` and ``vlans`` are managed by SBF. A change that is undone later is recorded too.
     """
 
     switch: "EmulatedSwitch"
@@ -54,49 +54,49 @@ class ConfigurationRecorder:
     def __post_init__(self) -> None:
         self.before = deepcopy(self.switch.running)
 
-    def look(self, line: str, mode: str, about: Iterable[str]) -> None:
+    def compare(self, line: str, mode: str, context: Iterable[str]) -> None:
         """Compare the state with the previous state. The switch calls this method after each line."""
         now = self.switch.running
-        found = [*self._vlan_changes(now), *self._port_changes(now), *self._entered(line, mode, about)]
-        self.changes += [(line, what) for what in found]
+        changes = [*self._vlan_changes(now), *self._port_changes(now), *self._entered(line, mode, context)]
+        self.changes += [(line, change) for change in changes]
         self.before = deepcopy(now)
 
     def _vlan_changes(self, now: "SwitchState") -> list[str]:
         old, new = self.before.vlans, now.vlans
-        numbers = sorted((old.keys() | new.keys()) - self.vlans)
+        vlans = sorted((old.keys() | new.keys()) - self.vlans)
         return [
-            f"VLAN {number} {_change(old.get(number), new.get(number))}"
-            for number in numbers
-            if old.get(number) != new.get(number)
+            f"VLAN {vlan} {_describe_change(old.get(vlan), new.get(vlan))}"
+            for vlan in vlans
+            if old.get(vlan) != new.get(vlan)
         ]
 
     def _port_changes(self, now: "SwitchState") -> list[str]:
         return [
-            f"port {name}: {what}"
+            f"port {name}: {difference}"
             for name, port in self.before.ports.items()
             if name not in self.ports
-            for what in _differences(port, now.ports[name])
+            for difference in _differences(port, now.ports[name])
         ]
 
-    def _entered(self, line: str, mode: str, about: Iterable[str]) -> list[str]:
+    def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
         """Return the mode of another user's VLAN or port that the line entered, such as ``vlan 150``."""
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):
-            return [f"VLAN {number} entered" for number in about if int(number) not in self.vlans]
+            return [f"VLAN {number} entered" for number in context if int(number) not in self.vlans]
         if mode == "interface" and line.startswith("int"):
-            return [f"port {name} entered" for name in about if name not in self.ports]
+            return [f"port {name} entered" for name in context if name not in self.ports]
         return []
 
 
-def _change(old: str | None, new: str | None) -> str:
+def _describe_change(old: str | None, new: str | None) -> str:
     if old is None:
         return f"created as {new!r}"
     return f"{old!r} deleted" if new is None else f"{old!r} renamed to {new!r}"
 
 
 def _differences(old: "EmulatedPort", new: "EmulatedPort") -> list[str]:
-    names = [one.name for one in fields(old)]
+    names = [attribute.name for attribute in fields(old)]
     return [
         f"{name} {getattr(old, name)!r} became {getattr(new, name)!r}"
         for name in names

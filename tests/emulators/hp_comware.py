@@ -64,9 +64,9 @@ class HpComware(EmulatedSwitch):
     def prompt(self, session: EmulatedSession) -> str:
         if session.mode == "user":
             return f"<{self.hostname}>"
-        about = "".join(session.about[:1]) if session.mode == "interface" else ""
-        vlan = f"-vlan{session.about[0]}" if session.mode == "vlan" else ""
-        return f"[{self.hostname}{vlan}{'-' if about else ''}{about}]"
+        context = "".join(session.context[:1]) if session.mode == "interface" else ""
+        vlan = f"-vlan{session.context[0]}" if session.mode == "vlan" else ""
+        return f"[{self.hostname}{vlan}{'-' if context else ''}{context}]"
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"{' ' * len(self.prompt(session))}^\n % Unrecognized command found at '^' position."
@@ -78,7 +78,7 @@ class HpComware(EmulatedSwitch):
     @accepts("user", "system-view")
     @accepts("config", "system-view")
     def system_view(self, session: EmulatedSession) -> None:
-        session.say("System View: return to User View with Ctrl+Z.")
+        session.print_pages("System View: return to User View with Ctrl+Z.")
         session.enter("system")
 
     @accepts("system", "return", "end")
@@ -127,7 +127,7 @@ class HpComware(EmulatedSwitch):
 
     @accepts("vlan", "name <text...>", "description <text...>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        self.running.vlans[int(session.about[0])] = text
+        self.running.vlans[int(session.context[0])] = text
 
     @accepts("system", "undo vlan <list...>")
     def undo_vlan(self, session: EmulatedSession, text: str) -> None:
@@ -203,12 +203,12 @@ class HpComware(EmulatedSwitch):
         if shown[0].startswith("1-"):
             shown[:1] = ["1(default)", *vlan_lists.ranges(set(self.running.vlans) - {1})[:1]]
         rows = [", ".join(shown[start : start + 8]) for start in range(0, len(shown), 8)]
-        session.say(f" Total VLANs: {len(self.running.vlans)}\n The VLANs include:\n " + ",\n ".join(rows))
+        session.print_pages(f" Total VLANs: {len(self.running.vlans)}\n The VLANs include:\n " + ",\n ".join(rows))
 
     @accepts("user", "display current-configuration interface")
     @accepts("system", "display current-configuration interface")
     def display_interfaces(self, session: EmulatedSession) -> None:
-        session.say("\n".join(["#", *self.interface_lines(), "return"]))
+        session.print_pages("\n".join(["#", *self.interface_lines(), "return"]))
 
     def interface_lines(self) -> list[str]:
         rows = []
@@ -230,17 +230,17 @@ class HpComware(EmulatedSwitch):
 
     @accepts("user", "display lldp neighbor-information verbose")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     @accepts("user", "display current-configuration")
     @accepts("system", "display current-configuration")
     def display_current(self, session: EmulatedSession) -> None:
-        session.say(self.running_config())
+        session.print_pages(self.running_config())
 
     @accepts("user", "display saved-configuration")
     @accepts("system", "display saved-configuration")
     def display_saved(self, session: EmulatedSession) -> None:
-        session.say(self.config_of(self.startup))
+        session.print_pages(self.config_of(self.startup))
 
     def running_config(self) -> str:
         names = [line for n, name in sorted(self.running.vlans.items()) for line in (f"vlan {n}", f" name {name}", "#")]

@@ -27,7 +27,7 @@ class HpProcurve(IosLikeSwitch):
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="trunk", allowed=set())
     default_name = "DEFAULT_VLAN"
     more = "-- MORE --, next page: Space, next line: Enter, quit: Control-C"
-    modes: ClassVar = {"config": "(config)", "vlan": "(vlan-{about})"}
+    modes: ClassVar = {"config": "(config)", "vlan": "(vlan-{context})"}
     unauthorized = "Not enough privileges to execute this command."
     saved = ""
     save_failures: ClassVar = {
@@ -36,8 +36,8 @@ class HpProcurve(IosLikeSwitch):
         "permission": "Not enough privileges to execute this command.\n",
     }
 
-    def __init__(self, *, max_vlans: int = 256, **more: object) -> None:
-        super().__init__(**more)  # type: ignore[arg-type]
+    def __init__(self, *, max_vlans: int = 256, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
         self.max_vlans = max_vlans
 
     def become_access(self, port: EmulatedPort, vlan: int) -> None:
@@ -83,7 +83,7 @@ class HpProcurve(IosLikeSwitch):
 
     @accepts("vlan", "name <text...>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        self.running.vlans[int(session.about[0])] = text.strip('"')
+        self.running.vlans[int(session.context[0])] = text.strip('"')
 
     @accepts("config", "no vlan <number>")
     def no_vlan(self, session: EmulatedSession, text: str) -> None:
@@ -151,11 +151,11 @@ class HpProcurve(IosLikeSwitch):
     @accepts("exec", "show running-config")
     def show_running(self, session: EmulatedSession) -> None:
         head = "\nRunning configuration:\n\n; J9729A Configuration Editor; Created on release #WB.16.02\n"
-        session.say(head + self.running_config())
+        session.print_pages(head + self.running_config())
 
     @accepts("exec", "show lldp info remote-device <ports>")
     def show_neighbours(self, session: EmulatedSession, ports: str) -> None:
-        session.say(self.neighbours(ports.split(",")))
+        session.print_pages(self.neighbours(ports.split(",")))
 
     def running_config(self) -> str:
         rows = [f'hostname "{self.hostname}"']
@@ -174,4 +174,4 @@ class HpProcurve(IosLikeSwitch):
 def _port_list(names: Iterable[str]) -> str:
     found = list(names)
     numbered = [int(name) for name in found if re.fullmatch(r"\d+", name)]
-    return ",".join(filter(None, [vlan_lists.written(numbered), *(name for name in found if not name.isdigit())]))
+    return ",".join(filter(None, [vlan_lists.format_list(numbered), *(name for name in found if not name.isdigit())]))

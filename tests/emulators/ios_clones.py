@@ -1,4 +1,4 @@
-"""IOS-like switches without a dialect: each switch differs from IOS in one respect, as switches of other vendors do.
+"""Switches that resemble IOS and have no dialect. Each switch differs from IOS in one respect.
 
 The differences come from vendors' references and Netmiko's drivers: Dell N-Series (errors without a percent sign,
 "Configuration Saved!"), Cisco 300 and 350 (a save that asks, with no as the default), Ruijie (port names with a space,
@@ -28,7 +28,7 @@ class PlainErrors(CiscoIos):
 
 
 class NoEmptyList(CiscoIos):
-    """Has no empty list. Prints IOS's message for an unknown line."""
+    """Has no empty list. Prints the same message as IOS for an unknown line."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:

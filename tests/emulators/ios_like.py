@@ -1,4 +1,4 @@
-"""The industry-standard command line: user and privileged mode, ``configure terminal``, saving, trunk lists."""
+"""Command lines like that of IOS: user and privileged mode, ``configure terminal``, saves, and lists of trunks."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from emulators.terminal import Hangup
 
 
 class IosLikeSwitch(EmulatedSwitch):
-    """The modes of an industry-standard command line."""
+    """The modes of a command line like that of IOS."""
 
     first_mode = "user"
     modes: ClassVar[dict[str, str]] = {"config": "(config)", "vlan": "(config-vlan)", "interface": "(config-if)"}
@@ -19,7 +19,7 @@ class IosLikeSwitch(EmulatedSwitch):
     def prompt(self, session: EmulatedSession) -> str:
         if session.mode == "user":
             return f"{self.hostname}>"
-        return f"{self.hostname}{self.modes.get(session.mode, '').format(about=','.join(session.about))}#"
+        return f"{self.hostname}{self.modes.get(session.mode, '').format(context=','.join(session.context))}#"
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"{' ' * (len(self.prompt(session)) + 2)}^\n% Invalid input detected at '^' marker.\n"
@@ -108,14 +108,14 @@ class TrunkLists(IosLikeSwitch):
     @accepts("config", "vlan <list>")
     def vlan(self, session: EmulatedSession, text: str) -> None:
         session.enter("vlan", *map(str, sorted(self.creatable(text))))
-        for number in session.about:
+        for number in session.context:
             self.running.vlans.setdefault(int(number), f"VLAN{int(number):04}")
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        if len(session.about) > 1:
+        if len(session.context) > 1:
             raise CommandRejected("")
-        self.running.vlans[int(session.about[0])] = text
+        self.running.vlans[int(session.context[0])] = text
 
     @accepts("config", "no vlan <list>")
     def no_vlan(self, session: EmulatedSession, text: str) -> None:
@@ -155,7 +155,7 @@ class TrunkLists(IosLikeSwitch):
 
     @accepts("exec", "show startup-config")
     def show_startup(self, session: EmulatedSession) -> None:
-        session.say(self.config_of(self.startup))
+        session.print_pages(self.config_of(self.startup))
 
     def become_native(self, port: EmulatedPort, vlan: int) -> None:
         port.trunk_native = vlan
@@ -182,7 +182,7 @@ class TrunkLists(IosLikeSwitch):
 
     @accepts("interface", "switchport trunk allowed vlan add <list>")
     def allow_more(self, session: EmulatedSession, text: str) -> None:
-        """Add VLANs to a list. The default list contains every VLAN already and stays unchanged."""
+        """Add VLANs to a list. Without a list, every VLAN is already allowed, so nothing changes."""
         numbers = self.numbers(text)
         for port in session.ports:
             port.allowed = port.allowed if port.allowed is None else port.allowed | numbers
@@ -195,10 +195,10 @@ class TrunkLists(IosLikeSwitch):
 
     @accepts("exec", "show vlan brief")
     def show_vlan_brief(self, session: EmulatedSession) -> None:
-        session.say("\n" + self.vlan_table())
+        session.print_pages("\n" + self.vlan_table())
 
     def creatable(self, text: str) -> set[int]:
-        """Return the VLAN IDs of a list that may be created. Raise CommandRejected for a list with other VLAN IDs."""
+        """Return the VLAN IDs of a list. Raise CommandRejected if one of the VLANs cannot be created."""
         return self.numbers(text)
 
     def numbers(self, text: str) -> set[int]:
@@ -215,8 +215,10 @@ class TrunkLists(IosLikeSwitch):
         rows = [f"{heading} Name                             Status    Ports", f"{bar} {'-' * 32} {'-' * 9} {'-' * 31}"]
         statuses = {number: (name, "active") for number, name in self.running.vlans.items()} | self.legacy
         for number, (name, status) in sorted(statuses.items()):
-            ports = [port for port, one in self.running.ports.items() if one.mode != "trunk" and one.native == number]
-            listed = vlan_lists.columns([self.shortened(port) for port in ports], 44 + len(bar))
+            ports = [
+                name for name, port in self.running.ports.items() if port.mode != "trunk" and port.native == number
+            ]
+            listed = vlan_lists.columns([self.shortened(name) for name in ports], 44 + len(bar))
             rows.append(f"{number:<{len(bar)}} {name:<32} {status:<9} {listed}")
         return "\n".join(rows)
 
@@ -236,7 +238,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Return the lines of both untagged VLANs. The VLAN of an access port is shown on a trunk too."""
+        """Return the lines of the access VLAN and of the native VLAN. Both are shown on trunks too."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]
@@ -246,4 +248,4 @@ class TrunkLists(IosLikeSwitch):
         first = f"{indent}switchport trunk allowed vlan "
         if allowed is None:
             return []
-        return vlan_lists.wrapped(allowed, first, f"{first}add ") if allowed else [f"{first}none"]
+        return vlan_lists.wrap_list(allowed, first, f"{first}add ") if allowed else [f"{first}none"]

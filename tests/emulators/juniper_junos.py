@@ -15,7 +15,7 @@ from emulators.netconf_server import NetconfSession, RpcFault, command_of
 from emulators.switch_device import EmulatedPort, SwitchState
 from emulators.terminal import Channel
 
-HELD = """configuration database locked by:
+LOCK_ERROR = """configuration database locked by:
   {name} terminal p0 (pid 4681) on since 2026-11-20 09:31:02 UTC, idle 00:01:12
       exclusive [edit]"""
 LOADED = "<load-configuration-results><ok/></load-configuration-results>"
@@ -54,8 +54,8 @@ class Junos(ConfirmTimerSwitch):
         "http://xml.juniper.net/netconf/junos/1.0",
     )
 
-    def __init__(self, **more: object) -> None:
-        super().__init__(**more)
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)
         self.candidate: JunosConfiguration | None = None
         self.holder: NetconfSession | None = None
         self.revision = 1
@@ -80,13 +80,13 @@ class Junos(ConfirmTimerSwitch):
 
         return self.with_faults(command_of(operation), perform, refuse)
 
-    def saying(self, text: str) -> str:
+    def format_text(self, text: str) -> str:
         return text if text.startswith("<") else f"<output>{''.join(filter(str.isprintable, text))}</output>"
 
-    def agree(self, command: str) -> str:
+    def format_success(self, command: str) -> str:
         return LOADED if command.startswith("load") else "<ok/>"
 
-    def session_over(self, session: NetconfSession) -> None:
+    def end_session(self, session: NetconfSession) -> None:
         with self.lock:
             if self.holder is session:
                 self.holder = self.candidate = None
@@ -95,7 +95,7 @@ class Junos(ConfirmTimerSwitch):
 
     def do_lock_configuration(self, session: NetconfSession, _: etree._Element) -> str:
         if self.locked_by or self.holder not in (None, session):
-            raise RpcFault(HELD.format(name=self.locked_by or "virtcloud"), "lock-denied")
+            raise RpcFault(LOCK_ERROR.format(name=self.locked_by or "virtcloud"), "lock-denied")
         self.holder = session
         return "<ok/>"
 
@@ -109,24 +109,26 @@ class Junos(ConfirmTimerSwitch):
         rollback = operation.get("rollback")
         if rollback is not None:
             states = [self.running, *self.history]
-            self.candidate = written(states[int(rollback)])
+            self.candidate = build_configuration(states[int(rollback)])
         else:
-            self.candidate = loaded(self.edited, operation.findtext("configuration-set", "").splitlines())
+            self.candidate = apply_lines(
+                self.edited_configuration, operation.findtext("configuration-set", "").splitlines()
+            )
         return LOADED
 
     def do_get_configuration(self, session: NetconfSession, operation: etree._Element) -> str:
         if operation.get("compare"):
-            diff = "\n".join(compared(written(self.running), self.edited))
+            diff = "\n".join(compare(build_configuration(self.running), self.edited_configuration))
             output = f"<configuration-output>\n{diff}\n</configuration-output>"
             return f"<configuration-information>{output}</configuration-information>"
-        return xml_of(written(self.running))
+        return render_xml(build_configuration(self.running))
 
     def do_commit_configuration(self, session: NetconfSession, operation: etree._Element) -> str:
-        state = self.checked(self.edited)
+        state = self.validate(self.edited_configuration)
         minutes = int(operation.findtext("confirm-timeout", "10")) if operation.find("confirmed") is not None else None
         self.activate(state, minutes)
         self.candidate = None
-        self.revised("" if minutes is None else f"commit confirmed, rollback in {minutes}mins")
+        self.record_revision("" if minutes is None else f"commit confirmed, rollback in {minutes}mins")
         return "<ok/>"
 
     def do_get_commit_revision_information(self, session: NetconfSession, _: etree._Element) -> str:
@@ -147,24 +149,24 @@ class Junos(ConfirmTimerSwitch):
     # effects of a configuration
 
     @property
-    def edited(self) -> JunosConfiguration:
-        return written(self.running) if self.candidate is None else self.candidate
+    def edited_configuration(self) -> JunosConfiguration:
+        return build_configuration(self.running) if self.candidate is None else self.candidate
 
     def committed(self) -> None:
         self.save()
 
-    def time_is_up(self) -> None:
-        super().time_is_up()
-        self.revised("")
+    def expire_timer(self) -> None:
+        super().expire_timer()
+        self.record_revision("")
 
-    def revised(self, comment: str) -> None:
+    def record_revision(self, comment: str) -> None:
         self.revision += 1
         self.revision_time, self.comment = int(time.time()), comment
 
     def running_config(self) -> str:
-        return xml_of(written(self.running))
+        return render_xml(build_configuration(self.running))
 
-    def checked(self, config: JunosConfiguration) -> SwitchState:
+    def validate(self, config: JunosConfiguration) -> SwitchState:
         """Return the effect of a configuration. Raise RpcFault for an invalid configuration."""
         for name, number in config.vlans.items():
             if not 1 <= number <= 4094 or list(config.vlans.values()).count(number) > 1:
@@ -194,8 +196,8 @@ def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
     return {config.vlans[member]}
 
 
-def written(state: SwitchState) -> JunosConfiguration:
-    """Return a state as configuration. A VLAN without a name of its own is a member by its VLAN ID."""
+def build_configuration(state: SwitchState) -> JunosConfiguration:
+    """Return a state as configuration. A VLAN without a name is a member by its VLAN ID."""
     vlans = {name: number for number, name in state.vlans.items() if number > 1}
     interfaces = {}
     for name, port in state.ports.items():
@@ -209,14 +211,14 @@ def written(state: SwitchState) -> JunosConfiguration:
     return JunosConfiguration(vlans, interfaces)
 
 
-def loaded(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
-    """Return a configuration after lines of ``set`` and ``delete``; all lines or none are applied."""
+def apply_lines(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
+    """Return the configuration after ``set`` and ``delete`` lines. Raise RpcFault for an invalid line."""
     config = deepcopy(config)
     for line in lines:
-        if found := VLAN.fullmatch(line):
-            set_vlan(config, found[1], found[2], found[3])
-        elif found := SWITCHING.fullmatch(line):
-            set_switching(config, found[1], found[2], found[3])
+        if match := VLAN.fullmatch(line):
+            set_vlan(config, match[1], match[2], match[3])
+        elif match := SWITCHING.fullmatch(line):
+            set_switching(config, match[1], match[2], match[3])
         elif line.strip():
             raise RpcFault(f"syntax error: {line}")
     return config
@@ -252,21 +254,21 @@ def set_switching(config: JunosConfiguration, verb: str, name: str, rest: str) -
         raise RpcFault("statement not found", severity="warning")
 
 
-def compared(before: JunosConfiguration, after: JunosConfiguration) -> Iterator[str]:
-    """Return a comparison with the parts that tests read."""
-    old, new = set(flat(before)), set(flat(after))
+def compare(before: JunosConfiguration, after: JunosConfiguration) -> Iterator[str]:
+    """Yield the lines of the comparison of two configurations."""
+    old, new = set(render_lines(before)), set(render_lines(after))
     yield from (f"-  {line}" for line in sorted(old - new))
     yield from (f"+  {line}" for line in sorted(new - old))
 
 
-def flat(config: JunosConfiguration) -> Iterator[str]:
+def render_lines(config: JunosConfiguration) -> Iterator[str]:
     yield from (f"vlans {name} vlan-id {number};" for name, number in config.vlans.items())
     for name, interface in config.interfaces.items():
         yield f"interfaces {name} interface-mode {interface.mode};"
         yield from (f"interfaces {name} vlan members {member};" for member in interface.members)
 
 
-def xml_of(config: JunosConfiguration) -> str:
+def render_xml(config: JunosConfiguration) -> str:
     """Return a configuration as NETCONF clients read it."""
     vlans = "".join(
         f"<vlan><name>{name}</name><vlan-id>{number}</vlan-id></vlan>" for name, number in config.vlans.items()

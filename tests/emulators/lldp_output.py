@@ -1,6 +1,6 @@
-"""The output of emulated switches about their neighbours (LLDP), in the form of recorded outputs.
+"""The output of emulated switches for LLDP neighbours, in the form of recorded outputs.
 
-A cable is an :class:`LldpPeer` on a port. ``switch.peers`` contains the cables, and tests add and remove them.
+A test connects a cable by adding an :class:`LldpPeer` to ``switch.peers``, and removes a cable by deleting the peer.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ BAR = "-" * 79
 
 @dataclass(frozen=True)
 class LldpPeer:
-    """The device at the other end and the content of its LLDP frames. An empty text is not sent."""
+    """The device at the other end of a cable, with the content of its LLDP frames. Empty texts are not sent."""
 
     name: str
     port: str
@@ -26,28 +26,29 @@ Peers = Mapping[str, LldpPeer]
 def ios(peers: Peers) -> str:
     """Render ``show lldp neighbors detail`` of IOS-XE."""
     blocks = [
-        f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi').replace(' ', '')}\nChassis id: {one.chassis}\n"
-        f"Port id: {one.port}\n{_ios('Port Description', one.description)}\n{_ios('System Name', one.name)}\n\n"
+        f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi').replace(' ', '')}\n"
+        f"Chassis id: {peer.chassis}\nPort id: {peer.port}\n"
+        f"{_ios('Port Description', peer.description)}\n{_ios('System Name', peer.name)}\n\n"
         "System Description:\nAn operating system\nChassis of some kind\n\nTime remaining: 91 seconds\n"
-        f"System Capabilities: B,R\nEnabled Capabilities: B\nManagement Addresses:\n    IP: {one.address}\n"
+        f"System Capabilities: B,R\nEnabled Capabilities: B\nManagement Addresses:\n    IP: {peer.address}\n"
         "Auto Negotiation - not supported\nVlan ID: - not advertised\n"
-        for port, one in peers.items()
+        for port, peer in peers.items()
     ]
     return "\n".join(["", *blocks, "", f"Total entries displayed: {len(peers)}", ""])
 
 
-def _ios(key: str, said: str) -> str:
-    return f"{key}: {said}" if said else f"{key} - not advertised"
+def _ios(key: str, value: str) -> str:
+    return f"{key}: {value}" if value else f"{key} - not advertised"
 
 
 def nxos(peers: Peers) -> str:
     """Render ``show lldp neighbors detail`` of NX-OS."""
     blocks = [
-        f"Chassis id: {one.chassis}\nPort id: {one.port}\nLocal Port id: {port.replace('Ethernet', 'Eth')}\n"
-        f"Port Description: {one.description or 'not advertised'}\nSystem Name: {one.name or 'not advertised'}\n"
+        f"Chassis id: {peer.chassis}\nPort id: {peer.port}\nLocal Port id: {port.replace('Ethernet', 'Eth')}\n"
+        f"Port Description: {peer.description or 'not advertised'}\nSystem Name: {peer.name or 'not advertised'}\n"
         "System Description: An operating system\nTime remaining: 93 seconds\nSystem Capabilities: B, R\n"
-        f"Enabled Capabilities: B\nManagement Address: {one.address}\nVlan ID: not advertised\n\n"
-        for port, one in peers.items()
+        f"Enabled Capabilities: B\nManagement Address: {peer.address}\nVlan ID: not advertised\n\n"
+        for port, peer in peers.items()
     ]
     head = "Capability codes:\n  (R) Router, (B) Bridge\nDevice ID            Local Intf      Hold-time  Port ID\n"
     return "\n".join([head, *blocks, f"Total entries displayed: {len(peers)}"])
@@ -57,18 +58,18 @@ def eos(peers: Peers, ports: tuple[str, ...]) -> str:
     """Render ``show lldp neighbors detail`` of EOS: every port, including ports without neighbours."""
     blocks = []
     for port in ports:
-        one = peers.get(port)
-        blocks.append(f"Interface {port} detected {1 if one else 0} LLDP neighbors:\n")
-        if one:
-            described = f'  - Port Description: "{one.description}"\n' if one.description else ""
-            named = f'  - System Name: "{one.name}"\n' if one.name else ""
+        peer = peers.get(port)
+        blocks.append(f"Interface {port} detected {1 if peer else 0} LLDP neighbors:\n")
+        if peer:
+            description = f'  - Port Description: "{peer.description}"\n' if peer.description else ""
+            name = f'  - System Name: "{peer.name}"\n' if peer.name else ""
             blocks.append(
-                f"  Neighbor {one.chassis}/{one.port}, age 12 seconds\n"
+                f"  Neighbor {peer.chassis}/{peer.port}, age 12 seconds\n"
                 "  Discovered 0:01:11 ago; Last changed 0:01:11 ago\n"
-                f"  - Chassis ID type: MAC address (4)\n    Chassis ID     : {one.chassis}\n"
-                f'  - Port ID type: Interface name (5)\n    Port ID     : "{one.port}"\n'
-                f"  - Time To Live: 120 seconds\n{described}{named}"
-                f"  - Management Address Subtype: IPv4 (1)\n    Management Address        : {one.address}\n"
+                f"  - Chassis ID type: MAC address (4)\n    Chassis ID     : {peer.chassis}\n"
+                f'  - Port ID type: Interface name (5)\n    Port ID     : "{peer.port}"\n'
+                f"  - Time To Live: 120 seconds\n{description}{name}"
+                f"  - Management Address Subtype: IPv4 (1)\n    Management Address        : {peer.address}\n"
                 "  - IEEE802.1/IEEE802.3 Link Aggregation\n"
                 "    Link Aggregation Status: Capable, Disabled (0x01)\n    Port ID                : 0\n"
             )
@@ -83,11 +84,11 @@ def aoscx(peers: Peers) -> str:
     )
     blocks = [
         f"{BAR}\nPort                           : {port}\nNeighbor Entries               : 1\n"
-        f"Neighbor Chassis-Name          : {one.name}\nNeighbor Chassis-Description   : some system\n"
-        f"Neighbor Chassis-ID            : {one.chassis}\nNeighbor Management-Address    : {one.address}\n"
-        f"Neighbor Port-ID               : {one.port}\nNeighbor Port-Desc             : {one.description}\n"
+        f"Neighbor Chassis-Name          : {peer.name}\nNeighbor Chassis-Description   : some system\n"
+        f"Neighbor Chassis-ID            : {peer.chassis}\nNeighbor Management-Address    : {peer.address}\n"
+        f"Neighbor Port-ID               : {peer.port}\nNeighbor Port-Desc             : {peer.description}\n"
         "Neighbor Port VLAN ID          : \nTTL                            : 120\n"
-        for port, one in peers.items()
+        for port, peer in peers.items()
     ]
     return "\n".join([head, *blocks])
 
@@ -96,24 +97,24 @@ def comware(peers: Peers) -> str:
     """Render ``display lldp neighbor-information verbose`` of Comware 7; empty without neighbours."""
     return "\n".join(
         f"LLDP neighbor-information of port {number}[{port}]:\nLLDP agent nearest-bridge:\n LLDP neighbor index : 1\n"
-        f" Chassis type        : MAC address\n Chassis ID          : {one.chassis}\n"
-        f" Port ID type        : Interface name\n Port ID             : {one.port}\n Time to live        : 120\n"
-        f" Port description    : {one.description}\n System name         : {one.name}\n"
-        f" System description  : some system\n Management address                : {one.address}\n"
+        f" Chassis type        : MAC address\n Chassis ID          : {peer.chassis}\n"
+        f" Port ID type        : Interface name\n Port ID             : {peer.port}\n Time to live        : 120\n"
+        f" Port description    : {peer.description}\n System name         : {peer.name}\n"
+        f" System description  : some system\n Management address                : {peer.address}\n"
         " Maximum frame size         : 9216\n"
-        for number, (port, one) in enumerate(peers.items(), start=1)
+        for number, (port, peer) in enumerate(peers.items(), start=1)
     )
 
 
 def procurve(peers: Peers) -> str:
     """Render ``show lldp info remote-device PORTS`` of ProCurve."""
     blocks = [
-        f"  Local Port   : {port}\n  ChassisType  : mac-address         \n  ChassisId    : {one.chassis}\n"
-        f"  PortType     : interface-name                                            \n  PortId       : {one.port}  \n"
-        f"  SysName      : {one.name}  \n  System Descr : some system...  \n  PortDescr    : {one.description}  \n"
+        f"  Local Port   : {port}\n  ChassisType  : mac-address         \n  ChassisId    : {peer.chassis}\n"
+        f"  PortType     : interface-name                                            \n  PortId       : {peer.port}  \n"
+        f"  SysName      : {peer.name}  \n  System Descr : some system...  \n  PortDescr    : {peer.description}  \n"
         "  Pvid         :                          \n\n  Remote Management Address\n     Type    : ipv4\n"
-        f"     Address : {one.address}\n"
-        for port, one in peers.items()
+        f"     Address : {peer.address}\n"
+        for port, peer in peers.items()
     ]
     return "\n LLDP Remote Device Information Detail\n\n" + f"\n{'-' * 78}\n".join(blocks)
 
@@ -121,15 +122,15 @@ def procurve(peers: Peers) -> str:
 def dell(peers: Peers, *, counts: bool) -> str:
     """Render ``show lldp neighbors detail`` of OS9 (with a count) or OS10."""
     blocks = []
-    for port, one in peers.items():
+    for port, peer in peers.items():
         if counts:
             blocks.append(f" Local Interface {port.replace('TenGigabitEthernet', 'Te')} has 1 neighbor\n{'-' * 71}")
-        named = f"    Remote System Name:  {one.name or 'Not Advertised'}"
+        name = f"    Remote System Name:  {peer.name or 'Not Advertised'}"
         blocks.append(
-            f"\n    Remote Chassis ID Subtype: Mac address (4)\n    Remote Chassis ID:  {one.chassis}\n"
-            f"    Remote Port Subtype:  Interface name (5)\n    Remote Port ID:  {one.port}\n"
-            f"    Remote Port Description:  {one.description}\n    Local Port ID: {port}\n{named}\n"
-            f"    Remote Management Address (IPv4):  {one.address}\n{'-' * 75}"
+            f"\n    Remote Chassis ID Subtype: Mac address (4)\n    Remote Chassis ID:  {peer.chassis}\n"
+            f"    Remote Port Subtype:  Interface name (5)\n    Remote Port ID:  {peer.port}\n"
+            f"    Remote Port Description:  {peer.description}\n    Local Port ID: {port}\n{name}\n"
+            f"    Remote Management Address (IPv4):  {peer.address}\n{'-' * 75}"
         )
     return "\n".join(blocks)
 
@@ -138,10 +139,11 @@ def lldpctl(peers: Peers) -> str:
     """Render the output of lldpcli(8), as SONiC shows it."""
     blocks = [
         f"Interface:    {port}, via: LLDP, RID: 2, Time: 0 day, 01:34:39\n"
-        f"  Chassis:\n    ChassisID:    mac {one.chassis}\n"
-        f"    SysName:      {one.name}\n    MgmtIP:       {one.address}\n  Port:\n    PortID:       ifname {one.port}\n"
-        f"    PortDescr:    {one.description}\n    TTL:          120\n{BAR}"
-        for port, one in peers.items()
+        f"  Chassis:\n    ChassisID:    mac {peer.chassis}\n"
+        f"    SysName:      {peer.name}\n    MgmtIP:       {peer.address}\n"
+        f"  Port:\n    PortID:       ifname {peer.port}\n"
+        f"    PortDescr:    {peer.description}\n    TTL:          120\n{BAR}"
+        for port, peer in peers.items()
     ]
     return "\n".join([BAR, "LLDP neighbors:", BAR, *blocks])
 
@@ -152,11 +154,11 @@ def junos(peers: Peers) -> str:
         f"<lldp-neighbor-information><lldp-local-port-id>{port}</lldp-local-port-id>"
         f"<lldp-local-parent-interface-name>-</lldp-local-parent-interface-name>"
         f"<lldp-remote-chassis-id-subtype>Mac address</lldp-remote-chassis-id-subtype>"
-        f"<lldp-remote-chassis-id>{one.chassis}</lldp-remote-chassis-id>"
-        f"<lldp-remote-port-description>{one.description}</lldp-remote-port-description>"
-        f"<lldp-remote-port-id>{one.port}</lldp-remote-port-id>"
-        f"<lldp-remote-system-name>{one.name}</lldp-remote-system-name></lldp-neighbor-information>"
-        for port, one in peers.items()
+        f"<lldp-remote-chassis-id>{peer.chassis}</lldp-remote-chassis-id>"
+        f"<lldp-remote-port-description>{peer.description}</lldp-remote-port-description>"
+        f"<lldp-remote-port-id>{peer.port}</lldp-remote-port-id>"
+        f"<lldp-remote-system-name>{peer.name}</lldp-remote-system-name></lldp-neighbor-information>"
+        for port, peer in peers.items()
     ]
     return f"<lldp-neighbors-information>{''.join(rows)}</lldp-neighbors-information>"
 
@@ -165,18 +167,18 @@ def xr(peers: Peers) -> str:
     """Render the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR; empty without neighbours."""
     rows = [
         f"<detail><lldp-neighbor><receiving-interface-name>{port}</receiving-interface-name>"
-        f"<chassis-id>{one.chassis}</chassis-id><port-id-detail>{one.port}</port-id-detail>"
+        f"<chassis-id>{peer.chassis}</chassis-id><port-id-detail>{peer.port}</port-id-detail>"
         f"<detail><network-addresses><lldp-addr-entry><address><address-type>ipv4</address-type>"
-        f"<ipv4-address>{one.address}</ipv4-address></address></lldp-addr-entry></network-addresses>"
-        f"<system-name>{one.name}</system-name><port-description>{one.description}</port-description></detail>"
+        f"<ipv4-address>{peer.address}</ipv4-address></address></lldp-addr-entry></network-addresses>"
+        f"<system-name>{peer.name}</system-name><port-description>{peer.description}</port-description></detail>"
         f"</lldp-neighbor></detail>"
-        for port, one in peers.items()
+        for port, peer in peers.items()
     ]
     inner = f"<nodes><node><neighbors><details>{''.join(rows)}</details></neighbors></node></nodes>"
     return f'<lldp xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-ethernet-lldp-oper">{inner}</lldp>' if rows else ""
 
 
-SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
+LLDP_OUTPUT: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
     "cisco_ios": lambda peers, _: ios(peers),
     "cisco_nxos": lambda peers, _: nxos(peers),
     "arista_eos": eos,

@@ -33,7 +33,7 @@ class NetconfDevice(Protocol):
     capabilities: ClassVar[tuple[str, ...]]
 
     def request(self, session: "NetconfSession", operation: etree._Element) -> str: ...
-    def session_over(self, session: "NetconfSession") -> None: ...
+    def end_session(self, session: "NetconfSession") -> None: ...
 
 
 class NetconfSession:
@@ -47,27 +47,27 @@ class NetconfSession:
 
     def run(self) -> None:
         """Send hello and answer requests until the session ends. Raises Hangup."""
-        capabilities = "".join(f"<capability>{one}</capability>" for one in self._device.capabilities)
+        capabilities = "".join(f"<capability>{name}</capability>" for name in self._device.capabilities)
         self._write(
             f'<hello xmlns="{BASE}"><capabilities>{capabilities}</capabilities>'
             f"<session-id>{self.number}</session-id></hello>"
         )
         try:
-            theirs = self._read().decode()
-            self._chunked = all("base:1.1" in ours for ours in (theirs, capabilities))
+            client_hello = self._read().decode()
+            self._chunked = all("base:1.1" in hello for hello in (client_hello, capabilities))
             while True:
                 self._answer(etree.fromstring(self._read()))
         finally:
-            self._device.session_over(self)
+            self._device.end_session(self)
 
     def _answer(self, rpc: etree._Element) -> None:
         operation = plain(rpc)[0]
         attributes = " ".join(f'{key}="{value}"' for key, value in rpc.attrib.items())
         try:
-            said = "<ok/>" if operation.tag == "close-session" else self._device.request(self, operation)
+            answer = "<ok/>" if operation.tag == "close-session" else self._device.request(self, operation)
         except RpcFault as fault:
-            said = fault.xml()
-        self._write(f'<rpc-reply xmlns="{BASE}" {attributes}>\n{said}\n</rpc-reply>')
+            answer = fault.xml()
+        self._write(f'<rpc-reply xmlns="{BASE}" {attributes}>\n{answer}\n</rpc-reply>')
         if operation.tag == "close-session":
             raise Hangup
 
@@ -93,17 +93,17 @@ class NetconfSession:
 
     def _until(self, mark: bytes) -> bytes:
         while mark not in self._received:
-            self._hear()
-        found, _, self._received = self._received.partition(mark)
-        return found
+            self._receive()
+        data, _, self._received = self._received.partition(mark)
+        return data
 
     def _exactly(self, size: int) -> bytes:
         while len(self._received) < size:
-            self._hear()
-        found, self._received = self._received[:size], self._received[size:]
-        return found
+            self._receive()
+        data, self._received = self._received[:size], self._received[size:]
+        return data
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         data = self._channel.recv(65536)
         if not data:
             raise Hangup
@@ -112,16 +112,16 @@ class NetconfSession:
 
 def plain(element: etree._Element) -> etree._Element:
     """Return an element without namespaces, which the emulated devices do not check."""
-    for one in element.iter():
-        if isinstance(one.tag, str):
-            one.tag = etree.QName(one).localname
+    for child in element.iter():
+        if isinstance(child.tag, str):
+            child.tag = etree.QName(child).localname
     return element
 
 
 def command_of(operation: etree._Element) -> str:
     """Render a request on one line for patterns in tests: its name, attributes, elements and text."""
     attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
-    inner = "".join(f" {one.tag}" for one in operation.iterdescendants() if isinstance(one.tag, str))
+    inner = "".join(f" {child.tag}" for child in operation.iterdescendants() if isinstance(child.tag, str))
     return re.sub(r"[ \t]+", " ", f"{operation.tag}{attributes}{inner} {''.join(operation.itertext()).strip()}").strip()
 
 

@@ -1,8 +1,8 @@
-"""One session with an emulated switch: its mode, its commands, the grammar of commands, and injected faults.
+"""A session with an emulated switch: modes, the grammar of commands, and injected faults.
 
-A command consists of words, each of which may be abbreviated, and of values in angle brackets: ``vlan <list>`` takes
-one word, ``name <text...>`` all remaining words. Of two matching patterns, the pattern with more literal words wins, as
-on the devices.
+A pattern consists of words, which may be abbreviated, and of values in angle brackets. ``<list>`` matches one word,
+``<text...>`` matches all remaining words. If two patterns match, the pattern with more literal words is used, as on
+devices.
 """
 
 import re
@@ -21,7 +21,7 @@ def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
     """Register a method for ``patterns`` in ``mode``."""
 
     def mark(function: F) -> F:
-        function.__dict__.setdefault("_says", []).extend((mode, pattern) for pattern in patterns)
+        function.__dict__.setdefault("_patterns", []).extend((mode, pattern) for pattern in patterns)
         return function
 
     return mark
@@ -31,10 +31,10 @@ def grammar_of(kind: type) -> Grammar:
     """Return the patterns of a class with their methods, the most specific pattern first."""
     found: Grammar = {}
     for name in dir(kind):
-        for mode, pattern in getattr(getattr(kind, name), "_says", ()):
+        for mode, pattern in getattr(getattr(kind, name), "_patterns", ()):
             found.setdefault(mode, []).append((pattern, name))
     for patterns in found.values():
-        patterns.sort(key=lambda entry: (-_own_words(entry[0]), entry[0]))
+        patterns.sort(key=lambda entry: (-_count_literal_words(entry[0]), entry[0]))
     return found
 
 
@@ -54,7 +54,7 @@ def match(pattern: str, line: str) -> tuple[str, ...] | None:
     return tuple(values) if len(typed) == len(words) else None
 
 
-def _own_words(pattern: str) -> int:
+def _count_literal_words(pattern: str) -> int:
     return sum(not word.startswith("<") for word in pattern.split())
 
 
@@ -67,12 +67,12 @@ class CommandRejected(Exception):
 
 
 class EmulatedSession:
-    """One session: its mode, the objects that the mode concerns, and its commands."""
+    """A session. ``context`` contains the VLANs or ports of the mode."""
 
     def __init__(self, switch: "EmulatedSwitch", terminal: Terminal) -> None:
         self.switch, self.terminal = switch, terminal
         self.mode = switch.first_mode
-        self.about: tuple[str, ...] = ()
+        self.context: tuple[str, ...] = ()
         self.pending: set[int] = set()
         self.page = switch.page
         self._deferred: list[Callable[[], None]] | None = None
@@ -90,30 +90,30 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Perform one line, or the fault planned for the line."""
+        """Execute a line, or the fault planned for the line."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)
         switch.commands.append(line)
-        no = switch.forbidden_words(line, switch.unauthorized.format(line=line) or switch.invalid(self, line))
-        fault = switch.fault_for(line) if no is None else None
-        if no is not None:
-            self.write(no)
+        refusal = switch.find_refusal(line, switch.unauthorized.format(line=line) or switch.invalid(self, line))
+        fault = switch.fault_for(line) if refusal is None else None
+        if refusal is not None:
+            self.write(refusal)
         elif fault is None:
             self.perform(line)
         else:
-            self._go_wrong(line, fault)
+            self._apply_fault(line, fault)
 
-    def _go_wrong(self, line: str, fault: InjectedFault) -> None:
-        wrong = {
+    def _apply_fault(self, line: str, fault: InjectedFault) -> None:
+        actions = {
             "ignore": lambda: self._ignore(line),
-            "cut": lambda: self._cut(line, fault),
+            "disconnect": lambda: self._disconnect(line, fault),
             "hang": self._hang,
             "log": lambda: (self.terminal.write(f"{fault.text}\n"), self.perform(line)),
             "rename": lambda: (self.perform(line), setattr(self.switch, "hostname", fault.text)),
             "drip": lambda: self._drip(fault.seconds),
         }
-        wrong.get(fault.kind, lambda: self.say(fault.text or self.switch.invalid(self, line)))()
+        actions.get(fault.kind, lambda: self.print_pages(fault.text or self.switch.invalid(self, line)))()
 
     def _ignore(self, line: str) -> None:
         """Print the line's usual answer, without its effect."""
@@ -123,7 +123,7 @@ class EmulatedSession:
             self.perform(line)
             switch.running, switch.startup, switch.saves = before
 
-    def _cut(self, line: str, fault: InjectedFault) -> None:
+    def _disconnect(self, line: str, fault: InjectedFault) -> None:
         if fault.done:
             self.perform(line)
         self.switch.hang_up()
@@ -139,10 +139,7 @@ class EmulatedSession:
         raise Hangup
 
     def perform(self, line: str) -> None:
-        """Perform a line, and record the VLANs that the switch carries after it.
-
-        Then unlock the switch and print the answer.
-        """
+        """Execute a line, record the VLANs that the switch then carries, unlock the switch, and print the answer."""
         switch = self.switch
         self._deferred = []
         try:
@@ -156,59 +153,57 @@ class EmulatedSession:
     def _change(self, line: str) -> None:
         switch = self.switch
         try:
-            self._obey(line)
-        except CommandRejected as no:
-            self.say(str(no) or switch.invalid(self, line))
+            self._execute(line)
+        except CommandRejected as rejection:
+            self.print_pages(str(rejection) or switch.invalid(self, line))
         now = switch.carrying()
         if not switch.timeline or switch.timeline[-1][1] != now:
             switch.timeline.append((line, now))
         switch.untagged_timeline.append(switch.untagged())
-        for watch in switch.watches:
-            watch.look(line, self.mode, self.about)
+        for recorder in switch.recorders:
+            recorder.compare(line, self.mode, self.context)
 
-    def _obey(self, line: str) -> None:
+    def _execute(self, line: str) -> None:
         mode: str | None = self.mode
         while mode is not None:
             for pattern, name in self.switch.grammar.get(mode, ()):
                 values = match(pattern, line)
                 if values is not None:
-                    self._do(mode, name, values)
+                    self._call(mode, name, values)
                     return
             mode = self.switch.falls_through.get(mode)
         if not self._filtered(line):
             raise CommandRejected("")
 
     def _filtered(self, line: str) -> bool:
-        """Perform ``COMMAND | include PATTERN`` and other output filters.
-
-        Return whether the line contained a filter.
-        """
+        """Execute ``COMMAND | include PATTERN`` and other output filters. Return False for a line without a filter."""
         command, bar, rest = line.partition(" | ")
         kind, _, pattern = rest.strip().partition(" ")
-        keep = next((one for name, one in self.switch.filters.items() if kind and name.startswith(kind)), None)
-        if not bar or keep is None:
+        filters = self.switch.filters.items()
+        apply_filter = next((function for name, function in filters if kind and name.startswith(kind)), None)
+        if not bar or apply_filter is None:
             return False
         output: list[str] = []
-        self.say = output.append  # type: ignore[method-assign]
+        self.print_pages = output.append  # type: ignore[method-assign]
         try:
-            self._obey(command)
+            self._execute(command)
         finally:
-            del self.say  # type: ignore[method-assign]
-        self.say(keep("\n".join(output), pattern))
+            del self.print_pages  # type: ignore[method-assign]
+        self.print_pages(apply_filter("\n".join(output), pattern))
         return True
 
-    def _do(self, mode: str, name: str, values: tuple[str, ...]) -> None:
-        """Run a command of ``mode``, which may be an outer mode. After a refusal the session is in its former mode."""
-        before = self.mode, self.about
+    def _call(self, mode: str, name: str, values: tuple[str, ...]) -> None:
+        """Call the method ``name`` in ``mode`` or an outer mode. After a refusal, restore the former mode."""
+        before = self.mode, self.context
         if mode != self.mode:
             self.enter(mode)
         try:
             getattr(self.switch, name)(self, *values)
         except CommandRejected:
-            self.mode, self.about = before
+            self.mode, self.context = before
             raise
 
-    def say(self, text: str) -> None:
+    def print_pages(self, text: str) -> None:
         """Print ``text``, page by page."""
         self.later(lambda: paged(self.terminal, text, self.page, self.switch.more, self.terminal.key))
 
@@ -218,7 +213,7 @@ class EmulatedSession:
             self.terminal.write(text if text.endswith("\n") else f"{text}\n")
 
     def later(self, action: Callable[[], None]) -> None:
-        """Run an action after the command, when the switch is unlocked."""
+        """Run an action after the command, when the switch is no longer locked."""
         if self._deferred is None:
             action()
         else:
@@ -232,15 +227,15 @@ class EmulatedSession:
         self._deferred = None if waiting is None else []
         return self.terminal.line(question, echo)
 
-    def enter(self, mode: str, *about: str) -> None:
+    def enter(self, mode: str, *context: str) -> None:
         """Enter a mode."""
         self.switch.leave_mode(self)
-        self.mode, self.about = mode, about
+        self.mode, self.context = mode, context
 
     @property
     def ports(self) -> list["EmulatedPort"]:
         """Return the ports that the mode concerns."""
-        return [self.switch.running.ports[name] for name in self.about]
+        return [self.switch.running.ports[name] for name in self.context]
 
 
 def including(text: str, pattern: str) -> str:

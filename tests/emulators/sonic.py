@@ -38,8 +38,8 @@ class Sonic(EmulatedSwitch):
     unauthorized = "sudo: a password is required"
     default_name = ""
 
-    def __init__(self, *, knows_switchport: bool = True, **more: object) -> None:
-        super().__init__(**more)  # type: ignore[arg-type]
+    def __init__(self, *, knows_switchport: bool = True, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
         self.knows_switchport = knows_switchport
         self.running.vlans.pop(1, None)
         if not knows_switchport:
@@ -155,8 +155,8 @@ class Sonic(EmulatedSwitch):
             members = [name for name, port in self.running.ports.items() if number in (port.allowed or ())]
             found = [(name, "tagged") for name in members]
             found += [(name, "untagged") for name, port in self.running.ports.items() if port.native == number]
-            rows += [(f"Vlan{number}", str(number), *one) for one in found or [("", "")]]
-        session.say(_table(rows))
+            rows += [(f"Vlan{number}", str(number), *membership) for membership in found or [("", "")]]
+        session.print_pages(_table(rows))
 
     def number(self, text: str) -> int:
         if not text.isdigit() or not 2 <= int(text) <= 4094:
@@ -165,7 +165,7 @@ class Sonic(EmulatedSwitch):
 
     @accepts("exec", "show lldp neighbors")
     def show_neighbours(self, session: EmulatedSession) -> None:
-        session.say(self.neighbours())
+        session.print_pages(self.neighbours())
 
     def running_config(self) -> str:
         vlans = [f"VLAN|Vlan{number}" for number in sorted(self.running.vlans)]

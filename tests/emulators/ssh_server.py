@@ -16,19 +16,19 @@ HOST = "127.0.0.1"
 S = TypeVar("S", bound=EmulatedSwitch)
 
 
-class _Doorkeeper(paramiko.ServerInterface):
-    """Accepts the password of the switch, for a shell or the switch's subsystem only."""
+class _LoginServer(paramiko.ServerInterface):
+    """Accepts a login with the switch's password, and requests for a shell or the switch's subsystem."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
-        self.begun = threading.Event()
+        self.requested = threading.Event()
 
     def get_allowed_auths(self, username: str) -> str:
         return "password"
 
     def check_auth_password(self, username: str, password: str) -> int:
-        right = (username, password) == (self._switch.username, self._switch.password)
-        return paramiko.AUTH_SUCCESSFUL if right else paramiko.AUTH_FAILED
+        is_correct = (username, password) == (self._switch.username, self._switch.password)
+        return paramiko.AUTH_SUCCESSFUL if is_correct else paramiko.AUTH_FAILED
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         return paramiko.OPEN_SUCCEEDED if kind == "session" else paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
@@ -37,34 +37,34 @@ class _Doorkeeper(paramiko.ServerInterface):
         return True
 
     def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
-        self.begun.set()
+        self.requested.set()
         return self._switch.subsystem is None
 
     def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        self.begun.set()
+        self.requested.set()
         return name == self._switch.subsystem
 
 
 class SshServer:
-    """Listens for one switch. Closes connections over the switch's session limit."""
+    """The SSH server of one switch. Closes connections that exceed the switch's session limit."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
         self._key = paramiko.ECDSAKey.generate()
         switch.host_key = f"{self._key.get_name()} {self._key.get_base64()}"
-        self._place = _bound((HOST, 0))
+        self._reserved = _bind((HOST, 0))
         """Reserves the port while the server does not listen."""
         self._socket: socket.socket | None = None
         self._open: set[paramiko.Transport] = set()
         self._threads: list[threading.Thread] = []
-        switch.address = f"{HOST}:{self._place.getsockname()[1]}"
+        switch.address = f"{HOST}:{self._reserved.getsockname()[1]}"
         switch.hang_up, switch.listen, switch.refuse = self.hang_up, self.start, self.refuse
         switch.in_use = lambda: len(self._open)
 
     def start(self) -> None:
         """Accept connections."""
         if self._socket is None and not self._switch.closing.is_set():
-            self._socket = _bound(self._place.getsockname())
+            self._socket = _bind(self._reserved.getsockname())
             self._socket.listen()
             self._begin(self._listen, self._socket)
 
@@ -80,7 +80,7 @@ class SshServer:
         """Close everything, and wait until the threads have ended."""
         self._switch.closing.set()
         self.refuse()
-        self._place.close()
+        self._reserved.close()
         self.hang_up()
         for thread in self._threads:
             thread.join(timeout=5)
@@ -98,7 +98,7 @@ class SshServer:
 
     def _begin(self, target: object, *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True, name=f"emulator {self._switch.platform}")  # type: ignore[arg-type]
-        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        self._threads = [thread for thread in self._threads if thread.is_alive()] + [thread]
         thread.start()
 
     def _listen(self, listening: socket.socket) -> None:
@@ -118,12 +118,12 @@ class SshServer:
 
     def _serve(self, transport: paramiko.Transport) -> None:
         with contextlib.suppress(Hangup, OSError, EOFError, paramiko.SSHException):
-            doorkeeper = _Doorkeeper(self._switch)
-            transport.start_server(server=doorkeeper)
+            login_server = _LoginServer(self._switch)
+            transport.start_server(server=login_server)
             channel = None
             while channel is None and transport.is_active():
                 channel = transport.accept(timeout=0.1)
-            if channel is not None and doorkeeper.begun.wait(timeout=20):
+            if channel is not None and login_server.requested.wait(timeout=20):
                 self._switch.logins += 1
                 self._switch.serve(channel)
         transport.close()
@@ -131,20 +131,20 @@ class SshServer:
         self._open.discard(transport)
 
 
-def _bound(address: tuple[str, int]) -> socket.socket:
+def _bind(address: tuple[str, int]) -> socket.socket:
     """Return a socket bound to an address.
 
     Several of these sockets may share the address if only one of them listens.
     """
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind(address)
-    return made
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(address)
+    return bound
 
 
 @contextlib.contextmanager
 def listening(switch: S) -> Iterator[S]:
-    """Serve a switch at its ``address`` while the context lasts."""
+    """Serve a switch at its ``address`` during the context."""
     server = SshServer(switch)
     server.start()
     try:

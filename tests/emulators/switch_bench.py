@@ -22,7 +22,7 @@ POOL = VlanSet.parse("100-299")
 
 @dataclass
 class SwitchBench:
-    """An emulated switch with two managed ports, ``a`` and ``b``, an unmanaged port, and its driver."""
+    """An emulated switch and its driver, with the managed ports ``a`` and ``b`` and the unmanaged port ``other``."""
 
     switch: EmulatedSwitch
     driver: SwitchDriver
@@ -36,14 +36,14 @@ class SwitchBench:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The managed ports by the emulator's names."""
+        """The managed ports, with the emulator's names."""
         return self.switch.port_names[0], self.switch.port_names[1]
 
     def read(self) -> SwitchObserved:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Make ports carry these VLANs, save, and return the difference after the read-back."""
+        """Configure these VLANs on the managed ports and save. Return the difference that a new reading shows."""
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())
         if difference:
@@ -52,7 +52,7 @@ class SwitchBench:
         return compare_switch(wanted, self.read())
 
     def carries(self, name: str) -> set[int]:
-        """Return the managed VLANs on a port, according to the switch's own state."""
+        """Return the managed VLANs on a port, according to the state of the emulated switch."""
         return self.switch.carrying().get(name, set()) & POOL
 
 
@@ -84,12 +84,12 @@ def make_bench_in(stack: ExitStack) -> MakeBench:
 
 
 def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
-    """Return a pattern for the line of a template that names VLANs."""
-    line = next(one for one in template if "{vlan" in one)
-    return "^" + re.sub(r"\\{(vlans?|port)\\}", lambda blank: vlans if blank[1] != "port" else ".*", re.escape(line))
+    """Return a pattern for the line of a template that contains VLANs."""
+    line = next(line for line in template if "{vlan" in line)
+    return "^" + re.sub(r"\\{(vlans?|port)\\}", lambda name: vlans if name[1] != "port" else ".*", re.escape(line))
 
 
 def short_forms(platform: str) -> tuple[str, str]:
-    """Return the first two ports' names as ``Gi0/1``, and in lower case."""
+    """Return the name of the first port in short form (``Gi0/1``), and the name of the second port in lower case."""
     a, b = (name.replace(" ", "") for name in EMULATED_PLATFORMS[platform].port_names[:2])
     return re.sub(r"^([A-Za-z]{2})[A-Za-z-]*", r"\1", a), b.lower()

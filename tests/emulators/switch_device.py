@@ -1,4 +1,4 @@
-"""The base class of every emulated switch: its state, its sessions, its faults."""
+"""The base class of all emulated switches, with the switch's configuration, sessions and injected faults."""
 
 import re
 import threading
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from emulators.fault_injection import Faults, Power, Saving
 from emulators.foreign_use import All, ConfigurationRecorder, occupy
-from emulators.lldp_output import SHOWN, LldpPeer
+from emulators.lldp_output import LLDP_OUTPUT, LldpPeer
 from emulators.session import CommandRejected, EmulatedSession, Grammar, grammar_of
 from emulators.terminal import Channel, Terminal
 
@@ -19,10 +19,11 @@ ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
 
 @dataclass
 class EmulatedPort:
-    """A port. ``allowed`` None is the default of many platforms: all VLANs. ``lines`` is all other configuration.
+    """The configuration of a port.
 
-    ``native`` is the VLAN of untagged frames. ``trunk_native`` is the native VLAN of a trunk, on platforms that store
-    both.
+    ``allowed`` is the list of allowed VLANs; None means all VLANs, the default of many platforms. ``native`` is the
+    VLAN of untagged frames. ``trunk_native`` is the native VLAN of a trunk, on platforms that store it separately.
+    ``lines`` contains all other configuration.
     """
 
     mode: str = "access"
@@ -44,9 +45,9 @@ class SwitchState:
 class EmulatedSwitch(Faults, Saving, Power):
     """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
-    ``new_port`` creates a port with the configuration that tests of drivers start from. ``factory_port`` creates a port
-    of an erased switch as documented, if that differs. ``unauthorized`` is the answer to a command that the account may
-    not use. ``drip`` splits all output: the number of characters, and the seconds between two pieces.
+    ``new_port`` creates a port with the initial configuration of tests. ``factory_port`` creates a port of an erased
+    switch as documented; None if both are the same. ``unauthorized`` is the answer to a command that the account may
+    not use. ``drip`` splits all output into pieces: the number of characters, and the seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -67,7 +68,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     def __init_subclass__(cls) -> None:
         cls.grammar = grammar_of(cls)
 
-    def __init__(  # noqa: PLR0913 - each is one property of a switch
+    def __init__(  # noqa: PLR0913 - each parameter is a property of a switch
         self,
         hostname: str = "sw1",
         *,
@@ -93,7 +94,7 @@ class EmulatedSwitch(Faults, Saving, Power):
             self.running = self.factory_state()
         self.startup = deepcopy(self.running)
         self.lost: list[float] = []
-        self.watches: list[ConfigurationRecorder] = []
+        self.recorders: list[ConfigurationRecorder] = []
         self.open_sessions: list[EmulatedSession] = []
         self.commands: list[str] = []
         self.timeline: list[tuple[str, dict[str, set[int]]]] = []
@@ -110,15 +111,15 @@ class EmulatedSwitch(Faults, Saving, Power):
 
     def carrying(self) -> dict[str, set[int]]:
         """Return the VLANs that each port carries tagged now."""
-        there = set(self.running.vlans)
+        existing = set(self.running.vlans)
         return {
-            name: there if port.allowed is None else there & port.allowed
+            name: existing if port.allowed is None else existing & port.allowed
             for name, port in self.running.ports.items()
             if port.mode == "trunk" and not port.down
         }
 
     def untagged(self) -> dict[str, int]:
-        """Return the VLAN of each port that accepts untagged frames only."""
+        """Return the VLAN of each port that accepts only untagged frames."""
         return {
             name: port.native
             for name, port in self.running.ports.items()
@@ -126,15 +127,15 @@ class EmulatedSwitch(Faults, Saving, Power):
         }
 
     def is_access(self, port: EmulatedPort) -> bool:
-        """Return whether a port accepts untagged frames only."""
+        """Return whether a port accepts only untagged frames."""
         return port.mode == "access"
 
     def silent_session(self) -> EmulatedSession:
         """Return a session whose output is discarded."""
-        return EmulatedSession(self, Terminal(_Nowhere()))
+        return EmulatedSession(self, Terminal(_NullChannel()))
 
     def configure(self, *lines: str) -> None:
-        """Perform configuration lines, in the device's own commands."""
+        """Execute configuration lines in the syntax of the platform."""
         silent = self.silent_session()
         silent.mode = "config"
         for line in (*lines, "end"):
@@ -149,17 +150,17 @@ class EmulatedSwitch(Faults, Saving, Power):
         native: Mapping[str, int] | None = None,
         shut: Collection[str] = (),
     ) -> None:
-        """Configure VLANs and ports of other users; see :func:`emulators.foreign_use.occupy`."""
+        """See :func:`emulators.foreign_use.occupy`."""
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
-    def watch(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Record from now on every change of ports and VLANs that are not SBF's. ``ports`` and ``vlans`` are SBF's."""
-        watch = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
-        self.watches.append(watch)
-        return watch
+    def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
+        """Record every later change of ports and VLANs, except ``ports`` and ``vlans``, which SBF manages."""
+        recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
+        self.recorders.append(recorder)
+        return recorder
 
     def log(self, line: str) -> None:
-        """Print a log line into every open session, as ``terminal monitor`` does. No prompt follows."""
+        """Print a log line into every open session, as with ``terminal monitor``, without a prompt after it."""
         for session in list(self.open_sessions):
             session.terminal.write(f"\n{line}\n")
 
@@ -180,7 +181,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         port.native = vlan
 
     def config_of(self, state: SwitchState) -> str:
-        """Return a configuration in the form in which the device shows it."""
+        """Return a configuration as the device shows it."""
         with self.lock:
             running, self.running = self.running, state
             try:
@@ -205,31 +206,31 @@ class EmulatedSwitch(Faults, Saving, Power):
         raise NotImplementedError
 
     def running_config(self) -> str:
-        """Return the complete running configuration in the form in which the device shows it."""
+        """Return the complete running configuration as the device shows it."""
         raise NotImplementedError
 
     def neighbours(self, ports: Collection[str] | None = None) -> str:
-        """Return the neighbours on ``ports``, or on all ports.
+        """Return the output about the neighbours on ``ports``, or on all ports.
 
-        IOS's form is used for platforms that are not in ``SHOWN``.
+        Platforms that are not in ``LLDP_OUTPUT`` print the same form as IOS.
         """
         shown = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
-        return SHOWN.get(self.platform, SHOWN["cisco_ios"])(shown, self.port_names)
+        return LLDP_OUTPUT.get(self.platform, LLDP_OUTPUT["cisco_ios"])(shown, self.port_names)
 
     def leave_mode(self, session: "EmulatedSession") -> None:
-        """Perform the platform's actions when the session leaves a mode."""
+        """Called when the session leaves a mode."""
 
     def port(self, typed: str) -> str:
         """Return a port by any form of its name. Raise CommandRejected for an unknown port."""
-        letters, numbers = _split(typed)
+        kind, number = _split(typed)
         for name in self.running.ports:
-            own_letters, own_numbers = _split(name)
-            if own_numbers == numbers and own_letters.startswith(letters):
+            port_kind, port_number = _split(name)
+            if port_number == number and port_kind.startswith(kind):
                 return name
         raise CommandRejected("")
 
 
-class _Nowhere:
+class _NullChannel:
     def recv(self, size: int) -> bytes:
         return b"\n"
 

@@ -28,11 +28,11 @@ class Terminal:
     ) -> None:
         """Create a terminal.
 
-        ``drip`` splits all output: the number of characters, and the seconds between two pieces.
+        ``drip`` splits all output into pieces: the number of characters, and the seconds between two pieces.
         """
         self._channel = channel
         self._drip, self._closing = drip, closing or threading.Event()
-        self._ahead = ""
+        self._unread = ""
         self._after_return = False
 
     def write(self, text: str) -> None:
@@ -55,15 +55,15 @@ class Terminal:
         return not getattr(self._channel, "closed", False)
 
     def line(self, prompt: str = "", echo: bool = True) -> str:
-        """Read one typed line. Input that was sent before the prompt is echoed only now, as on devices."""
+        """Read a typed line. Input that was sent before the prompt is echoed after the prompt, as on devices."""
         self.write(prompt)
         typed = ""
         while True:
-            run = "".join(takewhile(str.isprintable, self._look()))
-            if run:
-                self._ahead = self._ahead[len(run) :]
-                typed += run
-                self.write(run if echo else "")
+            printable = "".join(takewhile(str.isprintable, self._wait_for_input()))
+            if printable:
+                self._unread = self._unread[len(printable) :]
+                typed += printable
+                self.write(printable if echo else "")
                 self._after_return = False
             elif (key := self.key()) == "\r" or (key == "\n" and not self._after_return):
                 self._after_return = key == "\r"
@@ -78,18 +78,18 @@ class Terminal:
 
     def key(self) -> str:
         """Read one key."""
-        self._look()
-        key, self._ahead = self._ahead[0], self._ahead[1:]
+        self._wait_for_input()
+        key, self._unread = self._unread[0], self._unread[1:]
         return key
 
-    def _look(self) -> str:
+    def _wait_for_input(self) -> str:
         """Return the unread input; wait if there is no input."""
-        while not self._ahead:
+        while not self._unread:
             data = self._channel.recv(4096)
             if not data:
                 raise Hangup
-            self._ahead = data.decode(errors="replace").replace("\x00", "")
-        return self._ahead
+            self._unread = data.decode(errors="replace").replace("\x00", "")
+        return self._unread
 
 
 def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:

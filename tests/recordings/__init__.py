@@ -7,4 +7,4 @@ from pathlib import Path
 
 from virtcloud.cli.element_try import read_record
 
-RECORDS = {one.stem: read_record(one) for one in sorted(Path(__file__).parent.glob("*.yaml"))}
+RECORDS = {path.stem: read_record(path) for path in sorted(Path(__file__).parent.glob("*.yaml"))}

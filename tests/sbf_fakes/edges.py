@@ -55,7 +55,7 @@ class FakeEdge:
         if self.cut_off_after is not None:
             self.cut_off = self.cut_off or len(self.calls) > self.cut_off_after
         if self.cut_off:
-            raise Unreachable(f"edge {self.name} (fake) does not answer: cut off; it is tried again")
+            raise Unreachable(f"edge {self.name} (fake) does not answer: cut off; SBF tries again")
 
 
 @dataclass
@@ -78,7 +78,7 @@ class FakeEdgeDriver:
         self.edge.answer("apply")
         self.edge.before_apply()
         if self.edge.refuses:
-            raise Refused(f'edge {self.edge.name}: the device said "% Invalid input"')
+            raise Refused(f'edge {self.edge.name}: the device answered "% Invalid input"')
         self.edge.applied.append(difference)
         if not self.edge.lies:
             self._change(difference)

@@ -137,7 +137,7 @@ class PeLine:
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a command line and return the output."""
         if self.machine.cut_off:
-            raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; it is tried again")
+            raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; SBF tries again")
         assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
         inner = command.split("; ", 2)[2].rpartition("; echo")[0].removesuffix(" 2>&1")
         code, output = self.machine.run(inner)

@@ -58,7 +58,7 @@ class LinuxLine:
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a command line and return the output."""
         if self.switch.cut_off:
-            raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
+            raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; SBF tries again")
         assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
         code, output = self._run(command)
         return f"{command[30:]}\nbegin-of-answer\n{output}end-of-answer:{code}"

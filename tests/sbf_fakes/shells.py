@@ -27,7 +27,7 @@ class LocalShell:
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a command and return its output."""
         if self.cut_off:
-            raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
+            raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; SBF tries again")
         assert max(map(len, command.splitlines())) < 4096, "a terminal in canonical mode takes no longer line"
         done = subprocess.run(
             ["/bin/sh"],

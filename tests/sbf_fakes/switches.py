@@ -67,7 +67,7 @@ class FakeSwitch:
         if self.cut_off_after is not None:
             self.cut_off = self.cut_off or len(self.calls) > self.cut_off_after
         if self.cut_off:
-            raise Unreachable(f"switch {self.name} (fake) does not answer: cut off; it is tried again")
+            raise Unreachable(f"switch {self.name} (fake) does not answer: cut off; SBF tries again")
 
 
 @dataclass
@@ -97,7 +97,7 @@ class FakeDriver:
         self.switch.answer("apply")
         self.switch.before_apply()
         if self.switch.refuses:
-            raise Refused(f'switch {self.switch.name}: the switch said "% Invalid input"')
+            raise Refused(f'switch {self.switch.name}: the switch answered "% Invalid input"')
         self.switch.applied.append(difference)
         if not self.switch.lies:
             self._change(difference)
@@ -106,7 +106,7 @@ class FakeDriver:
         self.switch.answer("save")
         self.switch.before_save()
         if self.switch.save_fails:
-            raise Refused(f"switch {self.switch.name}: told 'save', it said {self.switch.save_fails!r}")
+            raise Refused(f"switch {self.switch.name}: sent 'save', the device answered {self.switch.save_fails!r}")
         self.switch.startup = deepcopy((self.switch.ports, self.switch.access))
         return True
 

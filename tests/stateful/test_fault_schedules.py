@@ -93,7 +93,7 @@ BUGS = {
     ),
     "never frees a device": (
         "7.3",
-        (scheduler, "self._queue.record_outcome(one, outcome)\n            self._free", "str"),
+        (scheduler, "self._queue.record_outcome(status, outcome)\n            self._free", "str"),
     ),
     "never tries again after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
     "forgets deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),

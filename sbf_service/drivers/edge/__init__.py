@@ -1,1 +1,1 @@
-"""Drivers of provider edges: command lines and Linux."""
+"""Drivers of provider edges, and the dialects of their platforms."""

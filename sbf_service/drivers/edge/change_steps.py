@@ -1,8 +1,8 @@
 """The steps of a difference on a provider edge, in the order of their application. Pure.
 
-The first steps remove attachments. The next steps remove what joined these attachments to a service. Only then do
-steps create anything, the attachment of each circuit last. So two clusters are never in one bridge domain, and a port
-is never in an incomplete bridge domain.
+The first steps remove attachments. The next steps remove the pieces that joined these attachments to a service. The
+last steps create pieces, the attachment of each circuit last. So two clusters are never in one bridge domain, and a
+port is never in an incomplete bridge domain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,9 +20,9 @@ from virtcloud.model.vlans import VlanSet
 class ChangeStep:
     """Configuration lines that belong together.
 
-    ``about``: what becomes unusable if the device refuses one of the lines. Each item of ``about`` and ``needs`` is a
-    domain, a VLAN or a port. A step is skipped if any item of its ``needs`` is unusable: a VLAN that could not be
-    removed from a domain must not be assigned to another cluster.
+    ``about`` and ``needs`` contain domains, VLANs and ports. If the device refuses a line of the step, all items of
+    ``about`` become unusable. A step is skipped if any item of its ``needs`` is unusable. For example, a VLAN that
+    could not be removed from a domain must not be assigned to another cluster.
     """
 
     about: frozenset[str]
@@ -32,8 +32,8 @@ class ChangeStep:
     @property
     def vlans(self) -> VlanSet:
         """The VLAN IDs that the step names; empty for a step that names no VLAN."""
-        numbers = (one.removeprefix("vlan ") for one in self.about | self.needs if one.startswith("vlan "))
-        return VlanSet(int(number) for number in numbers if number.isdecimal())
+        vlans = (item.removeprefix("vlan ") for item in self.about | self.needs if item.startswith("vlan "))
+        return VlanSet(int(vlan) for vlan in vlans if vlan.isdecimal())
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
@@ -41,58 +41,58 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 
     The commands that enter and leave the configuration mode are not included.
     """
-    groups = group_pieces(reading)
-    going = {id(group): _find_leaving_pieces(templates, group, difference) for group in groups}
-    leaving = [(group, going[id(group)]) for group in groups if going[id(group)] is not None]
+    groups = [(group, _find_removed_pieces(templates, group, difference)) for group in group_pieces(reading)]
+    changed = [(group, pieces) for group, pieces in groups if pieces is not None]
     return [
-        *(_plan_detachment(templates, group, piece) for group, pieces in leaving for piece in pieces or ()),
-        *(step for group, pieces in leaving for step in _plan_dissolution(templates, group, pieces or ())),
+        *(_plan_detachment(templates, group, piece) for group, pieces in changed for piece in pieces),
+        *(step for group, pieces in changed for step in _plan_dissolution(templates, group, pieces)),
         *_plan_port_steps(templates, templates.dialect.trunk, find_unready_ports(templates, difference, reading)),
-        *_plan_additions(templates, difference, [group for group in groups if _has_remaining(group, going[id(group)])]),
+        *_plan_additions(templates, difference, [group for group, pieces in groups if _has_remaining(group, pieces)]),
     ]
 
 
-def _find_leaving_pieces(
+def _find_removed_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
     """Return the pieces that a difference removes from a group with its attachments; None for an unchanged group."""
-    gone: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
-    concerned = [one for one in gone if _concerns_group(templates, group, one)]
-    if not concerned:
+    circuits: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
+    in_group = [circuit for circuit in circuits if _is_in_group(templates, group, circuit)]
+    if not in_group:
         return None
-    places = [(templates.dialect.ports.canonical(one.port), one.vlan) for one in concerned if one.port is not None]
+    canonical = templates.dialect.ports.canonical
+    places = [(canonical(circuit.port), circuit.vlan) for circuit in in_group if circuit.port is not None]
     order = list(templates.dialect.unmake)
-    leaving = (piece for piece in group.pieces if (piece.port, piece.vlan) in places)
-    return tuple(sorted(leaving, key=lambda piece: order.index(piece.kind)))
+    removed = (piece for piece in group.pieces if (piece.port, piece.vlan) in places)
+    return tuple(sorted(removed, key=lambda piece: order.index(piece.kind)))
 
 
-def _concerns_group(templates: EdgeTemplates, group: PieceGroup, one: Circuit | CircuitRemnant) -> bool:
+def _is_in_group(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit | CircuitRemnant) -> bool:
     if group.service != NO_SERVICE:
-        return group.service == one.service
-    place = (None if one.port is None else templates.dialect.ports.canonical(one.port), one.vlan)
+        return group.service == circuit.service
+    place = (None if circuit.port is None else templates.dialect.ports.canonical(circuit.port), circuit.vlan)
     return place in {(piece.port, piece.vlan) for piece in group.attachments} or place == (None, group.vlan)
 
 
-def _has_remaining(group: PieceGroup, leaving: tuple[CircuitPiece, ...] | None) -> bool:
-    return leaving is None or bool(set(group.attachments) - set(leaving))
+def _has_remaining(group: PieceGroup, removed: tuple[CircuitPiece, ...] | None) -> bool:
+    return removed is None or bool(set(group.attachments) - set(removed))
 
 
 def _plan_detachment(templates: EdgeTemplates, group: PieceGroup, piece: CircuitPiece) -> ChangeStep:
     transport = templates.transport(group.service)
-    alone = transport is None or transport.shared is None
-    about = {f"vlan {piece.vlan}", f"leaving {group.domain}"} | ({f"domain {group.domain}"} if alone else set())
+    is_exclusive = transport is None or transport.shared is None
+    about = {f"vlan {piece.vlan}", f"leaving {group.domain}"} | ({f"domain {group.domain}"} if is_exclusive else set())
     return ChangeStep(frozenset(about), tuple(templates.render_removal(piece, group.service)))
 
 
 def _plan_dissolution(
-    templates: EdgeTemplates, group: PieceGroup, leaving: tuple[CircuitPiece, ...]
+    templates: EdgeTemplates, group: PieceGroup, removed: tuple[CircuitPiece, ...]
 ) -> Iterator[ChangeStep]:
-    """Yield the steps that remove what joined a group to its service, if no attachment remains."""
-    if _has_remaining(group, leaving):
+    """Yield the steps that remove the remaining pieces of a group, if no attachment remains."""
+    if _has_remaining(group, removed):
         return
     about, needs = frozenset({f"domain {group.domain}"}), frozenset({f"leaving {group.domain}"})
     for kind in templates.dialect.unmake:
-        for piece in (one for one in group.core if one.kind == kind and one not in leaving):
+        for piece in (item for item in group.core if item.kind == kind and item not in removed):
             yield ChangeStep(about, tuple(templates.render_removal(piece, group.service)), needs)
 
 
@@ -107,7 +107,7 @@ def find_unready_ports(
     templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> dict[str, PortName]:
     """Return the ports that the difference adds circuits to and that accept no circuit yet, by canonical name."""
-    ports = {templates.dialect.ports.canonical(one.port): one.port for one in difference.add}
+    ports = {templates.dialect.ports.canonical(circuit.port): circuit.port for circuit in difference.add}
     has_lists = bool(templates.dialect.prepare)
     return {
         canonical: port for canonical, port in ports.items() if has_lists and not reading.ports.get(canonical, False)
@@ -123,9 +123,9 @@ def _plan_port_steps(
 
 
 def _plan_additions(
-    templates: EdgeTemplates, difference: EdgeDifference, staying: list[PieceGroup]
+    templates: EdgeTemplates, difference: EdgeDifference, remaining: list[PieceGroup]
 ) -> Iterator[ChangeStep]:
-    joined = {group.service for group in staying if group.core}
+    joined = {group.service for group in remaining if group.core}
     for circuit in difference.add:
         kinds = templates.kinds(circuit, joined=circuit.service in joined)
         joined.add(circuit.service)

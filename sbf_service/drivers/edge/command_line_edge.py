@@ -18,8 +18,8 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""A device that activates a candidate may be silent this many times as long as usual."""
-NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the edge's configuration"
+"""The factor for the timeout of commands that may activate a candidate."""
+NOTHING_DONE = "no VLAN was created and no port became a trunk; check the edge's configuration"
 
 
 class CommandLineEdge:
@@ -73,7 +73,7 @@ class CommandLineEdge:
             line
             for steps in parts
             if steps
-            for line in (*dialect.configure, *(one for step in steps for one in step.lines), *dialect.leave)
+            for line in (*dialect.configure, *(line for step in steps for line in step.lines), *dialect.leave)
         ]
         return (*changes, *dialect.save)
 
@@ -92,7 +92,7 @@ class CommandLineEdge:
             return self._templates.mark_core_pieces(dialect.see(answers, vlans))
         except ValueError as error:
             commands = ", ".join(repr(command) for command in dialect.show)
-            raise build_parse_error(self._edge, f"answers to {commands} are", error) from error
+            raise build_parse_error(self._edge, f"answers to {commands}", error) from error
 
     def _templates_for(self, reading: EdgeReading) -> EdgeTemplates:
         return replace(self._templates, known=reading.known)
@@ -106,9 +106,9 @@ class CommandLineEdge:
         ports = find_unready_ports(self._templates, difference, reading)
         for canonical, port in ports.items():
             if canonical in reading.uses:
-                remedy = "it was left unchanged; make it a trunk with a list of its own, or remove it from the topology"
                 found = f"expected an unused port or a trunk with a list of VLANs, found {reading.uses[canonical]}"
-                raise Unsafe(f"{self._edge}, port {port}: {found}: {remedy}")
+                remedy = "make the port a trunk with a list of allowed VLANs, or remove it from the topology"
+                raise Unsafe(f"{self._edge}, port {port}: {found}: the port was left unchanged; {remedy}")
         if steps:
             self._apply_steps(steps)
             after = self._read_all(ALL_VLANS)
@@ -116,10 +116,7 @@ class CommandLineEdge:
                 raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
     def _apply_steps(self, steps: Iterable[ChangeStep]) -> None:
-        """Send all steps in one session of the configuration mode.
-
-        Raise Refused with the faults of all refused lines.
-        """
+        """Enter the configuration mode and send all steps. Raise Refused with the faults of all refused lines."""
         faults: list[ChangeFault] = []
         self._change_mode(self._dialect.configure, faults)
         self._send_steps(steps, faults)
@@ -129,10 +126,7 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def _send_steps(self, steps: Iterable[ChangeStep], faults: list[ChangeFault]) -> None:
-        """Send steps, and append refusals to ``faults``.
-
-        With a candidate configuration, the first refusal ends the change.
-        """
+        """Send steps, and append refusals to ``faults``. With a candidate configuration, stop at the first refusal."""
         unusable = frozenset[str]()
         for step in steps:
             fault = None if unusable & step.needs else self._send_step(step)
@@ -145,9 +139,9 @@ class CommandLineEdge:
             self._change_mode((*self._dialect.leave, *self._dialect.configure), faults)
 
     def _send_step(self, step: ChangeStep) -> ChangeFault | None:
-        """Send a step's lines up to the first refusal, because a later line could take effect in the wrong mode.
+        """Send a step's lines. Stop at the first refusal, because a later line could take effect in the wrong mode.
 
-        With a candidate configuration, the refusal concerns every cluster, because nothing is activated.
+        With a candidate configuration, the fault concerns every cluster, because no line is activated.
         """
         vlans = VlanSet() if self._dialect.give_up else step.vlans
         refusals = (refusal for line in step.lines for refusal in self._conversation.send([line]))
@@ -156,11 +150,11 @@ class CommandLineEdge:
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
         """Send lines that enter or leave the configuration mode, or activate or discard a candidate configuration.
 
-        Raise Refused with all ``faults`` when the device refuses such a line. The mode of the session is then unknown,
-        so the session is closed and nothing more is sent.
+        Raise Refused with all ``faults`` when the device refuses a line. The mode of the session is then unknown, so
+        the session is closed.
         """
         for line in lines:
-            if refusals := [ChangeFault(str(one)) for one in self._conversation.send([line], COMMIT_PATIENCE)]:
+            if refusals := [ChangeFault(str(refusal)) for refusal in self._conversation.send([line], COMMIT_PATIENCE)]:
                 self._conversation.close()
                 self._raise_if_busy(refusals)
                 raise build_refusal(f"{self._edge}: ", [*faults, *refusals])
@@ -168,4 +162,4 @@ class CommandLineEdge:
     def _raise_if_busy(self, faults: list[ChangeFault]) -> None:
         busy = self._dialect.busy
         if busy is not None and any(busy.search(fault.text) for fault in faults):
-            raise Unreachable(f"{self._edge} is being configured by somebody else: {faults[0]}; it is tried again")
+            raise Unreachable(f"{self._edge} is being configured by another user: {faults[0]}; SBF tries again")

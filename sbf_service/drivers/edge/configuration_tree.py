@@ -15,19 +15,19 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(slots=True)
 class ConfigurationBlock:
-    """A line of a configuration with the lines below it."""
+    """A line of a configuration (``head``) with the indented lines below."""
 
     head: str
     body: list["ConfigurationBlock"] = field(default_factory=list)
 
     @property
     def lines(self) -> frozenset[str]:
-        """The lines directly below this one."""
-        return frozenset(one.head for one in self.body)
+        """The lines directly below this line, without further levels."""
+        return frozenset(block.head for block in self.body)
 
     def after(self, start: str) -> str | None:
-        """Return the rest of the first line below that begins with ``start``; None if no line begins with ``start``."""
-        return next((one.head.removeprefix(start) for one in self.body if one.head.startswith(start)), None)
+        """Return the rest of the first line below that begins with ``start``; None if there is no such line."""
+        return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
         """Yield the blocks below that begin with ``start``, each with the rest of its line."""
@@ -35,7 +35,7 @@ class ConfigurationBlock:
 
 
 def parse_tree(text: str) -> list[ConfigurationBlock]:
-    """Return the tree of a text's lines by their indentation, without comments (``!``) and empty lines."""
+    """Return a configuration as a tree by the indentation of its lines, without comments (``!``) and empty lines."""
     top = ConfigurationBlock("")
     open_blocks = [(-1, top)]
     for line in text.splitlines():
@@ -72,7 +72,7 @@ def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
     """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    A new instance without an encapsulation counts as accepting the VLAN ID that equals its ``number``.
+    An instance without any encapsulation counts as new: return the VLAN ID that equals its ``number``.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -91,50 +91,47 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the VLANs in the lists of ports as SBF's, and untagged or routed VLANs as not SBF's."""
+    """Yield the VLANs in lists of ports, which SBF may have set, and the untagged and routed VLANs of other users."""
     for port, block in ports.items():
         reading = _parse_port(block)
         body = frozenset(line for line in block.lines if line.startswith("switchport"))
         for vlan in VlanSet() if reading.open else reading.tagged & vlans:
-            yield _build_attachment(port, vlan, body, ours=True)
+            yield _build_attachment(port, vlan, body, by_sbf=True)
         for vlan in reading.untagged & vlans:
-            yield _build_attachment(port, vlan, body, ours=False)
+            yield _build_attachment(port, vlan, body, by_sbf=False)
         number = port.removeprefix("Vlan")
         if number != port and number.isdigit():
             head = frozenset({block.head})
-            yield CircuitPiece(kind=ROUTED, domain=number, vlan=int(number), body=head, ours=False)
+            yield CircuitPiece(kind=ROUTED, domain=number, vlan=int(number), body=head, by_sbf=False)
 
 
 def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
-    """Return the ports that allow no VLAN now and will allow none as trunks."""
+    """Return the ports that allow only the default VLAN, both now and after they become trunks."""
     return frozenset(port for port, block in ports.items() if _parse_port(block).is_closed)
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return a description of the use of each port that is in other use.
+    """Return the descriptions of the ports that are in other use.
 
-    Trunks with a list of VLANs are not in other use.
+    A trunk with a list of allowed VLANs is not in other use.
     """
     uses = {port: derive_port_use(_parse_port(block)) for port, block in ports.items()}
     return {port: str(use) for port, use in uses.items() if is_in_other_use(use, VlanSet(), UNUSED)}
 
 
 def _parse_port(block: ConfigurationBlock) -> PortReading:
-    return parse_switchport_lines([one.head for one in block.body], "access")
+    return parse_switchport_lines([line.head for line in block.body], "access")
 
 
 def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
-    """Return for each port whether it is a trunk with a list of VLANs: such a trunk does not carry new VLANs."""
+    """Return whether each port accepts circuits, by canonical name."""
     return {port: _is_ready(_parse_port(block)) for port, block in ports.items()}
 
 
 def _is_ready(reading: PortReading) -> bool:
-    """Return whether a port accepts circuits.
-
-    Members of aggregates do not: the VLANs are configured on the aggregate.
-    """
+    """Return whether a port accepts circuits: a trunk with a list of allowed VLANs, no member of an aggregate."""
     return reading.ready and reading.mode == "trunk"
 
 
-def _build_attachment(port: str, vlan: int, body: frozenset[str], *, ours: bool) -> CircuitPiece:
-    return CircuitPiece(kind=ATTACHMENT, domain=str(vlan), port=port, vlan=vlan, body=body, ours=ours)
+def _build_attachment(port: str, vlan: int, body: frozenset[str], *, by_sbf: bool) -> CircuitPiece:
+    return CircuitPiece(kind=ATTACHMENT, domain=str(vlan), port=port, vlan=vlan, body=body, by_sbf=by_sbf)

@@ -1,7 +1,8 @@
 """The circuits of a Linux edge, derived from its links and their VLANs. Pure.
 
-Each service has its own device, which is a port of the edge's bridge: for ``evpn`` a VXLAN device with the VNI, for
-``qinq`` an 802.1ad VLAN of the edge's core port. The device's name contains the service.
+Each service has a separate network device, which is a port of the edge's bridge. For ``evpn``, the device is a VXLAN
+device with the VNI. For ``qinq``, the device is an 802.1ad VLAN of the edge's core port. The device's name contains the
+service.
 """
 
 from collections import Counter
@@ -26,12 +27,12 @@ from virtcloud.model.wanted import ForeignVlan
 BRIDGE = "br0"
 PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
 VXLAN_PORT = 4789
-"""The port assigned by IANA (RFC 7348). The default of Linux is another port."""
+"""The UDP port that IANA assigned (RFC 7348). The default of Linux is another port."""
 TAGGING = "802.1ad"
 
 
 class LinkInfo(BaseModel):
-    """The kind of an interface, its parameters of that kind, and its parameters as a port of a bridge."""
+    """The kind of an interface, the parameters of that kind, and the parameters as a bridge port."""
 
     model_config = ConfigDict(strict=True)
 
@@ -61,9 +62,9 @@ class ServiceDevices:
     """The service devices of one edge for the given transports."""
 
     def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
-        """Describe the service devices of ``edge``."""
+        """Store the transports that a Linux edge supports."""
         self._edge = edge
-        self.transports = {one.name: one for one in transports if one.kind in PREFIXES}
+        self.transports = {transport.name: transport for transport in transports if transport.kind in PREFIXES}
 
     def device_name(self, transport: Transport, service: int) -> str:
         """Return the name of a service's device."""
@@ -78,7 +79,7 @@ class ServiceDevices:
         return None
 
     def identify(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Return the service that an interface carries according to its parameters; None for no managed service."""
+        """Return the service that an interface carries according to its parameters; None for other interfaces."""
         for transport in self.transports.values():
             number = int(link.info.data.get("id", 0))
             if self._is_of(transport, link) and number in transport.services:
@@ -89,24 +90,25 @@ class ServiceDevices:
         """Return whether a service's device is in use, with all parameters of :meth:`render_creation`."""
         if transport.kind is TransportKind.QINQ:
             return link.is_in_use
-        data, mine = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
-        quiet = not {"group", "remote"} & data.keys() and link.info.slave.get("learning") is False
-        return link.is_in_use and quiet and mine.items() <= data.items()
+        data, expected = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
+        is_static = not {"group", "remote"} & data.keys() and link.info.slave.get("learning") is False
+        return link.is_in_use and is_static and expected.items() <= data.items()
 
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
         """Return the lines for ``ip`` that create a device and add it to the bridge. The device stays down.
 
-        The edges of a fabric learn addresses from BGP; no device learns addresses from frames.
+        VXLAN devices do not learn MAC addresses from frames, because the edges of a fabric learn them by BGP.
         """
         name = self.device_name(transport, service)
+        join = f"link set {name} master {BRIDGE}"
         if transport.kind is TransportKind.QINQ:
-            made = f"link add link {self._edge.core_port} name {name} type vlan proto {TAGGING} id {service}"
-            return made, f"link set {name} master {BRIDGE}"
-        made = f"link add {name} type vxlan id {service} local {self._edge.loopback} dstport {VXLAN_PORT} nolearning"
-        return made, f"link set {name} master {BRIDGE}", f"link set {name} type bridge_slave learning off"
+            create = f"link add link {self._edge.core_port} name {name} type vlan proto {TAGGING} id {service}"
+            return create, join
+        create = f"link add {name} type vxlan id {service} local {self._edge.loopback} dstport {VXLAN_PORT} nolearning"
+        return create, join, f"link set {name} type bridge_slave learning off"
 
     def find_missing_setting(self, transport: Transport) -> str | None:
-        """Return the edge's field that this transport needs and the topology lacks; None if no field is missing."""
+        """Return the edge's field that this transport needs and that is missing in the topology; None if complete."""
         if transport.kind is TransportKind.QINQ:
             return None if self._edge.core_port else "core_port"
         return None if self._edge.loopback else "loopback"
@@ -119,7 +121,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""With another default PVID, each new device would be in that VLAN, together with every other new device."""
+"""With another default PVID, all new devices would be in that VLAN and be connected to each other."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]
@@ -127,7 +129,7 @@ VlanFlags = Mapping[int, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class ServiceDevice:
-    """A service's device: its VLANs, and whether it is configured as SBF configures it."""
+    """A service's device, its VLANs, and whether it has the configuration that SBF creates (``is_as_expected``)."""
 
     transport: Transport
     service: int
@@ -136,13 +138,13 @@ class ServiceDevice:
 
     @property
     def vlan(self) -> int | None:
-        """The single VLAN whose tag the device removes; None when the device differs from SBF's configuration."""
-        own = [vlan for vlan, flags in self.vlans.items() if flags == UNTAGGED]
-        return own[0] if self.is_as_expected and len(own) == len(self.vlans) == 1 else None
+        """The single, untagged VLAN of the device; None when the device differs from SBF's configuration."""
+        untagged = [vlan for vlan, flags in self.vlans.items() if flags == UNTAGGED]
+        return untagged[0] if self.is_as_expected and len(untagged) == len(self.vlans) == 1 else None
 
 
 class LinuxEdgeReading:
-    """The configuration read from an edge. ``entries`` are the VLANs of its ports."""
+    """The configuration read from an edge: links, and the VLANs of bridge ports."""
 
     def __init__(
         self, name: Name, devices: ServiceDevices, links: Iterable[LinuxLink], entries: Mapping[str, list[VlanEntry]]
@@ -161,38 +163,36 @@ class LinuxEdgeReading:
         self._check_bridge(scope)
         devices = list(self._find_devices())
         foreign = self._find_foreign_vlans(
-            scope, {self._services.device_name(one.transport, one.service) for one in devices}
+            scope, {self._services.device_name(device.transport, device.service) for device in devices}
         )
         self._check_joined(devices, foreign)
-        scope = replace(scope, vlans=scope.vlans - [one.vlan for one in foreign])
+        scope = replace(scope, vlans=scope.vlans - [entry.vlan for entry in foreign])
         tagged = {port: self._find_tagged(port, scope.vlans) for port in scope.ports}
-        shared = {vlan for vlan, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
+        counts = Counter(vlan for device in devices for vlan in device.vlans)
+        shared = {vlan for vlan, count in counts.items() if count > 1}
         circuits, remnants = set[Circuit](), list[CircuitRemnant]()
         for device in devices:
             self._check_vlans(device, scope.vlans)
             is_complete = device.vlan is not None and device.vlan not in shared
-            found = [(port, VlanId(n)) for port in tagged for n in device.vlans if n in tagged[port]]
-            if is_complete and found:
-                circuits |= {_build_circuit(device, port, vlan) for port, vlan in found}
+            places = [(port, VlanId(vlan)) for port in tagged for vlan in device.vlans if vlan in tagged[port]]
+            if is_complete and places:
+                circuits |= {_build_circuit(device, port, vlan) for port, vlan in places}
             else:
-                remnants += _build_remnants(device, found)
-        unserved = self._find_unserved_vlans(tagged, {vlan for one in devices for vlan in one.vlans})
-        down = sort_circuits({one for one in circuits if self._is_down(one)})
+                remnants += _build_remnants(device, places)
+        unserved = self._find_unserved_vlans(tagged, set(counts))
+        down = sort_circuits({circuit for circuit in circuits if self._is_down(circuit)})
         return EdgeObserved(circuits=sort_circuits(circuits), parts=(*remnants, *unserved), foreign=foreign, down=down)
 
-    def _is_down(self, one: Circuit) -> bool:
-        """Return whether the circuit's port is down.
-
-        A circuit whose service device is down counts as incomplete instead.
-        """
-        return "UP" not in self._links[one.port].flags
+    def _is_down(self, circuit: Circuit) -> bool:
+        """Return whether the circuit's port is down. If the service device is down, the circuit is incomplete."""
+        return "UP" not in self._links[circuit.port].flags
 
     def _find_devices(self) -> Iterator[ServiceDevice]:
         for link in self._links.values():
             named, actual = self._services.parse_name(link), self._services.identify(link)
             if actual != named:
-                what = f"{link.name} ({link.info.kind or 'an interface'}, number {link.info.data.get('id', 'none')})"
-                raise self._build_unsafe(f"expected service devices by their names, vni… or stag…, only, found {what}")
+                found = f"{link.name} ({link.info.kind or 'interface'}, id {link.info.data.get('id', 'none')})"
+                raise self._build_unsafe(f"expected services only on devices with names vni… or stag…, found {found}")
             if actual is not None:
                 yield ServiceDevice(
                     *actual, self._vlans.get(link.name, {}), self._services.has_expected_settings(actual[0], link)
@@ -201,41 +201,41 @@ class LinuxEdgeReading:
     def _check_bridge(self, scope: EdgeScope) -> None:
         bridge = self._links.get(BRIDGE)
         if bridge is None or not BRIDGE_SETTINGS.items() <= bridge.info.data.items():
-            settings = " ".join(f"{key} {value}" for key, value in BRIDGE_SETTINGS.items())
-            found = "none" if bridge is None else "another one"
-            remedy = f"ip link add {BRIDGE} type bridge {settings}"
-            raise Unsafe(f"edge {self._name}: expected a bridge {BRIDGE} with {settings}, found {found}: {remedy}")
+            parameters = " ".join(f"{key} {value}" for key, value in BRIDGE_SETTINGS.items())
+            found = "none" if bridge is None else "other parameters"
+            remedy = f"ip link add {BRIDGE} type bridge {parameters}"
+            raise Unsafe(f"edge {self._name}: expected a bridge {BRIDGE} with {parameters}, found {found}: {remedy}")
         for port in scope.ports:
             if port not in self._links or self._links[port].master != BRIDGE:
                 members = ", ".join(name for name, link in self._links.items() if link.master == BRIDGE) or "none"
                 raise Unsafe(
-                    f"edge {self._name}: expected port {port} in bridge {BRIDGE}, found there {members}: "
+                    f"edge {self._name}: expected port {port} in bridge {BRIDGE}, found the ports {members}: "
                     f"correct the topology, or: ip link set {port} master {BRIDGE}"
                 )
 
-    def _find_foreign_vlans(self, scope: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
+    def _find_foreign_vlans(self, scope: EdgeScope, service_devices: set[str]) -> tuple[ForeignVlan, ...]:
         """Return the managed VLANs of bridge ports that are neither managed ports nor service devices."""
         found: dict[VlanId, list[PortName]] = {}
         for name, link in self._links.items():
-            if name not in ours and name not in scope.ports and BRIDGE in {name, link.master}:
+            if name not in service_devices and name not in scope.ports and BRIDGE in {name, link.master}:
                 for vlan in find_stated_vlans(self._list_vlans(name), scope.vlans):
                     found.setdefault(vlan, []).append(PortName(name))
         return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
 
     def _check_joined(self, devices: Iterable[ServiceDevice], foreign: Iterable[ForeignVlan]) -> None:
         """Raise Unsafe when a service is joined to a VLAN on an unmanaged port."""
-        used = {one.vlan: one for one in foreign}
+        used = {entry.vlan: entry for entry in foreign}
         for device in devices:
             for vlan in VlanSet(device.vlans) & used.keys():
                 raise self._build_unsafe(
-                    f"expected VLAN {vlan} on managed ports only, found it on {used[vlan].ports[0]}"
+                    f"expected VLAN {vlan} on managed ports only, found VLAN {vlan} on {used[vlan].ports[0]}"
                 )
 
     def _check_vlans(self, device: ServiceDevice, managed: VlanSet) -> None:
         foreign = VlanSet(device.vlans) - managed
         if foreign:
             name = self._services.device_name(device.transport, device.service)
-            raise self._build_unsafe(f"expected {name} in managed VLANs only, found it in VLAN {foreign}")
+            raise self._build_unsafe(f"expected device {name} in managed VLANs only, found VLAN {foreign}")
 
     def _find_tagged(self, port: PortName, managed: VlanSet) -> VlanSet:
         for vlan, flags in self._vlans.get(port, {}).items():
@@ -244,26 +244,28 @@ class LinuxEdgeReading:
                 raise self._build_unsafe(f"expected VLAN {vlan} on port {port} tagged or absent, found {found}")
         return self._list_vlans(port) & managed
 
-    def _find_unserved_vlans(self, tagged: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
+    def _find_unserved_vlans(self, tagged: Mapping[PortName, VlanSet], served: set[int]) -> Iterator[CircuitRemnant]:
         """Yield the managed VLANs on customer ports that no service device carries."""
         first = next(iter(self._services.transports.values()), None)
         for port, vlans in tagged.items():
             for vlan in vlans if first else ():
-                if vlan not in carried and first:
+                if vlan not in served and first:
                     yield CircuitRemnant(transport=first.name, service=NO_SERVICE, port=port, vlan=vlan)
 
     def _list_vlans(self, port: str) -> VlanSet:
         return VlanSet(self._vlans.get(port, {}))
 
-    def _build_unsafe(self, what: str) -> Unsafe:
-        return Unsafe(f"edge {self._name}: {what}: {FOREIGN_SERVICE_REMEDY}")
+    def _build_unsafe(self, text: str) -> Unsafe:
+        return Unsafe(f"edge {self._name}: {text}: {FOREIGN_SERVICE_REMEDY}")
 
 
 def _build_circuit(device: ServiceDevice, port: PortName, vlan: VlanId) -> Circuit:
     return Circuit(transport=device.transport.name, port=port, vlan=vlan, service=device.service)
 
 
-def _build_remnants(device: ServiceDevice, found: list[tuple[PortName, VlanId]]) -> list[CircuitRemnant]:
-    known = {"transport": device.transport.name, "service": device.service}
+def _build_remnants(device: ServiceDevice, places: list[tuple[PortName, VlanId]]) -> list[CircuitRemnant]:
+    remnant = CircuitRemnant(transport=device.transport.name, service=device.service)
+    if places:
+        return [remnant.model_copy(update={"port": port, "vlan": vlan}) for port, vlan in places]
     vlan = VlanId(next(iter(device.vlans))) if len(device.vlans) == 1 else None
-    return [CircuitRemnant(**known, port=port, vlan=one) for port, one in found] or [CircuitRemnant(**known, vlan=vlan)]
+    return [remnant.model_copy(update={"vlan": vlan})]

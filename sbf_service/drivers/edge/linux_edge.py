@@ -1,12 +1,12 @@
 """The driver for Linux edges: a VLAN-aware bridge with a device for each service.
 
-The bridge ``br0`` exists beforehand (``vlan_filtering 1 vlan_default_pvid 0``), with the customer ports in it. A
+The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
 circuit consists of a service device in the bridge with one untagged VLAN, and of that VLAN tagged on the customer port.
 The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN fabric, FRR's
 bgpd with ``advertise-all-vni`` announces a VNI when its device comes up; bgpd's configuration contains no clusters.
 
-Frames never leak: a new device is in no VLAN, is joined to its VLAN while it is down, and comes up last. When a circuit
-is removed, the VLAN is removed from the customer port first.
+A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When a circuit is
+removed, the VLAN is removed from the customer port first. So frames of two clusters are never mixed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -53,10 +53,7 @@ class LinuxEdge:
         self._circuits: Circuits = ()
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits with two commands.
-
-        The number of commands does not depend on the number of circuits.
-        """
+        """Read the managed circuits with two commands for any number of circuits."""
         self._services = ServiceDevices(self._edge, scope.transports)
         self._shell.close_if_lost()
         links = parse_json(self._shell.device, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)
@@ -66,18 +63,19 @@ class LinuxEdge:
         return observed
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference. A refused line does not stop the other lines."""
-        self._check(difference.add)
-        failures = [one for program, lines in self._steps(difference) for one in run_batch(self._shell, program, lines)]
-        raise_for_failures(self._shell.device, [one for one in failures if not _is_already_done(one)])
+        """Apply a difference. After a refused line, the following lines are still sent."""
+        self._check_transports(difference.add)
+        batches = [run_batch(self._shell, program, lines) for program, lines in self._render_batches(difference)]
+        failures = [failure for batch in batches for failure in batch if not _is_already_done(failure)]
+        raise_for_failures(self._shell.device, failures)
 
     def save(self) -> bool:
-        """Return False: no circuit survives a restart, and the next reading shows the service devices as missing."""
+        """Return False: no circuit survives a restart, and the next reading shows all circuits as missing."""
         return False
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
         """Return the commands of a difference, in order."""
-        return tuple(f"{program} {line}" for program, lines in self._steps(difference) for line in lines)
+        return tuple(f"{program} {line}" for program, lines in self._render_batches(difference) for line in lines)
 
     def is_lost(self) -> bool:
         """Return whether the edge ended the session."""
@@ -87,43 +85,38 @@ class LinuxEdge:
         """End the session."""
         self._shell.close()
 
-    def _check(self, circuits: Circuits) -> None:
-        for one in circuits:
-            transport = self._services.transports.get(one.transport)
+    def _check_transports(self, circuits: Circuits) -> None:
+        """Raise Refused for a circuit whose transport is unknown, or needs a field that the topology lacks."""
+        for circuit in circuits:
+            wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
+            transport = self._services.transports.get(circuit.transport)
             if transport is None:
-                known = ", ".join(self._services.transports) or "none"
-                raise Refused(f"edge {self._edge.name}: wanted a circuit of transport {one.transport}, knows {known}")
+                raise Refused(f"{wanted}, found only {', '.join(self._services.transports) or 'none'}")
             if missing := self._services.find_missing_setting(transport):
-                what = f"wanted a circuit of transport {one.transport}, found no {missing} in the topology: add it"
-                raise Refused(f"edge {self._edge.name}: {what}")
+                raise Refused(f"{wanted}, found no {missing} in the topology: add the edge's {missing}")
 
-    def _steps(self, difference: EdgeDifference) -> Iterator[ProgramLines]:
-        leaving = (*difference.clear, *(CircuitRemnant(**one.model_dump()) for one in difference.remove))
-        yield (
-            "bridge",
-            _deduplicate(f"vlan del dev {one.port} vid {one.vlan}" for one in leaving if one.port and one.vlan),
-        )
-        kept = {(one.transport, one.service) for one in self._circuits if one not in difference.remove}
-        gone = (one for one in leaving if (one.transport, one.service) not in kept)
-        yield "ip", _deduplicate(f"link del {name}" for one in gone if (name := self._device(one)))
-        added = [(one, self._services.transports[one.transport]) for one in difference.add]
-        yield (
-            "ip",
-            _deduplicate(
-                line for one, transport in added for line in self._services.render_creation(transport, one.service)
-            ),
-        )
-        yield "bridge", _deduplicate(line for one in difference.add for line in self._joined(one))
-        yield "ip", _deduplicate(f"link set {self._device(one)} up" for one in difference.add)
+    def _render_batches(self, difference: EdgeDifference) -> Iterator[ProgramLines]:
+        """Yield the batches of a difference, in order."""
+        removed = (*difference.clear, *(CircuitRemnant(**circuit.model_dump()) for circuit in difference.remove))
+        on_ports = (part for part in removed if part.port and part.vlan)
+        yield "bridge", _deduplicate(f"vlan del dev {part.port} vid {part.vlan}" for part in on_ports)
+        remaining = {(item.transport, item.service) for item in self._circuits if item not in difference.remove}
+        unused = (part for part in removed if (part.transport, part.service) not in remaining)
+        yield "ip", _deduplicate(f"link del {name}" for part in unused if (name := self._find_device_name(part)))
+        added = [(circuit, self._services.transports[circuit.transport]) for circuit in difference.add]
+        creations = (self._services.render_creation(transport, circuit.service) for circuit, transport in added)
+        yield "ip", _deduplicate(line for lines in creations for line in lines)
+        yield "bridge", _deduplicate(line for circuit in difference.add for line in self._render_joining(circuit))
+        yield "ip", _deduplicate(f"link set {self._find_device_name(circuit)} up" for circuit in difference.add)
 
-    def _joined(self, one: Circuit) -> Iterator[str]:
-        yield f"vlan add dev {self._device(one)} vid {one.vlan} pvid untagged"
-        yield f"vlan add dev {one.port} vid {one.vlan}"
+    def _render_joining(self, circuit: Circuit) -> Iterator[str]:
+        yield f"vlan add dev {self._find_device_name(circuit)} vid {circuit.vlan} pvid untagged"
+        yield f"vlan add dev {circuit.port} vid {circuit.vlan}"
 
-    def _device(self, one: Circuit | CircuitRemnant) -> str | None:
+    def _find_device_name(self, circuit: Circuit | CircuitRemnant) -> str | None:
         """Return the name of the service device; None for a remnant without a known service."""
-        transport = self._services.transports[one.transport]
-        return self._services.device_name(transport, one.service) if one.service in transport.services else None
+        transport, service = self._services.transports[circuit.transport], circuit.service
+        return self._services.device_name(transport, service) if service in transport.services else None
 
 
 def _deduplicate(lines: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""The derivation of an edge's circuits, and of the remnants of incomplete circuits, from its pieces. Pure."""
+"""Derives the circuits of an edge, and the remnants of incomplete circuits, from the edge's pieces. Pure."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sbf_service.drivers.contract import EdgeScope
@@ -29,17 +30,18 @@ class PieceGroup:
     @property
     def attachments(self) -> tuple[CircuitPiece, ...]:
         """The VLANs on ports."""
-        return tuple(one for one in self.pieces if one.kind == ATTACHMENT)
+        return tuple(piece for piece in self.pieces if piece.kind == ATTACHMENT)
 
     @property
     def core(self) -> tuple[CircuitPiece, ...]:
         """The other pieces, which join the domain to a service."""
-        return tuple(one for one in self.pieces if one.kind != ATTACHMENT)
+        return tuple(piece for piece in self.pieces if piece.kind != ATTACHMENT)
 
     @property
     def services(self) -> list[int]:
-        """The services that the pieces name; services that pieces of ``core`` name come first."""
-        return list(dict.fromkeys(one.service for one in (*self.core, *self.attachments) if one.service is not None))
+        """The services that the pieces name, beginning with the pieces of ``core``."""
+        named = (piece.service for piece in (*self.core, *self.attachments) if piece.service is not None)
+        return list(dict.fromkeys(named))
 
     @property
     def service(self) -> int:
@@ -48,8 +50,8 @@ class PieceGroup:
 
     @property
     def vlan(self) -> int | None:
-        """The VLAN ID of the group on platforms where a VLAN is the same on all ports; None on other platforms."""
-        return next((one.vlan for one in self.core if one.vlan is not None), None)
+        """The VLAN ID of the group, on platforms with device-wide VLANs; None on other platforms."""
+        return next((piece.vlan for piece in self.core if piece.vlan is not None), None)
 
 
 def group_pieces(reading: EdgeReading) -> list[PieceGroup]:
@@ -70,39 +72,48 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
             foreign.append(other)
         elif _is_managed(templates, group, ports, scope):
             _check_ownership(templates, group, ports, scope)
-            found, left = _split_complete(templates, group, ports)
-            circuits |= set(found)
-            down |= {one for one in found if _is_down(templates, group, one, reading)}
-            remnants += left
+            complete, incomplete = _split_complete(templates, group, ports)
+            circuits |= set(complete)
+            down |= {circuit for circuit in complete if _is_down(templates, group, circuit, reading)}
+            remnants += incomplete
     return EdgeObserved(
         circuits=sort_circuits(circuits), parts=tuple(remnants), foreign=tuple(foreign), down=sort_circuits(down)
     )
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
-    """Return whether a circuit carries no frames because one of its pieces, its port or the core port is shut down."""
-    place = (templates.dialect.ports.canonical(circuit.port), circuit.vlan)
-    pieces = [one for one in group.pieces if one.kind == CORE or one.port is None or (one.port, one.vlan) == place]
-    return any(one.port in reading.down or SHUTDOWN_LINES & one.body for one in pieces)
+    """Return whether a circuit carries no frames because a piece, the circuit's port or the core port is shut down."""
+    pieces = _select_pieces(group.pieces, templates.dialect.ports.canonical(circuit.port), circuit.vlan)
+    return any(piece.port in reading.down or SHUTDOWN_LINES & piece.body for piece in pieces)
+
+
+def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
+    """Return the pieces of a circuit: its pieces on the port with the VLAN, and all pieces that are on no such port."""
+    return [
+        piece
+        for piece in pieces
+        if piece.kind == CORE or piece.port is None or (piece.port, piece.vlan) == (port, vlan)
+    ]
 
 
 def _find_foreign_vlan(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope
 ) -> ForeignVlan | None:
-    """Return a VLAN of the pool that is in other use on the edge; None if the group is no such VLAN.
+    """Return the group's VLAN if this VLAN is in the pool and in other use; otherwise None.
 
-    Applies only to platforms where a VLAN is the same on all ports. A group in a managed service is not returned,
-    because that service would be joined to the other use.
+    Only platforms with device-wide VLANs have such VLANs. Also return None for a group in a managed service: another
+    user's configuration in a managed service is an error (:func:`_check_ownership`).
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
     if not templates.dialect.global_vlans or vlan not in scope.vlans or any(map(templates.transport, group.services)):
         return None
-    others = tuple(sorted(one.port for one in group.attachments if one.port is not None and one.port not in ports))
-    exists_unowned = any(one.kind != ATTACHMENT for one in group.pieces) and vlan not in scope.created
-    if not others and not exists_unowned and all(one.ours for one in group.pieces):
+    attached = (piece.port for piece in group.attachments if piece.port is not None)
+    unmanaged_ports = tuple(sorted(port for port in attached if port not in ports))
+    exists_unowned = bool(group.core) and vlan not in scope.created
+    if not unmanaged_ports and not exists_unowned and all(piece.by_sbf for piece in group.pieces):
         return None
-    name = next((name for one in group.core for name in _find_names(one)), None)
-    return ForeignVlan(vlan=VlanId(vlan), name=name, ports=tuple(map(PortName, others)))
+    name = next((name for piece in group.core for name in _find_names(piece)), None)
+    return ForeignVlan(vlan=VlanId(vlan), name=name, ports=tuple(map(PortName, unmanaged_ports)))
 
 
 def _find_names(piece: CircuitPiece) -> list[str]:
@@ -110,11 +121,12 @@ def _find_names(piece: CircuitPiece) -> list[str]:
 
 
 def _check_vpn_ids(templates: EdgeTemplates, scope: EdgeScope) -> None:
-    for one in templates.transports if templates.dialect.numbered_domains else ():
-        if one.shared in scope.vlans:
-            wanted = f"expected the vpn_id of transport {one.name} outside the pool, got {one.shared}"
-            remedy = "bridge domains have VLAN numbers here: remove it from the pool, or give the transport another"
-            raise Unsafe(f"edge {templates.edge.name}: {wanted}: {remedy}")
+    for transport in templates.transports if templates.dialect.numbered_domains else ():
+        if transport.shared in scope.vlans:
+            expected = f"expected the vpn_id of transport {transport.name} outside the pool, got {transport.shared}"
+            reason = "bridge domains of this platform have the numbers of VLAN IDs"
+            remedy = f"remove VLAN {transport.shared} from the pool, or set another vpn_id"
+            raise Unsafe(f"edge {templates.edge.name}: {expected}: {reason}; {remedy}")
 
 
 def _find_managed_ports(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeScope) -> dict[str, PortName]:
@@ -122,27 +134,29 @@ def _find_managed_ports(templates: EdgeTemplates, reading: EdgeReading, scope: E
     ports = {templates.dialect.ports.canonical(port): port for port in scope.ports}
     for canonical, port in ports.items():
         if canonical not in reading.ports:
-            there = quote_start(", ".join(reading.ports)) or "none"
-            raise Unsafe(f"edge {templates.edge.name}: expected a port {port}, found {there}: correct the topology")
+            existing = quote_start(", ".join(reading.ports)) or "none"
+            raise Unsafe(f"edge {templates.edge.name}: expected a port {port}, found {existing}: correct the topology")
     return ports
 
 
 def _is_managed(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> bool:
     in_service = any(templates.transport(service) for service in group.services)
-    everywhere = templates.dialect.global_vlans
-    in_use = any((everywhere or one.port in ports) and one.vlan in scope.vlans for one in group.pieces)
-    return in_service or in_use
+    on_all_ports = templates.dialect.global_vlans
+    has_managed_vlan = any(
+        (on_all_ports or piece.port in ports) and piece.vlan in scope.vlans for piece in group.pieces
+    )
+    return in_service or has_managed_vlan
 
 
 def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> None:
     """Raise Unsafe for a group with a piece that SBF does not own."""
     for piece in group.pieces:
-        if not piece.ours:
-            raise _build_unsafe(templates, "expected only virtcloud's configuration on managed VLANs", piece)
+        if not piece.by_sbf:
+            raise _build_unsafe(templates, "expected only SBF's configuration on managed VLANs", piece)
         if piece.kind == ATTACHMENT and (piece.port not in ports or piece.vlan not in scope.vlans):
             raise _build_unsafe(templates, "expected only managed VLANs of managed ports in a managed service", piece)
         if piece.service is not None and templates.transport(piece.service) is None:
-            raise _build_unsafe(templates, "expected a service of one of its transports on a managed VLAN", piece)
+            raise _build_unsafe(templates, "expected only services of the edge's transports on managed VLANs", piece)
         if templates.dialect.global_vlans and piece.vlan is not None and piece.vlan not in scope.vlans:
             raise _build_unsafe(templates, "expected only managed VLANs in a managed service", piece)
 
@@ -184,21 +198,20 @@ def _build_remnant(
 
     A VLAN that is on no port and in no known service is assigned to the first service of the first transport.
     """
-    known = templates.transport(group.service) or next(iter(templates.transports), None)
-    if known is None:
-        raise _build_unsafe(templates, "expected none of its transports' circuits", piece or group.pieces[0])
+    transport = templates.transport(group.service) or next(iter(templates.transports), None)
+    if transport is None:
+        raise _build_unsafe(templates, "expected no circuit on an edge without transports", piece or group.pieces[0])
     vlan = group.vlan if piece is None or piece.vlan is None else piece.vlan
     port = None if piece is None or piece.port is None else ports[piece.port]
-    is_known = group.service != NO_SERVICE or (port is not None and vlan is not None)
-    service = group.service if is_known else known.service_ids[0]
-    return CircuitRemnant(transport=known.name, service=service, port=port, vlan=None if vlan is None else VlanId(vlan))
+    has_place = group.service != NO_SERVICE or (port is not None and vlan is not None)
+    service = group.service if has_place else transport.service_ids[0]
+    vlan_id = None if vlan is None else VlanId(vlan)
+    return CircuitRemnant(transport=transport.name, service=service, port=port, vlan=vlan_id)
 
 
 def _is_complete(templates: EdgeTemplates, group: PieceGroup, attachment: CircuitPiece, circuit: Circuit) -> bool:
     """Return whether each kind of piece exists once, with exactly the lines that SBF would create."""
-    place = (attachment.port, attachment.vlan)
-    pieces = [one for one in group.core if one.port is None or one.kind == CORE or (one.port, one.vlan) == place]
-    pieces.append(attachment)
+    pieces = [*_select_pieces(group.core, attachment.port, attachment.vlan), attachment]
     kinds = Counter(piece.kind for piece in pieces)
     exists_once = kinds == Counter(templates.kinds(circuit))
     return exists_once and all(templates.matches_recipe(piece, circuit) for piece in pieces)

@@ -1,1 +1,1 @@
-"""Drivers of switches: command lines, candidate configurations, Linux bridges and Open vSwitch."""
+"""Drivers of switches, and the dialects of their platforms."""

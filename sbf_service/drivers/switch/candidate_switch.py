@@ -35,15 +35,15 @@ log = get_log(__name__)
 class CandidateSession(Protocol):
     """A session that reads and changes a device's configuration.
 
-    The session connects on first use, and again on first use after :meth:`close`. It raises Unreachable when the device
-    is silent, ends the session, or is being configured by another user, and Refused when the device rejects a request.
-    Unreachable closes the session, and the device reverts an unconfirmed commit.
+    The session connects on first use, and again on first use after :meth:`close`. Every method may raise Refused when
+    the device rejects a request, and Unreachable when the device does not answer, ends the session, or is being
+    configured by another user. Unreachable closes the session; the device then reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
         """Return the VLANs and ports of the active configuration.
 
-        Raise Unreachable while the commit of another session waits to be confirmed, because it may be reverted.
+        Raise Unreachable while the commit of another session is unconfirmed, because that commit may be reverted.
         """
 
     def load(self, lines: Sequence[str]) -> str:
@@ -55,7 +55,7 @@ class CandidateSession(Protocol):
     def confirm(self) -> None:
         """Confirm the commit and unlock the configuration.
 
-        The commit survives a restart, unless the session is a :class:`SavesStartup`.
+        The commit then survives a restart, except in sessions of the class :class:`SavesStartup`.
         """
 
     def revert(self) -> None:
@@ -93,23 +93,24 @@ class SavesStartup(Protocol):
 class CandidateDialect:
     """The data of a platform with a candidate configuration.
 
-    ``see`` parses the answers of a session's ``show``; it raises ValueError for an unknown answer. ``lines`` returns
-    the candidate's lines for a difference and a reading. ``show`` and ``told`` are used by the documentation only.
+    ``see`` parses the answers of :meth:`CandidateSession.show`, and raises ValueError for an unknown answer. ``lines``
+    returns the lines to load for a difference and a reading. ``show`` and ``documented_lines`` are used only in the
+    documentation.
     """
 
     title: str
     show: Commands
     see: Callable[[Sequence[str]], Any]
     lines: Callable[[SwitchDifference, Any], list[str]]
-    told: Mapping[str, Commands] = field(default_factory=dict)
+    documented_lines: Mapping[str, Commands] = field(default_factory=dict)
     neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
     """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError."""
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
-    """The ports that ``lines`` closes before it allows VLANs, on platforms where a trunk without a list allows every
-    VLAN. The driver reads these ports in the candidate before the commit.
+    """Returns the ports whose lists ``lines`` empties, on platforms where a trunk without a list allows every VLAN.
+    The driver checks these ports in the candidate before the commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
-    """Returns the faults of these ports in the candidate. Raises ValueError."""
+    """Returns the faults of the ports of ``closed_first`` in the candidate; raises ValueError."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -131,16 +132,13 @@ class CandidateSwitch:
         self._reading: SwitchReading | None = None
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the switch with one or two requests. The number of requests does not depend on the number of VLANs."""
+        """Read the switch. The number of requests does not depend on the number of VLANs."""
         close_lost_session(self._session)
         self._reading = self._read_all()
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply the complete difference and confirm it after the read-back.
-
-        On any error, apply no part of the difference.
-        """
+        """Apply the complete difference, read back, and confirm the commit. On any error, revert the whole change."""
         reading, self._reading = self._reading or self._read_all(), None
         check_reserved_vlans(self._name, difference, reading)
         try:
@@ -168,13 +166,13 @@ class CandidateSwitch:
         Raise Refused if the platform does not support this, and Unsafe for an unknown answer.
         """
         if self._dialect.neighbours is None or not isinstance(self._session, QueriesNeighbours):
-            raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
+            raise Refused(f"switch {self._name}: SBF cannot read the neighbours of {self._dialect.title}")
         close_lost_session(self._session)
         try:
             return self._dialect.neighbours(self._session.show_neighbours())
         except ValueError as error:
-            what = f"what it said of its neighbours is not understood: {quote_start(str(error))}"
-            raise Unsafe(f"switch {self._name}: {what}") from error
+            quotation = quote_start(str(error))
+            raise Unsafe(f"switch {self._name}: cannot parse the answer about neighbours: {quotation}") from error
 
     def is_lost(self) -> bool:
         """Return whether the switch ended the session, as far as the session detects that."""
@@ -193,13 +191,13 @@ class CandidateSwitch:
         self._session.commit()
         missing = list(find_unapplied(self._dialect, difference, self._read_all()))
         if missing:
-            raise Refused(f"switch {self._name}: {'; '.join(missing)}: read after the commit, which was taken back")
+            raise Refused(f"switch {self._name}: {'; '.join(missing)}: read back after the commit, which was reverted")
         self._session.confirm()
 
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
-        """Raise Refused unless each of the ``closed`` ports has a list of allowed VLANs, with only the VLANs to add.
+        """Raise Refused unless each of the ``closed`` ports allows only the VLANs that the difference adds.
 
-        A separate commit of empty lists would stay in effect if the second commit failed.
+        The alternative, a separate commit of empty lists, would stay in effect if the second commit failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")
@@ -207,7 +205,7 @@ class CandidateSwitch:
         try:
             faults = self._dialect.unclosed(difference, closed, candidate)
         except ValueError as error:
-            raise build_parse_error(f"switch {self._name}", "candidate configuration is", error) from error
+            raise build_parse_error(f"switch {self._name}", "candidate configuration", error) from error
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(faults)}: nothing was committed; {NOTHING_DONE}")
 
@@ -217,20 +215,20 @@ class CandidateSwitch:
             reading: SwitchReading = self._dialect.see(shown)
         except ValueError as error:
             commands = ", ".join(repr(command) for command in self._dialect.show)
-            raise build_parse_error(f"switch {self._name}", f"answers to {commands} are", error) from error
+            raise build_parse_error(f"switch {self._name}", f"answers to {commands}", error) from error
         return reading
 
 
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
     """Yield the parts of a difference that the reading does not show."""
     if missing := difference.create - reading.vlans:
-        yield f"wanted VLAN {missing}, found none of it"
+        yield f"wanted VLAN {missing} to exist, found none"
     if remaining := difference.delete & reading.vlans:
-        yield f"wanted no VLAN {remaining}, found it"
+        yield f"wanted VLAN {remaining} deleted, found VLAN {remaining}"
     for port in dict.fromkeys((*difference.close, *difference.add, *difference.remove)):
         found = find_port(dialect, reading, port)
         if found is None:
-            yield f"port {port}: found no such port"
+            yield f"port {port}: expected a port, found none"
         elif port in difference.access:
             yield from _find_unapplied_access(port, difference.add.get(port, VlanSet()), found)
         else:
@@ -239,16 +237,16 @@ def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, read
 
 def _find_unapplied_trunk(port: PortName, difference: SwitchDifference, found: PortReading) -> Iterator[str]:
     if found.open:
-        yield f"port {port}: wanted a list of VLANs, found every VLAN"
+        yield f"port {port}: wanted a list of allowed VLANs, found every VLAN allowed"
     elif missing := difference.add.get(port, VlanSet()) - found.tagged:
-        yield f"port {port}: wanted VLAN {missing} tagged, found none of it"
+        yield f"port {port}: wanted VLAN {missing} tagged, found none"
     if remaining := difference.remove.get(port, VlanSet()) & found.tagged:
-        yield f"port {port}: wanted no VLAN {remaining}, found it"
+        yield f"port {port}: wanted VLAN {remaining} removed, found tagged"
 
 
 def _find_unapplied_access(port: PortName, wanted: VlanSet, found: PortReading) -> Iterator[str]:
-    """Yield the fault of an access port. A port in no VLAN must be shut down, or have no configuration at all."""
-    is_empty = found.off or found == PortReading()
-    is_in = not found.off and found.access is not None and found.access in wanted and not found.tagged
-    if not (is_in if wanted else is_empty):
+    """Yield the fault of an access port. A port in no VLAN must be shut down, or without configuration."""
+    is_vacated = found.off or found == PortReading()
+    is_joined = not found.off and found.access is not None and found.access in wanted and not found.tagged
+    if not (is_joined if wanted else is_vacated):
         yield f"access port {port}: wanted VLAN {wanted or 'none'} untagged, found {found.untagged or 'another state'}"

@@ -50,7 +50,7 @@ class CommandLineSwitch:
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def read_all(self) -> SwitchReading:
-        """Read the whole switch. Raise Unsafe for answers that cannot be parsed. Changes nothing."""
+        """Read the whole switch. Changes nothing. Raise Unsafe for answers that cannot be parsed."""
         dialect = self._dialect
         show_any = self._conversation.show_any
         answers = [show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
@@ -58,15 +58,14 @@ class CommandLineSwitch:
             return dialect.see(answers)
         except ValueError as error:
             commands = ", ".join(repr(command) for command in dialect.show)
-            raise build_parse_error(f"switch {self._name}", f"answers to {commands} are", error) from error
+            raise build_parse_error(f"switch {self._name}", f"answers to {commands}", error) from error
 
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference; :meth:`save` is a separate step.
 
-        The first commands empty lists of allowed VLANs, and the driver reads these lists back. Before a list was read
-        as empty, no VLAN is created and its port does not become a trunk (DESIGN.md §7.4). The switch is read only for
-        that purpose, and only when a list must be emptied. After a refused command the other commands are still sent,
-        because they may concern other clusters.
+        If lists of allowed VLANs must be emptied, the driver does that first and reads the lists back. A port becomes a
+        trunk only after its list was read as empty (DESIGN.md §7.4). After a refused command, the other commands are
+        still sent, because they may concern other clusters.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -95,7 +94,7 @@ class CommandLineSwitch:
         """
         form = self._dialect.lldp
         if form is None:
-            raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
+            raise Refused(f"switch {self._name}: SBF cannot read the neighbours of {self._dialect.title}")
         names = self._dialect.ports
         command = form.show.format(ports=",".join(names.spelt(names.canonical(port)) for port in ports))
         self._conversation.close_if_lost()
@@ -103,7 +102,7 @@ class CommandLineSwitch:
             return parse_neighbours(form, self._conversation.show(command))
         except ValueError as error:
             raise Unsafe(
-                f"switch {self._name}: the answer to {command!r} is not understood: {quote_start(str(error))}"
+                f"switch {self._name}: cannot parse the answer to {command!r}: {quote_start(str(error))}"
             ) from error
 
     def is_lost(self) -> bool:
@@ -117,42 +116,40 @@ class CommandLineSwitch:
     def _read_back_lists(
         self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Read the lists back.
+        """Read the lists of allowed VLANs back.
 
-        Return the part of the difference that may be applied, and a fault for each list not empty.
-
-        Raise Refused while a port is open: an open port would carry every VLAN that is created.
+        Return the part of the difference that may be applied, and a fault for each list that is not empty. Raise
+        Refused if a port is still open, because an open port would carry every created VLAN.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
         faults = [ChangeFault(f"port {port}: {UNCLOSED}", difference.add.get(port, VlanSet())) for port in unclosed]
         if any((find_port(self._dialect, after, port) or PortReading()).open for port in unclosed):
-            texts = join_texts(one.text for one in (*before, *faults))
+            texts = join_texts(fault.text for fault in (*before, *faults))
             raise Refused(f"switch {self._name}: {texts}: {NOTHING_DONE}")
         return drop_ports(difference, unclosed), faults
 
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
         """Send commands block by block, and yield a fault for each refused command.
 
-        When the first command of a block is refused, the block's last command leaves the configuration mode instead of
-        the block's mode. The configuration mode is then entered again; otherwise the next such block would end the
+        If the device refuses the first command of a block, the last command of the block leaves the configuration mode.
+        The configuration mode is then entered again. Otherwise the last command of the next block could end the
         session.
         """
         dialect = self._dialect
         opening = dialect.configure
         for block in split_command_blocks(commands):
-            refused = list(self._conversation.send([*opening, *block]))
-            yield from (
-                ChangeFault(str(one), find_command_vlans(dialect, one.line, block, difference)) for one in refused
-            )
-            has_left = block[-1] in EXIT_COMMANDS and any(one.line == block[0] for one in refused)
+            refusals = list(self._conversation.send([*opening, *block]))
+            for refusal in refusals:
+                yield ChangeFault(str(refusal), find_command_vlans(dialect, refusal.line, block, difference))
+            has_left = block[-1] in EXIT_COMMANDS and any(refusal.line == block[0] for refusal in refusals)
             opening = dialect.configure if has_left else ()
         if not opening:
-            yield from (ChangeFault(str(one)) for one in self._conversation.send(dialect.leave))
+            yield from (ChangeFault(str(refusal)) for refusal in self._conversation.send(dialect.leave))
 
 
 def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
-    """Return all commands of a difference for a switch with this reading, in order, including those that save it."""
+    """Return all commands of a difference for a switch with this reading, in order, and the commands that save."""
     parts = (
         render_closing_commands(dialect, difference, reading),
         render_change_commands(dialect, difference, reading),
@@ -162,7 +159,7 @@ def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: 
 
 
 def split_command_blocks(commands: Sequence[str]) -> Iterator[list[str]]:
-    """Yield blocks of commands. A block ends with the command that leaves the mode that the block entered."""
+    """Yield blocks of commands. A block ends with the command that leaves the block's configuration mode."""
     block: list[str] = []
     for command in commands:
         block.append(command)

@@ -1,7 +1,7 @@
 """The commands of a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
 
-The owners of the clusters that a refused command concerns see the refusal. To find these clusters, the command is
-matched with the templates of the dialect.
+A refused command is reported to the owners of the clusters that the command concerns. To find these clusters, the
+command is matched with the templates of the dialect.
 """
 
 import re
@@ -26,7 +26,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
 
 UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
-NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
+NOTHING_DONE = "no VLAN was created and no port became a trunk; check the switch's configuration"
 _FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
 
 
@@ -52,7 +52,7 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 
 
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return the commands to send when no managed port is open any more: removals, then creations, then additions.
+    """Return the commands to send after all open ports were closed: removals, then creations, then additions.
 
     ``reading`` is the reading from before :func:`render_closing_commands`.
     """
@@ -77,14 +77,14 @@ def render_change_commands(dialect: Dialect, difference: SwitchDifference, readi
 def find_ports_to_prepare(
     difference: SwitchDifference, reading: SwitchReading, dialect: PortConventions
 ) -> tuple[PortName, ...]:
-    """Return the trunks that need an empty list first: open trunks, and ports on which no VLAN can be allowed yet."""
+    """Return the trunks that need an empty list first: open trunks, and ports that are not trunks with a list yet."""
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
     return tuple(trunks)
 
 
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that :func:`render_closing_commands` vacates, and those whose lists it empties."""
+    """Return the ports that :func:`render_closing_commands` vacates, and the ports whose lists it empties."""
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 
@@ -92,15 +92,17 @@ def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading:
 def find_unclosed_ports(
     dialect: Dialect, difference: SwitchDifference, reading: SwitchReading, after: SwitchReading
 ) -> tuple[PortName, ...]:
-    """Return the ports of :func:`find_ports_to_close` that ``after`` does not show as closed."""
-    found = {port: find_port(dialect, after, port) for port in find_ports_to_close(dialect, difference, reading)}
-    return tuple(port for port, one in found.items() if one is None or not _is_closed(one, port in difference.access))
+    """Return the ports of :func:`find_ports_to_close` that are not closed in the reading ``after``."""
+    states = {port: find_port(dialect, after, port) for port in find_ports_to_close(dialect, difference, reading)}
+    return tuple(
+        port for port, state in states.items() if state is None or not _is_closed(state, port in difference.access)
+    )
 
 
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
     """Return the difference without additions to ``ports``, and without the VLANs that only these ports need."""
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
-    needed = VlanSet(number for vlans in add.values() for number in vlans)
+    needed = VlanSet(vlan for vlans in add.values() for vlan in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})
 
 
@@ -127,7 +129,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
     """Yield the commands that restore a port's untagged VLAN, on platforms that configure membership on the VLAN."""
     now = find_port(dialect, reading, port) or PortReading()
-    before = VlanSet(number for number in (use.access, use.native) if number is not None)
+    before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)
     if now.untagged - before - DEFAULT_VLAN:
         yield from _render_vacating(dialect, reading, port)
     if before:
@@ -136,10 +138,10 @@ def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, 
         yield from _fill_template(dialect, dialect.leave_vlans, port=port)
 
 
-def _is_closed(found: PortReading, vacated: bool) -> bool:
-    if vacated:
-        return found.off or not (found.open or (found.tagged | found.untagged) - DEFAULT_VLAN)
-    return found.is_closed
+def _is_closed(port: PortReading, is_access: bool) -> bool:
+    if is_access:
+        return port.off or not (port.open or (port.tagged | port.untagged) - DEFAULT_VLAN)
+    return port.is_closed
 
 
 def select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
@@ -190,7 +192,8 @@ def _fill_template(
 ) -> Iterator[str]:
     """Yield the lines of a template.
 
-    The template is filled in once, once for each VLAN ID, or once for each group of ranges that a command accepts.
+    A template with ``{vlan}`` is repeated for each VLAN ID. A template with ``{vlans}`` is repeated for each group of
+    ranges that fits in one command. Without ``vlans``, the template is filled in once.
     """
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):
@@ -203,25 +206,28 @@ def _template_values(
     if vlans is None:
         return [{}]
     if any("{vlan}" in line for line in template):
-        return [{"vlan": number} for number in vlans]
+        return [{"vlan": vlan} for vlan in vlans]
     runs = vlans.ranges()
     return [{"vlans": dialect.format_ranges(runs[start : start + ranges])} for start in range(0, len(runs), ranges)]
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a command concerns; if the command names no VLAN ID, those of its whole block."""
+    """Return the VLAN IDs that a command concerns. If the command names none, return the VLAN IDs of its block."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that commands name, or else those that the difference changes on the ports they name."""
-    named = [found for line in commands for found in _match_templates(dialect, line)]
-    vlans = VlanSet(number for found in named for number in _parse_matched_vlans(dialect, found))
-    return vlans or VlanSet(number for found in named for number in _find_moved_vlans(dialect, found, difference))
+    """Return the VLAN IDs that commands name.
+
+    If the commands name none, return the VLAN IDs that the difference changes on the ports that the commands name.
+    """
+    matches = [match for line in commands for match in _match_templates(dialect, line)]
+    vlans = VlanSet(vlan for match in matches for vlan in _parse_matched_vlans(dialect, match))
+    return vlans or VlanSet(vlan for match in matches for vlan in _find_changed_vlans(dialect, match, difference))
 
 
-def _parse_matched_vlans(dialect: Dialect, found: re.Match[str]) -> Iterable[int]:
-    fields = found.groupdict()
+def _parse_matched_vlans(dialect: Dialect, match: re.Match[str]) -> Iterable[int]:
+    fields = match.groupdict()
     listed = fields.get("vlan") or fields.get("vlans") or ""
     try:
         return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
@@ -229,29 +235,29 @@ def _parse_matched_vlans(dialect: Dialect, found: re.Match[str]) -> Iterable[int
         return ()
 
 
-def _find_moved_vlans(dialect: Dialect, found: re.Match[str], difference: SwitchDifference) -> Iterator[int]:
-    port = dialect.ports.canonical(found.groupdict().get("port") or "")
-    for moved in (difference.add, difference.remove):
-        for name, vlans in moved.items():
+def _find_changed_vlans(dialect: Dialect, match: re.Match[str], difference: SwitchDifference) -> Iterator[int]:
+    port = dialect.ports.canonical(match.groupdict().get("port") or "")
+    for changes in (difference.add, difference.remove):
+        for name, vlans in changes.items():
             if dialect.ports.canonical(name) == port:
                 yield from vlans
 
 
 def _match_templates(dialect: Dialect, line: str) -> Iterator[re.Match[str]]:
     for pattern in _compile_templates(_list_templates(dialect)):
-        if found := pattern.fullmatch(line):
-            yield found
+        if match := pattern.fullmatch(line):
+            yield match
 
 
 def _list_templates(dialect: Dialect) -> Commands:
     groups = (dialect.create, dialect.delete, dialect.prepare, dialect.trunk, dialect.allow, dialect.remove)
-    every = (*groups, dialect.empty, dialect.access, *dialect.vacate)
-    return tuple(dict.fromkeys(line for lines in every for line in lines if "{" in line))
+    all_groups = (*groups, dialect.empty, dialect.access, *dialect.vacate)
+    return tuple(dict.fromkeys(line for lines in all_groups for line in lines if "{" in line))
 
 
 @lru_cache(maxsize=64)
 def _compile_templates(templates: Commands) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(_template_pattern(one)) for one in templates)
+    return tuple(re.compile(_template_pattern(template)) for template in templates)
 
 
 def _template_pattern(template: str) -> str:

@@ -1,4 +1,4 @@
-"""The data of a dialect: a platform's commands, the patterns of its answers, and readings of a switch (DESIGN.md §8).
+"""The data of a dialect: commands of a platform, patterns of answers, and the readings of a switch (DESIGN.md §8).
 
 The names of the fields are the interface of plug-ins (docs/how-to/add-a-switch-platform.md).
 """
@@ -23,14 +23,14 @@ DEFAULT_VLAN = VlanSet([1])
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """The configuration read from one port: its tagged and untagged VLANs, managed or not.
+    """The configuration read from one port, with all tagged and untagged VLANs, managed or not.
 
-    ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would if
-    its neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts untagged frames only. ``off``: the
-    port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port becomes a trunk; None
-    means that there is no list, so that the trunk would allow every VLAN. ``mode``, ``native`` and ``lines`` (the
-    port's configuration) determine whether the port is in other use, and restore that use. ``others``: VLANs of other
-    users that are configured on the port in addition to SBF's.
+    ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
+    carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
+    frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
+    becomes a trunk; None if there is no list, so that the trunk would allow every VLAN. ``mode``, ``native`` and
+    ``lines`` (the port's configuration) show whether the port is in other use, and how to restore that use. ``others``:
+    the VLANs of other users on the port.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -59,7 +59,7 @@ class SwitchReading:
     """The configuration read from a switch, with ports by canonical name.
 
     ``reserved``: the VLAN IDs that this switch uses internally. ``names``: the names of VLANs, on platforms that show
-    them.
+    names.
     """
 
     vlans: VlanSet
@@ -70,9 +70,10 @@ class SwitchReading:
 
 @dataclass(frozen=True, slots=True)
 class PortNames:
-    """The long names of a platform's kinds of port, each with its short forms. Any prefix of a form is accepted.
+    """The kinds of ports of a platform: the long name of each kind, with its short forms.
 
-    ``gap`` is the text between the kind and the number in commands.
+    Any prefix of a long name or short form is accepted. ``gap`` is the text between the kind and the number in
+    commands.
     """
 
     kinds: Mapping[str, Commands]
@@ -80,23 +81,23 @@ class PortNames:
 
     def canonical(self, name: str) -> str:
         """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``. Names of unknown kinds stay unchanged."""
-        letters, numbers = _split_port_name(name)
-        for long, others in self.kinds.items():
-            if any(form.lower().startswith(letters.lower()) for form in (long, *others)) and letters:
-                return long + numbers
-        return letters + numbers
+        kind, number = _split_port_name(name)
+        for long, short_forms in self.kinds.items():
+            if any(form.lower().startswith(kind.lower()) for form in (long, *short_forms)) and kind:
+                return long + number
+        return kind + number
 
     def spelt(self, canonical: str) -> str:
         """Return a canonical name in the spelling of the device's commands."""
-        letters, numbers = _split_port_name(canonical)
-        return letters + (self.gap if letters else "") + numbers
+        kind, number = _split_port_name(canonical)
+        return kind + (self.gap if kind else "") + number
 
 
 class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
-    ``start`` is the beginning of the line, or, if it does not end with a space, the whole line. ``undo`` is sent when
-    the port had no such line; it is empty if another line undoes this one. With ``mode``, the line is restored only on
+    ``start`` is the beginning of the line if it ends with a space, and the whole line otherwise. ``undo`` is sent if
+    the port had no such line; it is empty if another line has this effect. With ``mode``, the line is restored only on
     ports of that mode.
     """
 
@@ -106,9 +107,8 @@ class RestorableLine(NamedTuple):
 
     def select(self, lines: Commands) -> Commands:
         """Return the lines of this kind."""
-        return tuple(
-            one for one in lines if one == self.start or (self.start[-1] == " " and one.startswith(self.start))
-        )
+        is_prefix = self.start[-1] == " "
+        return tuple(line for line in lines if line == self.start or (is_prefix and line.startswith(self.start)))
 
 
 class PortConventions(Protocol):
@@ -128,7 +128,7 @@ class PortConventions(Protocol):
 
     @property
     def shows_every_port(self) -> bool:
-        """Whether the answers show every existing port, so that a port that is not shown does not exist."""
+        """Whether the answers show every existing port. Then a port that is not shown does not exist."""
 
     @property
     def vlans_are_local(self) -> bool:
@@ -149,51 +149,45 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Set an empty list of allowed VLANs, which is read back before any other change. Empty on platforms whose trunks
-    allow no VLAN by default."""
+    """Set an empty list of allowed VLANs. The list is read back before any other change. ``prepare`` is empty on
+    platforms whose trunks allow no VLAN by default."""
     allow: Commands
     remove: Commands
     save: Commands
     saved: re.Pattern[str]
-    """The output of the last command of ``save`` after it wrote the startup configuration; any other output is a
-    failure.
-    """
+    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
     errors: re.Pattern[str]
     trunk: Commands = ()
-    """Turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does both in one command, or
-    in an order that never allows every VLAN.
-    """
+    """Turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` also makes the port a trunk."""
     empty: Commands = ()
-    """Sent instead of ``remove`` when no VLAN would remain on the port."""
+    """Commands to send instead of ``remove`` when no VLAN would remain on the port."""
     access: Commands = ()
-    """Put a port into ``{vlan}`` untagged, and only then enable the port."""
+    """Put a port into ``{vlan}`` untagged, then enable the port."""
     vacate: tuple[Commands, ...] = ()
-    """Remove an access port from all VLANs. On platforms where a port must be in a VLAN, shut the port down. A
+    """Remove an access port from all VLANs, or shut the port down on platforms where a port must be in a VLAN. A
     template with ``{vlan}`` is repeated for each untagged VLAN ID.
     """
     unused: frozenset[str] = frozenset({"", "access"})
-    """The modes of ports that were never configured. Such a port is unused while its untagged VLAN is the default
-    VLAN.
-    """
+    """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores, in an order that never opens a port unless it becomes a
-    trunk. For a trunk the order is reversed. Empty on platforms that configure membership on the VLAN: there
-    ``access`` restores the VLAN.
+    """The lines that SBF may change on a port and restores later, in the order of restoration; reversed for a trunk.
+    In this order, a port never carries every VLAN in between. Empty on platforms that configure membership on the
+    VLAN: there ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
-    """Restores a port that was in no VLAN, on platforms that configure membership on the VLAN."""
+    """Restore a port that was in no VLAN, on platforms that configure membership on the VLAN."""
     enable: str = "no shutdown"
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Commands to try in order when a command of ``show`` is refused or has an empty answer: an account may lack a
-    right, and a release may lack a filter. ``see`` also parses the answers to these commands.
+    """Alternatives to each command of ``show``, tried in order if the command is refused or its answer is empty: an
+    account may lack a right, and a release may lack a filter. ``see`` also parses the answers to the alternatives.
     """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models do not support. A later command or the read-back shows whether that matters."""
+    """Templates that some models refuse. Such a refusal is no fault: the read-back shows whether the change failed."""
     answers: Mapping[str, str] = field(default_factory=dict)
-    """Questions of the device (patterns at the end of the output), each with the reply."""
+    """Questions of the device, each with the reply. A question is a pattern that matches the end of the output."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -209,7 +203,7 @@ class Dialect:
     privileged: bool = False
     """Whether a login may need ``enable`` and its password."""
     lldp: LldpFormat | None = None
-    """The command and the form of the answer for reading neighbours; None on platforms where these are unknown."""
+    """The command that shows neighbours and the form of its answer; None on platforms where they are unknown."""
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""
@@ -218,8 +212,8 @@ class Dialect:
 
 def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -> PortReading | None:
     """Return the reading of a port by any form of its name; None for a port that does not exist."""
-    found = reading.ports.get(conventions.ports.canonical(port))
-    return PortReading() if found is None and not conventions.shows_every_port else found
+    port_reading = reading.ports.get(conventions.ports.canonical(port))
+    return PortReading() if port_reading is None and not conventions.shows_every_port else port_reading
 
 
 def select_restorable_lines(conventions: PortConventions, lines: Commands) -> Commands:
@@ -230,12 +224,13 @@ def select_restorable_lines(conventions: PortConventions, lines: Commands) -> Co
 
 
 def _split_port_name(name: str) -> tuple[str, str]:
-    numbers = re.search(r"\s*\d.*", name)
-    return (name[: numbers.start()], numbers[0].strip()) if numbers else (name, "")
+    """Return the kind and the number of a port: ``Gi1/0/1`` is ``("Gi", "1/0/1")``."""
+    number = re.search(r"\s*\d.*", name)
+    return (name[: number.start()], number[0].strip()) if number else (name, "")
 
 
 def render_section(heading: str, column: str, rows: Mapping[str, Sequence[str]]) -> str:
-    """Return a Markdown section: a heading and a table of actions with their commands, without empty actions."""
+    """Return a Markdown section: a heading, and a table of all actions that have commands."""
     lines = "".join(f"| {action} | {_format_code(commands)} |\n" for action, commands in rows.items() if commands)
     return f"{heading}\n\n| action | {column} |\n|---|---|\n{lines}"
 

@@ -1,11 +1,11 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
 VLAN IDs outside the managed scope are left unchanged, tagged or untagged. A managed VLAN ID that is untagged on a
-trunk, or is the trunk's default VLAN (PVID), is *unsafe*: another user uses an ID of the pool, and a change could
-disconnect that use or join it to a cluster. SBF changes nothing on the switch until the ID is free.
+trunk, or is the trunk's default VLAN (PVID), is in other use. A change could disconnect the other user or connect the
+other user to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
 
-An access port carries its only managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. An
-unmanaged untagged VLAN is in other use, and therefore unsafe.
+An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. An unmanaged
+untagged VLAN on the port is in other use, and the driver raises Unsafe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference, SwitchObserved
 
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)
-"""``vlan_default_pvid`` is 1 unless it was changed."""
+"""VLAN 1 is reserved, because it is the default of ``vlan_default_pvid``."""
 
 SHOW_LINKS = "ip -json link show"
 SHOW = f"{SHOW_VLANS} && {SHOW_LINKS}"
@@ -81,24 +81,24 @@ class LinuxBridge:
         self._entries: Mapping[PortName, tuple[str, ...]] = {}
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the managed ports and the use of managed VLAN IDs elsewhere, in one round trip."""
+        """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip."""
         self._shell.close_if_lost()
         vlans, _, links = run_query(self._shell, SHOW).partition("\n")
         entries = parse_vlan_entries(self._shell.device, vlans)
         devices = parse_json(self._shell.device, SHOW_LINKS, links, _LINKS)
-        down = [one.name for one in devices if not one.is_up]
-        members = [one.name for one in devices if one.is_member]
+        down = [device.name for device in devices if not device.is_up]
+        members = [device.name for device in devices if device.is_member]
         observed = derive_bridge_state(self._name, entries, scope, down, members)
         self._removable = {port: _find_removable_vlans(port, entries.get(port, []), scope) for port in observed.open}
         self._entries = {port: format_vlan_entries(entries.get(port, [])) for port in observed.astray}
         return observed
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply a difference in as few round trips as terminal lines allow."""
+        """Apply a difference, with as many lines as possible in one round trip."""
         raise_for_failures(self._shell.device, run_batch(self._shell, "bridge", self._render(difference)))
 
     def save(self) -> bool:
-        """Return False: the kernel has no VLANs after a restart, so no removed VLAN can come back."""
+        """Return False: the kernel forgets all VLANs at a restart, so no removed VLAN returns."""
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
@@ -202,11 +202,11 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 
 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open when it carries anything else that SBF may remove."""
-    for entry in () if _is_agreed(port, scope) else entries:
+    """Return an access port's managed VLAN. The port is open if it carries other VLANs that SBF may remove."""
+    for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
             raise Unsafe(
-                f"switch {name}, access port {port}: expected one managed VLAN untagged or none, found {others}: "
+                f"switch {name}, access port {port}: expected at most one managed VLAN, untagged, found VLAN {others}: "
                 f"move the other use to another port, remove this port from the topology, or adopt it "
                 f"('virtcloud element adopt {name} {port}')"
             )
@@ -218,12 +218,12 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 
 
 def _find_removable_vlans(port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> VlanSet:
-    """Return the VLANs that SBF may remove from an access port; all VLANs of a port that SBF manages or adopted."""
+    """Return the VLANs that SBF may remove from an access port; all VLANs of an adopted or taken port."""
     vlans = VlanSet(vlan for entry in entries for vlan in entry.vlan_ids)
-    return vlans if _is_agreed(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)
+    return vlans if _is_assigned(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)
 
 
-def _is_agreed(port: PortName, scope: SwitchScope) -> bool:
+def _is_assigned(port: PortName, scope: SwitchScope) -> bool:
     return port in scope.adopted or port in scope.taken
 
 
@@ -232,8 +232,8 @@ def _format_flags(entry: VlanEntry) -> str:
 
 
 def _render_restoration(port: PortName, now: Sequence[str], use: PortUse) -> Iterator[str]:
-    yield from (f"vlan del dev {port} vid {one.split()[0]}" for one in now if one not in use.lines)
-    yield from (f"vlan add dev {port} vid {one}" for one in use.lines if one not in now)
+    yield from (f"vlan del dev {port} vid {line.split()[0]}" for line in now if line not in use.lines)
+    yield from (f"vlan add dev {port} vid {line}" for line in use.lines if line not in now)
 
 
 def _render_removals(ports: PortVlans) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Neighbours of switches by LLDP (IEEE 802.1AB): answers of command lines as ``key : value`` lines, and lldpd.
+"""Parsers of neighbours by LLDP (IEEE 802.1AB): ``key : value`` lines of command lines, and the JSON of lldpd.
 
-No parser treats an unknown answer as an empty one. An answer without neighbours must have the platform's form for that.
-A neighbour without its ports is an error. If a device prints the number of its neighbours, the parser must find as
-many.
+An unknown answer is an error and never means "no neighbours". An empty answer must have the platform's form of an empty
+answer. A neighbour without its ports is an error. If the device prints the number of its neighbours, the parser must
+find the same number.
 """
 
 import re
@@ -28,10 +28,10 @@ SHOW_LLDPD = "lldpcli -f json0 show neighbors"
 class LldpFormat:
     """The command that shows neighbours, and the form of its answer as patterns for lines.
 
-    ``start`` matches the first line of a neighbour. ``heading`` matches a line that names the local port of the
-    following neighbours, on platforms where the neighbours' own lines do not name it. For each of the six other
-    patterns, which have one group, the first matching line counts. ``{ports}`` in ``show`` is replaced by the managed
-    ports.
+    ``start`` matches the first line of a neighbour. ``heading`` matches a line with the local port of the following
+    neighbours, on platforms that print the local port there. The patterns ``local``, ``chassis``, ``port``, ``name``,
+    ``port_description`` and ``address`` have one group for the value; the first matching line counts. ``{ports}`` in
+    ``show`` is replaced by the managed ports.
     """
 
     show: str
@@ -44,14 +44,14 @@ class LldpFormat:
     local: str = r"(?!)"
     heading: str = r"(?!)"
     total: str = r"(?!)"
-    """The number of neighbours as counted by the device."""
+    """The number of neighbours that the device prints."""
     nobody: str = r"\s*"
-    """The complete answer without neighbours, where the device does not count them."""
+    """The complete answer without neighbours, on platforms that print no number of neighbours."""
 
 
 @dataclass(slots=True)
 class _NeighbourBlock:
-    """The values of one neighbour that were parsed so far, by key."""
+    """The values of one neighbour, by key."""
 
     values: dict[str, str] = field(default_factory=dict)
 
@@ -64,14 +64,14 @@ class _NeighbourBlock:
 
 
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
-    """Parse an answer. Raise ValueError that names the unknown or missing part."""
-    found = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
-    totals = [int(one) for one in re.findall(form.total, text, re.MULTILINE)]
-    if totals and sum(totals) != len(found):
-        raise ValueError(f"{sum(totals)} neighbours are announced, {len(found)} understood")
-    if not found and not totals and not re.fullmatch(form.nobody, text):
+    """Parse an answer. Raise ValueError with the unknown or missing part."""
+    neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
+    totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]
+    if totals and sum(totals) != len(neighbours):
+        raise ValueError(f"the device prints a number of {sum(totals)} neighbours, found {len(neighbours)}")
+    if not neighbours and not totals and not re.fullmatch(form.nobody, text):
         raise ValueError(f"no neighbours in {text.strip()[:MAX_QUOTED]!r}")
-    return found
+    return neighbours
 
 
 def build_neighbour(values: Mapping[str, str]) -> Neighbour:
@@ -112,12 +112,12 @@ def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
     shell.close_if_lost()
     code, output = shell.run(f"{SHOW_LLDPD} 2>&1")
     if code:
-        failure = f"{SHOW_LLDPD!r} failed: the switch said {quote_end(output)!r}"
-        raise Refused(f"switch {name}: {failure}: does lldpd run there?")
+        failure = f"{SHOW_LLDPD!r} failed: the switch printed {quote_end(output)!r}"
+        raise Refused(f"switch {name}: {failure}: check that lldpd runs on the switch")
     try:
         return parse_lldpd_neighbours(output)
     except ValueError as error:
-        raise Unsafe(f"switch {name}: the answer of {SHOW_LLDPD!r} is not understood: {error}") from error
+        raise Unsafe(f"switch {name}: cannot parse the output of {SHOW_LLDPD!r}: {error}") from error
 
 
 def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
@@ -128,7 +128,7 @@ def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
         raise ValueError(f"{error.error_count()} faults, the first: {error.errors()[0]['msg']}") from error
     return tuple(
         Neighbour(
-            local=one.name,
+            local=interface.name,
             chassis=_first_value(chassis.id),
             port=_first_value(port.id),
             name=_first_value(chassis.name),
@@ -136,8 +136,8 @@ def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
             address=_first_value(chassis.address),
         )
         for interfaces in answer.lldp
-        for one in interfaces.interface
-        for chassis, port in zip(one.chassis, one.port, strict=True)
+        for interface in interfaces.interface
+        for chassis, port in zip(interface.chassis, interface.port, strict=True)
     )
 
 

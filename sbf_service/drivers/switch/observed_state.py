@@ -30,7 +30,7 @@ class PortObservation(NamedTuple):
     is_open: bool = False
 
 
-def build_observed_state(  # noqa: PLR0913 - each is one field of what a driver reads
+def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the observed state
     scope: SwitchScope,
     ports: Mapping[PortName, PortObservation],
     uses: Mapping[PortName, PortUse],
@@ -44,9 +44,8 @@ def build_observed_state(  # noqa: PLR0913 - each is one field of what a driver 
 ) -> SwitchObserved:
     """Return the observed state of managed ports.
 
-    The rules for ports in other use are the same for every kind of switch.
-
-    ``uses`` contains at least the managed ports. Without ``vlans``, a VLAN exists if a managed port carries it.
+    The rules for ports in other use are the same for every kind of switch. ``uses`` contains at least the managed
+    ports. ``vlans`` are the existing VLANs; None on platforms where a VLAN exists if a port carries the VLAN.
     """
     existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
     untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
@@ -64,24 +63,21 @@ def build_observed_state(  # noqa: PLR0913 - each is one field of what a driver 
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the ports that SBF no longer manages and whose former use is not restored, each with that use."""
+    """Return the ports that SBF no longer manages and whose former use is not restored, with the use to restore."""
     returned = {port: use for port, use in scope.returned.items() if port in uses}
     return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
 
 
 def is_outside_scope(port: str, scope: SwitchScope) -> bool:
-    """Return whether a port is outside the scope.
-
-    The scope consists of managed ports, members of managed aggregates, and ports that SBF no longer manages.
-    """
+    """Return whether a port is none of these: a managed port, a member of a managed aggregate, a returned port."""
     return port not in {*scope.ports, *scope.members, *scope.returned}
 
 
 def check_reserved_vlans(name: Name, difference: SwitchDifference, reading: SwitchReading) -> None:
     """Raise Refused when the difference creates a VLAN that the switch uses internally."""
     if reserved := difference.create & reading.reserved:
-        reason = "which the switch reserves: remove it from the site's pool"
-        raise Refused(f"switch {name}: wanted VLAN {reserved}, {reason}")
+        remedy = f"remove {reserved} from the site's pool"
+        raise Refused(f"switch {name}: wanted VLAN {reserved}, which the switch reserves: {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +143,7 @@ def _is_shut_by_sbf(scope: SwitchScope, port: PortName) -> bool:
 
 
 def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield unmanaged ports with their managed VLAN IDs.
-
-    A port that carries all VLANs counts as having no tagged VLAN.
-    """
+    """Yield unmanaged ports with their managed VLAN IDs, without the tagged VLANs of ports that carry every VLAN."""
     scope, canonical = scoped.scope, scoped.conventions.ports.canonical
     managed = {canonical(port) for port in (*scope.ports, *scope.members, *scope.returned)}
     for name, port in scoped.reading.ports.items():
@@ -162,9 +155,9 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 
 
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
-    """Yield the ports that SBF no longer manages and that differ from their former use, each with the use to restore.
+    """Yield the returned ports that differ from their former use, each with the use to restore.
 
-    A port that SBF did not shut down stays up or down.
+    A port that SBF did not shut down stays enabled or shut down, as it is now.
     """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)
@@ -189,7 +182,7 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 
 
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open when it carries anything else."""
+    """Return an access port's managed VLAN. The port is open if it has any other configuration."""
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):
         return PortObservation(VlanSet())
@@ -197,7 +190,7 @@ def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReadi
     others = (tagged | found.untagged) - scope.vlans - DEFAULT_VLAN
     if others and port not in scope.adopted and port not in scope.taken:
         remedy = "move the other use to another port, remove this port from the topology, or adopt it"
-        expected = f"expected one managed VLAN untagged or none, found {others}"
+        expected = f"expected at most one managed VLAN, untagged, found VLAN {others}"
         raise Unsafe(f"switch {scoped.name}, access port {port}: {expected}: {remedy}")
     if found.access in scope.vlans and not tagged - DEFAULT_VLAN and found.access is not None:
         return PortObservation(VlanSet([found.access]))

@@ -1,12 +1,12 @@
 """The driver for Open vSwitch, configured with ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
 
 A trunk with an empty ``trunks`` column carries every VLAN, so an empty list cannot mean "no VLAN". A managed trunk
-therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). No sequence of
-changes, by SBF or by other users, empties the list. A change is a single transaction of the database, all or nothing.
-``ovs-vsctl`` waits until the switch has applied the change.
+therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). The list is never
+empty, not even after changes by other users. A change is a single transaction of the database. ``ovs-vsctl`` waits
+until the switch has applied the transaction.
 
-An access port that is to be in no VLAN also becomes such a trunk, which drops untagged frames. As an access port of the
-placeholder VLAN, it would share that VLAN with all other such ports.
+A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames.
+Access ports of the placeholder VLAN would share that VLAN and be connected to each other.
 """
 
 import json
@@ -59,9 +59,9 @@ class OvsPort:
 
     @property
     def vlans(self) -> VlanSet:
-        """The VLANs that the port names; a trunk without a list carries every VLAN and names none."""
+        """The VLANs in the port's columns; empty for a trunk without a list, which carries every VLAN."""
         listed = self.trunks if self.is_trunk else frozenset()
-        return VlanSet(number for number in (*listed, self.tag) if number and 0 < number < PLACEHOLDER_VLAN)
+        return VlanSet(vlan for vlan in (*listed, self.tag) if vlan and 0 < vlan < PLACEHOLDER_VLAN)
 
     @property
     def is_trunk(self) -> bool:
@@ -70,10 +70,10 @@ class OvsPort:
 
     @property
     def use(self) -> PortUse:
-        """The port's use, with its columns as ``lines``. A port with empty columns is unconfigured."""
+        """The port's use, with the port's columns as ``lines``. A port with empty columns is unconfigured."""
         columns = {"vlan_mode": self.vlan_mode or "[]", "tag": "[]" if self.tag is None else self.tag}
-        trunks = ",".join(str(number) for number in sorted(self.trunks))
-        listed = VlanSet(number for number in self.trunks if 0 < number < PLACEHOLDER_VLAN)
+        trunks = ",".join(str(vlan) for vlan in sorted(self.trunks))
+        listed = VlanSet(vlan for vlan in self.trunks if 0 < vlan < PLACEHOLDER_VLAN)
         untagged = VlanId(self.tag) if self.tag and self.tag < PLACEHOLDER_VLAN else None
         mode = "" if not (self.vlan_mode or self.tag is not None or self.trunks) else self.mode
         return PortUse(
@@ -101,12 +101,12 @@ class OpenVSwitch:
         self._shell.close_if_lost()
         code, output = self._shell.run(LIST_PORTS)
         if code:
-            raise Refused(f"switch {self._name}: {LIST_PORTS!r} failed: the switch said {quote_end(output)!r}")
+            raise Refused(f"switch {self._name}: {LIST_PORTS!r} failed: the switch printed {quote_end(output)!r}")
         ports, current, wanted = parse_tables(self._name, output)
         if current < wanted:
             raise Refused(
-                f"switch {self._name}: its database is at configuration {wanted}, what it does at {current}: "
-                "look whether ovs-vswitchd runs"
+                f"switch {self._name}: wanted configuration {wanted} of the database to be applied, found {current} "
+                "applied: check that ovs-vswitchd runs"
             )
         self._ports = ports
         return derive_ovs_state(self._name, ports, scope)
@@ -120,13 +120,13 @@ class OpenVSwitch:
         lines = " \\\n".join(" ".join(group) for group in groups)
         code, output = self._shell.run(f"{lines} 2>&1")
         if code:
-            raise Refused(f"switch {self._name}: told {TRANSACT!r} and more, the switch said {quote_end(output)!r}")
+            raise Refused(f"switch {self._name}: '{TRANSACT} …' failed: the switch printed {quote_end(output)!r}")
 
     def save(self) -> bool:
-        """Write the database to disk: a committed transaction may still be in memory only."""
+        """Write the database to disk. A committed transaction may still be in memory only."""
         code, output = self._shell.run("sync 2>&1")
         if code:
-            failure = f"'sync' failed, its database may not be on the disk: the switch said {quote_end(output)!r}"
+            failure = f"'sync' failed, the database may not be on the disk: the switch printed {quote_end(output)!r}"
             raise Refused(f"switch {self._name}: {failure}")
         return True
 
@@ -149,7 +149,7 @@ class OpenVSwitch:
 
 
 def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]:
-    """Parse the output of :data:`LIST_PORTS`: the ports, and the current and the wanted number of the configuration."""
+    """Parse the output of :data:`LIST_PORTS`: the ports, and the numbers of the applied and wanted configuration."""
     try:
         ports, numbers, interfaces = (_parse_rows(json.loads(line)) for line in output.splitlines())
         down = {str(row["name"]) for row in interfaces if row["admin_state"] == "down"}
@@ -181,7 +181,7 @@ def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScop
 
 
 def render_transaction(difference: SwitchDifference, ports: Mapping[str, OvsPort]) -> list[str]:
-    """Return the words of one transaction, each command after ``--``. ``ports`` are the ports of the last reading."""
+    """Return the words of one transaction, with ``--`` before each command. ``ports`` is the last reading."""
     access = set(difference.access)
     converted = [port for port in difference.add if port not in access and port in ports and not ports[port].is_trunk]
     leaving = {*difference.close, *difference.remove} & access - difference.add.keys()
@@ -226,8 +226,8 @@ def _observe_port(name: Name, port: PortName, ports: Mapping[str, OvsPort], scop
         raise Unsafe(f"switch {name}: expected a port {port}, found {quote_end(existing)}: correct the topology")
     if port not in scope.access:
         return _observe_trunk(name, port, ports[port], scope.vlans)
-    is_agreed = port in scope.adopted or port in scope.taken
-    return _observe_access_port(name, port, ports[port], scope.vlans, is_agreed=is_agreed)
+    is_assigned = port in scope.adopted or port in scope.taken
+    return _observe_access_port(name, port, ports[port], scope.vlans, is_assigned=is_assigned)
 
 
 def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet) -> PortObservation:
@@ -239,24 +239,24 @@ def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet)
 
 
 def _observe_access_port(
-    name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_agreed: bool
+    name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_assigned: bool
 ) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open when it carries anything else that SBF may change."""
+    """Return an access port's managed VLAN. The port is open if it has other configuration that SBF may change."""
     if found.mode == "access" and found.tag in managed:
         return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())
     others = found.trunks - managed - {PLACEHOLDER_VLAN, UNTAGGED_VLAN}
     has_other_vlan = found.mode == "access" and found.tag not in {None, PLACEHOLDER_VLAN, UNTAGGED_VLAN}
     is_other_trunk = found.mode == "trunk" and others
-    if not is_agreed and (found.mode not in {"access", "trunk"} or has_other_vlan or is_other_trunk):
-        _raise_unsafe(name, f"access port {port}: expected one managed VLAN untagged or none", found)
+    if not is_assigned and (found.mode not in {"access", "trunk"} or has_other_vlan or is_other_trunk):
+        _raise_unsafe(name, f"access port {port}: expected at most one managed VLAN, untagged", found)
     return PortObservation(VlanSet(), is_open=found.mode != "trunk" or found.trunks != {PLACEHOLDER_VLAN})
 
 
 def _raise_unsafe(name: Name, expected: str, found: OvsPort) -> NoReturn:
     listed = VlanSet(vlan for vlan in found.trunks if 0 < vlan < PLACEHOLDER_VLAN)
-    seen = f"vlan_mode {found.mode}, tag {found.tag or 'none'}, trunks {listed or 'none'}"
-    remedy = "move the other use to another port or to VLANs outside the pool, adopt the port, or remove it"
-    raise Unsafe(f"switch {name}, {expected}, found {seen}: {remedy} from the topology")
+    columns = f"vlan_mode {found.mode}, tag {found.tag or 'none'}, trunks {listed or 'none'}"
+    remedy = "move the other use to another port or to VLANs outside the pool, or adopt the port, or remove the port"
+    raise Unsafe(f"switch {name}, {expected}, found {columns}: {remedy} from the topology")
 
 
 def _parse_rows(table: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
@@ -277,7 +277,7 @@ def _parse_port(row: Mapping[str, Any], down: Collection[str]) -> OvsPort:
 
 
 def _parse_set(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    """Return the members of a set. A set of one member is written as an atom (RFC 7047, section 5.1)."""
+    """Return the members of a set. A set with one member has the form of that member (RFC 7047, section 5.1)."""
     if not isinstance(value, list):
         return [value]
     kind, members = value

@@ -1,7 +1,7 @@
 """Dialects of other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-The name of an entry point is the platform's name in a topology, and its object is a :class:`Dialect`. Every plug-in is
-checked when it is loaded. A plug-in that cannot be used is reported with the reason, and has no other effect.
+The name of an entry point is the platform's name in a topology. The object of an entry point is a :class:`Dialect`.
+Every plug-in is checked when it is loaded. A plug-in that cannot be used is reported with the reason, and is ignored.
 """
 
 import re
@@ -34,7 +34,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DialectPlugin:
-    """One entry point: the platform that it provides, or the ``fault`` that makes it unusable."""
+    """One entry point, with the platform's dialect, or with the ``fault`` that makes the plug-in unusable."""
 
     platform: str
     source: str
@@ -53,10 +53,10 @@ def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
 
 
 def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
-    """Load and check plug-ins. A name that is in ``taken``, or that two plug-ins have, is a fault."""
-    entries = sorted(found, key=lambda one: (one.name, _describe_source(one)))
-    names = [one.name for one in entries]
-    return tuple(_load_plugin(one, taken, names.count(one.name)) for one in entries)
+    """Load and check plug-ins. A name in ``taken``, or a name of several plug-ins, is a fault."""
+    entries = sorted(found, key=lambda entry: (entry.name, _describe_source(entry)))
+    names = [entry.name for entry in entries]
+    return tuple(_load_plugin(entry, taken, names.count(entry.name)) for entry in entries)
 
 
 def _load_plugin(entry: EntryPoint, taken: Collection[str], count: int) -> DialectPlugin:
@@ -78,7 +78,7 @@ def _check_name(name: str, taken: Collection[str], count: int) -> str:
     if not NAME.fullmatch(name):
         return "expected a name of lower-case letters, digits and underscores"
     if name in taken:
-        return "SBF has a platform of this name: choose another one"
+        return "SBF has a platform of this name: choose another name"
     return "several plug-ins have this name: uninstall all but one" if count > 1 else ""
 
 
@@ -91,16 +91,16 @@ def _check_plugin(dialect: object) -> Iterator[str]:
 
 
 def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
-    """Yield the faults of a dialect's ``netmiko`` and ``privileged``; the import of Netmiko takes a second."""
+    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. Imports Netmiko, which takes a second."""
     from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
     from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
 
     known: type[BaseConnection] | None = CLASS_MAPPER.get(dialect.netmiko)
     if known is None:
-        yield f"netmiko has {dialect.netmiko!r}, which Netmiko does not know: choose a name from its PLATFORMS.md"
+        yield f"netmiko is {dialect.netmiko!r}: expected a device type from Netmiko's PLATFORMS.md"
     elif dialect.privileged and known.check_enable_mode is BaseConnection.check_enable_mode:
-        cure = "choose a platform with an enable mode, such as cisco_ios"
-        yield f"privileged needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {cure}"
+        remedy = "choose a device type with an enable mode, such as cisco_ios"
+        yield f"privileged needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {remedy}"
 
 
 def _describe_source(entry: EntryPoint) -> str:
@@ -118,13 +118,13 @@ def _check_dialect(dialect: Dialect) -> Iterator[str]:
         yield from _check_template(name, _flatten_template(getattr(dialect, name)), allowed)
     for name in ("create", "delete"):
         if not any("{vlan" in line for line in getattr(dialect, name)):
-            yield f"{name} names no VLAN: expected {{vlan}} in it"
+            yield f"{name} contains no VLAN: expected the placeholder {{vlan}}"
     if dialect.errors.search(""):
-        yield "errors matches an empty answer: every command would seem refused"
+        yield "errors matches an empty answer: every command would count as refused"
     if bool(dialect.access) != bool(dialect.vacate):
-        yield "access and vacate go together: expected both or neither"
-    if strange := [command for command in dialect.instead if command not in dialect.show]:
-        yield f"instead has {strange[0]!r}, which is no command of show"
+        yield "expected both access and vacate, or neither"
+    if unknown := [command for command in dialect.instead if command not in dialect.show]:
+        yield f"instead contains {unknown[0]!r}: expected a command of show"
     yield from _check_parser(dialect)
 
 
@@ -137,22 +137,22 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
         try:
             placeholders = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
         except ValueError as error:
-            yield f"{name} has {line!r}, which is no template: {error}"
+            yield f"{name} contains {line!r}: expected a template: {error}"
             continue
         if placeholders - allowed:
-            expected = ", ".join(f"{{{one}}}" for one in sorted(allowed))
-            yield f"{name} has {line!r}: expected no placeholder but {expected}"
+            expected = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(allowed))
+            yield f"{name} contains {line!r}: expected only the placeholders {expected}"
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
     """Check that ``see`` raises only ValueError: any other error would end the worker's attempt."""
     for answer in ("", "what is this"):
         try:
-            found: object = dialect.see([answer] * len(dialect.show))
+            reading: object = dialect.see([answer] * len(dialect.show))
         except ValueError:
             continue
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             yield f"see raises {type(error).__name__} for the answers {answer!r}: expected ValueError"
             continue
-        if not isinstance(found, SwitchReading):
-            yield f"see returns {type(found).__name__}: expected SwitchReading"
+        if not isinstance(reading, SwitchReading):
+            yield f"see returns {type(reading).__name__}: expected SwitchReading"

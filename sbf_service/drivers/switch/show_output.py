@@ -65,7 +65,7 @@ def parse_interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
 
 
 def parse_switchports(text: str, names: PortNames) -> dict[str, list[str]]:
-    """Translate ``show interfaces switchport`` of an IOS-like platform into the configuration lines of each port.
+    """Convert ``show interfaces switchport`` of an IOS-like platform to configuration lines, by canonical port name.
 
     Return an empty dictionary for other text. Raise ValueError for a port without a mode.
     """
@@ -74,21 +74,21 @@ def parse_switchports(text: str, names: PortNames) -> dict[str, list[str]]:
 
 
 def _parse_switchport(text: str) -> list[str]:
-    found = dict(re.findall(r"^ *([A-Z][^:\n]+): *(.*(?:\n {4,}[\d,-]+)*)", text, re.MULTILINE))
-    if found.get("Switchport") == "Disabled":
+    fields = dict(re.findall(r"^ *([A-Z][^:\n]+): *(.*(?:\n {4,}[\d,-]+)*)", text, re.MULTILINE))
+    if fields.get("Switchport") == "Disabled":
         return ["no switchport"]
-    mode = found.get("Administrative Mode", "").removeprefix("static ")
+    mode = fields.get("Administrative Mode", "").removeprefix("static ")
     if not mode:
         raise ValueError(quote_first_line(text))
     lines = [f"switchport mode {mode}"]
-    if mode != "trunk" and "Access Mode VLAN" in found:
-        lines.append(f"switchport access vlan {found['Access Mode VLAN'].split()[0]}")
-    if mode != "access" and "Trunking Native Mode VLAN" in found:
-        lines.append(f"switchport trunk native vlan {found['Trunking Native Mode VLAN'].split()[0]}")
-    listed = "".join(found.get("Trunking VLANs Enabled", "ALL").split())
+    if mode != "trunk" and "Access Mode VLAN" in fields:
+        lines.append(f"switchport access vlan {fields['Access Mode VLAN'].split()[0]}")
+    if mode != "access" and "Trunking Native Mode VLAN" in fields:
+        lines.append(f"switchport trunk native vlan {fields['Trunking Native Mode VLAN'].split()[0]}")
+    listed = "".join(fields.get("Trunking VLANs Enabled", "ALL").split())
     lines += [] if listed == "ALL" else [f"{ALLOWED_VLANS}{listed.lower()}"]
-    bundled = "member of bundle" in found.get("Operational Mode", "")
-    return [*lines, "channel-group 1"] if bundled else lines
+    is_member = "member of bundle" in fields.get("Operational Mode", "")
+    return [*lines, "channel-group 1"] if is_member else lines
 
 
 def find_arguments(lines: Iterable[str], start: str) -> list[str]:
@@ -110,8 +110,8 @@ def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortRead
     member = bool(find_arguments(lines, "channel-group "))
     used = parse_use(lines, "routed" if routed else mode, "switchport trunk native vlan ")
     if mode not in ("trunk", "dynamic") or routed:
-        number = None if routed else parse_access_vlan(lines, "switchport access vlan ")
-        return PortReading(untagged=untagged, access=number, off=off, dormant=dormant, member=member, **used)
+        access = None if routed else parse_access_vlan(lines, "switchport access vlan ")
+        return PortReading(untagged=untagged, access=access, off=off, dormant=dormant, member=member, **used)
     ready, is_open = mode == "trunk" and listed != ALL_VLANS, listed == ALL_VLANS
     return PortReading(
         listed, ready=ready, open=is_open, untagged=untagged, off=off, dormant=dormant, member=member, **used
@@ -119,7 +119,7 @@ def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortRead
 
 
 def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
-    """Return the fields of a port's use: its mode, its native VLAN after ``native``, and its configuration."""
+    """Return mode, native VLAN and lines of a port. ``native`` is the beginning of the line with the native VLAN."""
     if any(line.startswith(ROUTES) for line in lines):
         mode = ROUTED
     if any(line.startswith(AGGREGATES) for line in lines):
@@ -128,31 +128,31 @@ def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
 
 
 def parse_access_vlan(lines: Iterable[str], start: str) -> VlanId:
-    """Return the VLAN ID of an access port: the default VLAN unless a line names another VLAN."""
+    """Return the VLAN ID of an access port: the VLAN of the line that begins with ``start``, or the default VLAN."""
     return max(parse_vlans_after(lines, start) or DEFAULT_VLAN)
 
 
 def parse_vlans_after(lines: Iterable[str], *starts: str) -> VlanSet:
-    """Return the VLAN IDs of commands that each name a single VLAN ID."""
+    """Return the VLAN IDs of the lines that begin with one of ``starts``. Each line names a single VLAN ID."""
     found = [(start, words) for start in starts for words in find_arguments(lines, start)]
-    return VlanSet(number for start, words in found for number in parse_vlans(words.split()[0], start + words))
+    return VlanSet(vlan for start, words in found for vlan in parse_vlans(words.split()[0], start + words))
 
 
 def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
     """Return the list of allowed VLANs after one more ``switchport trunk allowed vlan`` line."""
-    verb, _, numbers = words.partition(" ")
+    verb, _, listed = words.partition(" ")
     if words in ("none", "all"):
         return VlanSet() if words == "none" else ALL_VLANS
     if verb in ("add", "except"):
-        read = parse_vlans(numbers, ALLOWED_VLANS + words)
-        return allowed | read if verb == "add" else ALL_VLANS - read
+        vlans = parse_vlans(listed, ALLOWED_VLANS + words)
+        return allowed | vlans if verb == "add" else ALL_VLANS - vlans
     return parse_vlans(words, ALLOWED_VLANS + words)
 
 
 def parse_vlan_table(text: str) -> dict[int, str]:
-    """Return the names of VLANs in a table that starts with ``VLAN Name``.
+    """Return the names of VLANs by VLAN ID, from a table that starts with ``VLAN Name``.
 
-    A row may continue in indented lines below it.
+    A row may continue in indented lines.
     """
     head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
     if head is None:
@@ -170,40 +170,40 @@ def parse_vlan_table(text: str) -> dict[int, str]:
 
 def parse_internal_vlans(text: str) -> VlanSet:
     """Return the VLAN IDs in ``show vlan internal usage``. Each row starts with a VLAN ID."""
-    return VlanSet(int(number) for number in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
+    return VlanSet(int(vlan) for vlan in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
 
 
 def expand_port_list(text: str) -> Iterator[str]:
     """Yield the ports of a list such as ``1-4,A1-A3,Trk1``. Raise ValueError for a list of another form."""
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", one) for one in (first, last or first))
+        start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", port) for port in (first, last or first))
         if start is None or end is None or (dash and end[1] not in ("", start[1])):
             raise ValueError(text)
         yield from (f"{start[1]}{number}" for number in range(int(start[2]), int(end[2]) + 1))
 
 
 def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
-    """Return the reading of each port from its memberships (kind, port, VLAN ID)."""
-    found: dict[str, dict[str, set[int]]] = {}
-    for how, port, number in members:
-        found.setdefault(port, {}).setdefault(how, set()).add(number)
+    """Return the reading of each port from memberships (kind, port, VLAN ID) of kind ``tagged`` or ``untagged``."""
+    by_port: dict[str, dict[str, set[int]]] = {}
+    for kind, port, vlan in members:
+        by_port.setdefault(port, {}).setdefault(kind, set()).add(vlan)
     return {
-        port: _build_port_reading(VlanSet(ways.get(tagged, ())), VlanSet(ways.get(untagged, ())))
-        for port, ways in found.items()
+        port: _build_port_reading(VlanSet(kinds.get(tagged, ())), VlanSet(kinds.get(untagged, ())))
+        for port, kinds in by_port.items()
     }
 
 
 def _build_port_reading(tagged: VlanSet, untagged: VlanSet) -> PortReading:
-    only = max(untagged) if len(untagged) == 1 and not tagged else None
+    access = max(untagged) if len(untagged) == 1 and not tagged else None
     native = max(untagged, default=None) if tagged else None
-    lines = tuple(f"untagged {number}" for number in untagged)
+    lines = tuple(f"untagged {vlan}" for vlan in untagged)
     mode = "trunk" if tagged else "access" if untagged else ""
-    return PortReading(tagged, ready=True, untagged=untagged, access=only, mode=mode, native=native, lines=lines)
+    return PortReading(tagged, ready=True, untagged=untagged, access=access, mode=mode, native=native, lines=lines)
 
 
 def parse_xml(text: str) -> Any:  # noqa: ANN401 - lxml has no types
-    """Parse XML without resolving entities. Raise ValueError with its first line."""
+    """Parse XML without resolving entities. Raise ValueError with the first line of text that is not XML."""
     from lxml import etree  # noqa: PLC0415 - slow to load, and only needed for some platforms
 
     try:

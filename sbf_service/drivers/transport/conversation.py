@@ -1,23 +1,21 @@
-"""Conversations with a command line, with a dialect's patterns: show commands, configuration commands and saves."""
+"""Conversations with a command line: show commands, configuration commands and saves, with a dialect's patterns."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sbf_service.drivers.device_errors import build_save_error, quote_start
+from sbf_service.drivers.device_errors import build_save_error, describe_refusal, quote_start
 from sbf_service.drivers.transport.device_session import CommandLine, DetectsSessionLoss, close_lost_session
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""A device that writes its flash may be silent this many times as long as usual. A save that takes longer is
-repeated.
+"""The factor for the timeout of a save, because a device may print nothing until its flash is written. A save that
+exceeds the timeout is repeated.
 """
 ERROR_LINES = 3
-"""A refusal is in the first lines of an answer. Error words in later lines may be part of a port's description."""
+"""A refusal is in the first lines of an answer. Words such as "error" in later lines may be in a port's description."""
 LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
-"""A log line that a device prints into the session, with ``%FACILITY-SEVERITY-MNEMONIC:``. It is no part of an
-answer.
-"""
+"""A log line that a device prints into the session (``%FACILITY-SEVERITY-MNEMONIC:``); not a part of the answer."""
 
 
 class AnswerPatterns(Protocol):
@@ -47,8 +45,8 @@ class RefusedCommand(NamedTuple):
     answer: str
 
     def __str__(self) -> str:
-        """Return the command and the message for an error message."""
-        return f"told {self.line!r}, it said {self.answer!r}"
+        """Return the command and the device's message, for an error message."""
+        return describe_refusal(self.line, self.answer)
 
 
 class DeviceConversation:
@@ -80,14 +78,14 @@ class DeviceConversation:
             return answer
         if command in self._patterns.may_fail:
             return ""
-        raise Refused(f"{self._device}: asked {command!r}, it said {quote_start(answer)!r}")
+        raise Refused(f"{self._device}: {describe_refusal(command, quote_start(answer))}")
 
     def show_any(self, commands: Sequence[str]) -> str:
-        """Return the answer to the first of these commands that the device supports.
+        """Return the answer to the first of ``commands`` that the device supports.
 
-        Alternatives exist because an account may lack a right, and a software release may lack a filter. Later calls
-        start with the command that was answered. When the device refuses all commands, raise the refusal of the first
-        command.
+        The commands are alternatives, because an account may lack a right, and a software release may lack a filter.
+        Later calls start with the command that was answered. If the device refuses all commands, raise the refusal of
+        the first command.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()
@@ -100,7 +98,8 @@ class DeviceConversation:
             if answer.strip() or len(commands) == 1:
                 self._answered[tuple(commands)] = command
                 return answer
-        raise next(iter(refusals), Refused(f"{self._device}: asked {', '.join(map(repr, commands))}, it said nothing"))
+        sent = ", ".join(map(repr, commands))
+        raise next(iter(refusals), Refused(f"{self._device}: sent {sent}, got only empty answers"))
 
     def send(self, lines: Sequence[str], patience: float = 1) -> Iterator[RefusedCommand]:
         """Send configuration lines, and yield the lines that the device refused."""
@@ -126,7 +125,7 @@ class DeviceConversation:
         self._line.close()
 
     def _exchange(self, lines: Sequence[str], prompt: str, patience: float = 1) -> list[str]:
-        """Send lines, reply to questions as the dialect defines, and return the answer to each line."""
+        """Send lines, reply to the device's questions as the dialect defines, and return the answer to each line."""
         until = "|".join([prompt, *(rf"{question}\Z" for question in self._patterns.answers)])
         output = self._line.exchange("\n".join(lines), until, len(lines), patience)
         while (reply := self._find_reply(output)) is not None:

@@ -1,8 +1,8 @@
 """Sessions with devices: the protocol of a command line, and the deadline until which a session may be used.
 
-A worker may use a device's connection only while it certainly holds the element's lease, and for no longer than the
-limit of one conversation. Every session checks this deadline before it sends and while it waits for an answer. A
-library call that waits for an answer is interrupted by closing its connection.
+A worker may use a device's connection only while the worker certainly holds the element's lease, and for no longer than
+the time limit of a conversation. Every session checks this deadline before it sends and while it waits for an answer.
+To interrupt a library call that waits for an answer, the connection is closed.
 """
 
 import math
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol, runtime_checkable
 
-SESSION_LOST = "ended the session since it was read: nothing more was sent; it is read again"
-"""The message for a device that may have restarted between a reading and the change computed from that reading."""
+SESSION_LOST = "ended the session after it was read: nothing more was sent; SBF reads the device again"
+"""The message for a device that may have restarted after a reading, before the change computed from that reading."""
 
 
 class ConversationCancelledError(OSError):
@@ -37,7 +37,7 @@ class CancelScope:
     _lock: Lock = field(default_factory=Lock)
 
     def allow(self, deadline: float, reason: str) -> None:
-        """Set the deadline, and the reason that an error names after the deadline. No effect after :meth:`cancel`."""
+        """Set the deadline and the reason. No effect after :meth:`cancel`."""
         with self._lock:
             if not self._is_cancelled:
                 self.deadline, self.reason = deadline, reason
@@ -81,11 +81,9 @@ class CancelScope:
 class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
-    The session connects on first use, and again on first use after :meth:`close`.
-
-    :meth:`exchange` does not replace a session that the device ended; it raises Unreachable. The device may have
-    restarted, so a change computed from an earlier reading would be wrong. Only a reading may open a new session, with
-    :func:`close_lost_session`.
+    The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
+    :meth:`exchange` raises Unreachable and does not connect again: the device may have restarted, and a change computed
+    from an earlier reading would be wrong. Only a reading may open a new session, with :func:`close_lost_session`.
     """
 
     @property
@@ -95,10 +93,9 @@ class CommandLine(Protocol):
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Send one or several lines, and return the output from their echo up to the pattern ``until``.
 
-        The pattern must appear ``times`` times. ``patience`` multiplies the time for which the device may be silent.
-        Raise Unreachable when the device is silent for longer or ends the session, and Refused when it rejects the
-        login. After an error the session is closed, because a late answer must not be mistaken for the answer to the
-        next command.
+        The pattern must appear ``times`` times. ``patience`` is a factor for the timeout. Raise Unreachable when the
+        device prints nothing within the timeout or ends the session, and Refused when it rejects the login. After an
+        error the session is closed, so that a late answer is not taken for the answer to the next command.
         """
 
     def close(self) -> None:
@@ -110,7 +107,7 @@ class DetectsSessionLoss(Protocol):
     """A session, or a driver with a session, that detects the end of the session without sending anything."""
 
     def is_lost(self) -> bool:
-        """Return whether a session existed and was ended by the device. Can be called from any thread; never raises."""
+        """Return whether the device ended a session. False if there was no session. Thread-safe; never raises."""
 
 
 class Closable(Protocol):
@@ -121,9 +118,9 @@ class Closable(Protocol):
 
 
 def close_lost_session(session: Closable) -> None:
-    """Close a session that the device ended, so that the next command opens a new one.
+    """Close a session that the device ended, so that the next command opens a new session.
 
-    To be called only at the start of a reading, or where no earlier reading matters: see :class:`CommandLine`.
+    To be called only when no change depends on an earlier reading: see :class:`CommandLine`.
     """
     if isinstance(session, DetectsSessionLoss) and session.is_lost():
         session.close()

@@ -1,8 +1,8 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
-NAPALM gives each configuration session a random name. It also treats every configuration session on the switch as the
-lock of another user, and EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix.
-It deletes the sessions that an earlier, killed service left on the switch, and does not treat the sessions of other
+NAPALM creates configuration sessions with random names, and treats every configuration session on the switch as a lock
+of another user. EOS keeps an abandoned session for 24 hours. SBF therefore names its sessions with a prefix, and
+deletes sessions with this prefix that a killed service left on the switch. SBF does not treat the sessions of other
 users as locks, because CloudVision always has an open session.
 """
 
@@ -26,9 +26,7 @@ SESSION_PREFIX = "virtcloud-"
 SHOW_SESSIONS = "show configuration sessions"
 SHOW_VERSION = "show version"
 CLOCK_TOLERANCE_S = 10
-"""The maximum drift in seconds between the clocks of the switch and of SBF between a reading and its change. A
-restart takes longer.
-"""
+"""The maximum drift of the switch's clock between a reading and its change, in seconds. A restart takes longer."""
 
 
 class EosCommands(Protocol):
@@ -40,7 +38,7 @@ class EosCommands(Protocol):
 
     @property
     def may_fail(self) -> frozenset[str]:
-        """The commands that some models do not support."""
+        """The commands that some models refuse."""
 
     @property
     def errors(self) -> re.Pattern[str]:
@@ -52,14 +50,14 @@ class EosCommands(Protocol):
 
     @property
     def saved(self) -> re.Pattern[str]:
-        """The pattern of that command's output after a successful save."""
+        """The pattern of the output of ``save`` after a successful save."""
 
 
 class EosSession(NapalmSession):
     """A session by NAPALM's ``eos``.
 
-    Each request uses a new connection, so a restart ends no session; ``uptime`` reveals the restart. A candidate does
-    not survive a restart, so the check after loading covers the commit too.
+    Each request uses a new connection, so a restart of the switch ends no connection. SBF detects a restart by the
+    ``uptime`` after loading a candidate. A later restart is detected by the commit, because the candidate is then lost.
     """
 
     port = HTTPS_PORT
@@ -70,7 +68,7 @@ class EosSession(NapalmSession):
         self._commands = commands
         self._show_neighbours = show_neighbours
         self._booted = 0.0
-        """The time at which the switch booted, according to the last reading, in seconds of ``time.monotonic``."""
+        """When the switch booted, according to the last reading, in seconds of ``time.monotonic``."""
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
         """Log in, and delete the configuration sessions that an earlier service left on the switch."""
@@ -92,21 +90,21 @@ class EosSession(NapalmSession):
     def describe_unknown_device(self) -> str:
         """Return the finding and the remedy for an unknown certificate."""
         return (
-            f"a certificate that {self._login.ca_file} does not know: nothing was sent to it; if the device was "
-            "replaced or has a new certificate, put that there (openssl s_client)"
+            f"a certificate that {self._login.ca_file} does not contain: nothing was sent; if the device was replaced "
+            "or has a new certificate, add the certificate to that file (openssl s_client)"
         )
 
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection.
 
-        The session's name is reset first: NAPALM's destructor would otherwise abort the session, and wait for a silent
-        switch.
+        Reset the session's name first. Otherwise NAPALM's destructor would abort the session, and wait for a switch
+        that does not answer.
         """
         driver.config_session = None
         driver.device.connection.transport.close()
 
     def abort_connection(self, driver: Any) -> None:  # noqa: ANN401
-        """Shut the socket down. Closing the socket would wait for the answer that another thread is reading."""
+        """Shut the socket down. Closing the socket would wait for the thread that reads an answer."""
         driver.device.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
@@ -145,7 +143,7 @@ class EosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit again, without NAPALM: it would also write the startup configuration and ignore EOS's output."""
+        """Commit again. NAPALM is not used: it would also write the startup configuration, and ignore EOS's output."""
         self.call_patiently(self._confirm)
         self._is_changing = False
 
@@ -168,8 +166,8 @@ class EosSession(NapalmSession):
 
     def _confirm(self, driver: Any) -> None:  # noqa: ANN401
         if not driver._get_pending_commits().get(driver.config_session):  # noqa: SLF001 - as NAPALM confirms
-            reason = "the commit that was to be confirmed is not there any more"
-            raise Unreachable(f"{self._describe_device()}: {reason}; it is read again")
+            reason = "expected SBF's unconfirmed commit, found no such commit"
+            raise Unreachable(f"{self._describe_device()}: {reason}; SBF reads the device again")
         driver.device.run_commands([f"configure session {driver.config_session} commit"], encoding="text")
         driver.config_session = None
 
@@ -192,9 +190,9 @@ class EosSession(NapalmSession):
         return str(driver.compare_config())
 
     def _create_tls_context(self) -> ssl.SSLContext:
-        """Return a TLS context that trusts the certificates in the credential's file, whatever name they contain.
+        """Return a TLS context that trusts the certificates in the credential's file, without checking host names.
 
-        Without a file, every certificate is trusted.
+        Without such a file, every certificate is trusted.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

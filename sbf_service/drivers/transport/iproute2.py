@@ -58,7 +58,7 @@ def run_query(shell: Shell, command: str) -> str:
     code, output = shell.run(command)
     if code:
         kind = shell.device.partition(" ")[0]
-        raise Refused(f"{shell.device}: {command!r} failed: the {kind} said {quote_end(output)!r}")
+        raise Refused(f"{shell.device}: {command!r} failed: the {kind} printed {quote_end(output)!r}")
     return output
 
 
@@ -80,9 +80,9 @@ def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
 
 
 def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFailure]:
-    """Run lines with ``ip`` or ``bridge`` in as few round trips as terminal lines allow, and return the failures.
+    """Run lines with ``ip`` or ``bridge``, as many as possible in one round trip. Return the failures.
 
-    A failing line does not stop the lines after it (``-force``).
+    After a failed line, the following lines still run (``-force``).
     """
     return [
         failure
@@ -93,13 +93,13 @@ def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFai
 
 def _run_batch_part(shell: Shell, program: str, lines: list[str]) -> list[BatchFailure]:
     code, output = shell.run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {program} 2>&1")
-    found = [BatchFailure(lines[int(one["line"]) - 1], one["message"]) for one in FAILED_LINE.finditer(output)]
-    return found if found or not (code or output) else [BatchFailure(program, f"{output} (exit code {code})")]
+    failures = [BatchFailure(lines[int(match["line"]) - 1], match["message"]) for match in FAILED_LINE.finditer(output)]
+    return failures if failures or not (code or output) else [BatchFailure(program, f"{output} (exit code {code})")]
 
 
 def raise_for_failures(device: str, failures: Sequence[BatchFailure]) -> None:
-    """Raise Refused with the messages of all failures; do nothing if there is no failure."""
+    """Raise Refused with the messages of all failures, if there are any."""
     kind = device.partition(" ")[0]
-    texts = [f"{one.line!r} was refused: the {kind} said {quote_end(one.message)!r}" for one in failures]
+    texts = [f"{failure.line!r} failed: the {kind} printed {quote_end(failure.message)!r}" for failure in failures]
     if texts:
-        raise Refused(f"{device}: {'; '.join(texts)}: look at its ports and at the account's rights")
+        raise Refused(f"{device}: {'; '.join(texts)}: check the device's ports and the account's rights")

@@ -1,7 +1,7 @@
 """The base class of sessions by NAPALM: connecting, closing, and the translation of errors into SBF's errors.
 
-NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are loaded when the first device is reached. They raise some
-sixty kinds of exceptions without a common base class, so the tables here contain class names.
+NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. They raise about sixty
+classes of exceptions without a common base class. The tables in this module therefore contain class names.
 """
 
 import re
@@ -19,9 +19,9 @@ from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
 T = TypeVar("T")
 
 REVERT_AFTER_S = 120
-"""Seconds until a device reverts a commit that was not confirmed. Junos counts in minutes."""
+"""Seconds until a device reverts a commit that was not confirmed. A multiple of 60, because Junos counts minutes."""
 COMMIT_PATIENCE = 3
-"""A commit may take this many times as long as other requests."""
+"""The factor for the timeout of a commit."""
 
 UNKNOWN_DEVICE = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
@@ -37,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Errors that only their text identifies. The first text belongs to a device that has no host key of the known type,
-so the device sends no key.
+"""Errors that can be identified only by their text. The first text is the error for a device that has no host key of
+the same type as the known host key.
 """
 
 
@@ -69,10 +69,10 @@ class NapalmSession:
         return True
 
     def describe_unknown_device(self) -> str:
-        """Return the finding and the remedy for a device whose host key is not the known one."""
+        """Return the finding and the remedy for a device with an unknown host key."""
         return (
-            f"an SSH host key that {self._login.known_hosts} does not have for it: "
-            "nothing was sent to it; if the device was replaced, put its new key there (ssh-keyscan)"
+            f"an SSH host key that {self._login.known_hosts} does not contain for this device: "
+            "nothing was sent; if the device was replaced, add its new key to that file (ssh-keyscan)"
         )
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401 - NAPALM has no types
@@ -84,7 +84,7 @@ class NapalmSession:
         raise NotImplementedError
 
     def abort_connection(self, driver: Any) -> None:  # noqa: ANN401
-        """End the connection immediately, from a thread that does not use it. Pending calls of other threads fail."""
+        """End the connection immediately, from another thread. Calls that wait for an answer then fail."""
         self.disconnect(driver)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
@@ -96,7 +96,7 @@ class NapalmSession:
         return bool(driver.is_alive()["is_alive"])
 
     def call(self, action: Callable[[Any], T]) -> T:
-        """Connect if necessary and run ``action``. Raise SBF's error for an error of a library.
+        """Connect if necessary and run ``action``. For an error of a library, raise the corresponding error of SBF.
 
         Any error except Refused closes the session.
         """
@@ -107,7 +107,7 @@ class NapalmSession:
             raise
         except Exception as error:
             scope = self._login.cancel_scope
-            expired = Unreachable(f"{self._describe_device()}: {scope.reason}; it is tried again")
+            expired = Unreachable(f"{self._describe_device()}: {scope.reason}; SBF tries again")
             translated = self._translate(error) if scope.remaining else expired
             if not isinstance(translated, Refused):
                 self.close()
@@ -124,9 +124,9 @@ class NapalmSession:
         self.call(patient)
 
     def build_pending_commit_error(self) -> Unreachable:
-        """Return the error for a reading while a commit of another session or user is not confirmed yet."""
-        reason = "a commit waits to be confirmed and may be taken back"
-        return Unreachable(f"{self._describe_device()} is being configured: {reason}; it is read again after that")
+        """Return the error for a reading while a commit of another session or user is unconfirmed."""
+        reason = "a commit is unconfirmed and may be reverted"
+        return Unreachable(f"{self._describe_device()} is being configured: {reason}; SBF reads the device again")
 
     def _ensure_connected(self) -> Any:  # noqa: ANN401
         if self._driver is not None and not self.is_alive(self._driver):
@@ -140,32 +140,32 @@ class NapalmSession:
         return self._driver
 
     def _translate(self, error: Exception) -> ElementError:
-        """Return SBF's error for an error of a library, by the first error in its chain that the tables contain."""
+        """Return SBF's error for an error of a library. The first cause that a table contains determines the error."""
         chain = list(_iterate_causes(error))
-        meanings = ((kind, one) for one in chain for kind in _find_meanings(one))
+        meanings = ((kind, cause) for cause in chain for kind in _find_meanings(cause))
         kind, decisive = next(meanings, (UNREACHABLE, chain[-1]))
         text, device = describe_error(decisive), self._describe_device()
         if kind is UNKNOWN_DEVICE:
             return Unsafe(f"{device} shows {self.describe_unknown_device()}")
         if kind is DENIED:
-            return Refused(f"{device} does not let {self._login.username!r} in: check the credential")
+            return Refused(f"{device} refuses the login of {self._login.username!r}: check the credential")
         if kind is LOCKED:
-            return Unreachable(f"{device} is being configured by somebody else: {text}; it is tried again")
+            return Unreachable(f"{device} is being configured by another user: {text}; SBF tries again")
         if kind is UNPARSABLE:
-            return Unsafe(f"{device}: its answer is not understood: {text}; it was left unchanged")
+            return Unsafe(f"{device}: cannot parse the answer: {text}; the device was left unchanged")
         if kind is REFUSED:
-            return Refused(f"switch {self._login.device.name}: the switch said {text!r}")
-        return Unreachable(f"{device} does not answer: {text}; it is tried again")
+            return Refused(f"switch {self._login.device.name}: the switch answered {text!r}")
+        return Unreachable(f"{device} does not answer: {text}; SBF tries again")
 
     def _describe_device(self) -> str:
         return f"switch {self._login.device.name} ({self._login.device.address or 'without an address'})"
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the device's message. Libraries put it into lists of dictionaries or into attributes."""
+    """Return the device's message, which libraries store in lists of dictionaries or in attributes of the error."""
     first = error.args[0] if error.args and not isinstance(error, OSError) else str(error)
     if isinstance(first, list):
-        first = "; ".join(str(one.get("message") or one) if isinstance(one, dict) else str(one) for one in first)
+        first = "; ".join(str(item.get("message") or item) if isinstance(item, dict) else str(item) for item in first)
     holder = re.search(r"<session-id>(\d+)<", str(getattr(error, "info", None) or ""))
     text = getattr(error, "message", None) or (f"session {holder[1]} holds the lock" if holder else first)
     return quote_start(str(text or type(error).__name__))
@@ -178,7 +178,7 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Yield the tables that contain an exception: first by its text, then by the nearest of its classes."""
+    """Yield the tables that contain an exception: first by its text, then by its class and base classes."""
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:
         yield LOCKED

@@ -20,10 +20,11 @@ ACTIVE_CONFIGURATION = {"database": "committed", "inherit": "inherit"}
 
 
 class JunosSession(NapalmSession):
-    """A session by NAPALM's ``junos``. SBF locks and unlocks; NAPALM would unlock before the commit is confirmed.
+    """A session by NAPALM's ``junos``. SBF locks and unlocks the configuration.
 
-    After that, a commit of another user would confirm SBF's commit. A private copy is no alternative: Junos does not
-    commit a private copy with a confirm timer (Junos XML protocol guide).
+    NAPALM would unlock before the commit is confirmed. A commit of another user would then confirm SBF's commit. A
+    private copy is no alternative: Junos does not commit a private copy with a confirm timer (Junos XML protocol
+    guide).
     """
 
     port = NETCONF_PORT
@@ -49,7 +50,7 @@ class JunosSession(NapalmSession):
                 look_for_keys=False,
                 conn_open_timeout=login.connect_timeout,
             )
-            driver.device._hostname = host  # noqa: SLF001 - PyEZ needs IPv6 in brackets, and its connection without
+            driver.device._hostname = host  # noqa: SLF001 - PyEZ's parser needs brackets for IPv6, its connection none
             driver.open()
         return driver
 
@@ -67,10 +68,7 @@ class JunosSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the short list of neighbours in XML.
-
-        The list needs one request; details would need a request for each port.
-        """
+        """Return the list of neighbours in XML, without details: these would need a request for each port."""
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:
@@ -114,13 +112,10 @@ class JunosSession(NapalmSession):
 
 
 class IosXrSession(NapalmSession):
-    """A session by NAPALM's ``iosxr_netconf``, which loads and compares.
+    """A session by NAPALM's ``iosxr_netconf``. NAPALM loads and compares; SBF sends the commit with the confirm timer.
 
-    SBF sends the commit with the confirm timer itself.
-
-    The device reverts an unconfirmed commit when its session ends. No command shows whether a commit waits for its
-    confirmation, so a reading locks and unlocks the configuration: a user who is in the middle of a change holds the
-    lock.
+    The device reverts an unconfirmed commit when its session ends. No command shows whether another user's commit is
+    unconfirmed. A reading therefore locks and unlocks the configuration, which fails while another user changes it.
     """
 
     port = NETCONF_PORT
@@ -168,10 +163,7 @@ class IosXrSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the answer to NAPALM's request in XML.
-
-        NAPALM's parser would treat an unknown answer as no neighbours.
-        """
+        """Return the neighbours in XML. NAPALM's parser is not used: to it, an unknown answer means no neighbours."""
         from napalm.iosxr_netconf.constants import LLDP_RPC_REQ_FILTER  # noqa: PLC0415 - slow to load
 
         return self.call(lambda driver: str(driver.device.get(("subtree", LLDP_RPC_REQ_FILTER)).xml))
@@ -206,7 +198,7 @@ class IosXrSession(NapalmSession):
 
     def _load(self, driver: Any, text: str) -> str:  # noqa: ANN401
         self._has_committed = False
-        driver._lock()  # noqa: SLF001 - here, so that `revert` knows whether there is anything to discard
+        driver._lock()  # noqa: SLF001 - a separate call, so that `_is_changing` is set only after the lock
         self._is_changing = True
         driver.load_merge_candidate(config=text)
         return str(driver.compare_config())
@@ -216,8 +208,8 @@ class IosXrSession(NapalmSession):
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
     """Write a temporary OpenSSH configuration that names the file of known host keys, and yield its path.
 
-    ncclient reads the name of that file only from such a configuration. The OpenSSH configuration of SBF's own user is
-    never read. A file of host keys that does not exist counts as empty.
+    ncclient reads the name of that file only from an OpenSSH configuration. The configuration of the user that runs SBF
+    is not used. A file of host keys that does not exist counts as empty.
     """
     file = known_hosts if known_hosts and known_hosts.exists() else "/dev/null"
     with NamedTemporaryFile("w", prefix="virtcloud-ssh-", suffix=".conf", encoding="utf-8") as config:
@@ -233,7 +225,7 @@ def close_manager(manager: Any) -> None:  # noqa: ANN401 - ncclient's
 
 
 def render_xml(element: Any) -> str:  # noqa: ANN401 - lxml's
-    """Return an answer as text; empty for an answer that is no XML element (PyEZ returns True for an empty answer)."""
+    """Return an answer as text; empty for an answer that is not an XML element, such as PyEZ's True."""
     from lxml import etree  # noqa: PLC0415 - slow to load
 
     return str(etree.tostring(element, encoding="unicode")) if etree.iselement(element) else ""

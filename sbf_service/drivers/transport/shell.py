@@ -1,4 +1,4 @@
-"""A shell on a device: runs programs, and separates their output from what the terminal adds."""
+"""A shell on a device: runs programs, and separates the output of a program from prompts and echoes."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -26,16 +26,17 @@ class Shell:
         close_lost_session(self._line)
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command of one or several lines, and return its exit code and its output.
+        """Run a command of one or several lines. Return the exit code and the output.
 
-        The marks around the output are sent in two pieces each, so that the terminal's echo of the command contains no
-        complete mark. Raise Unsafe when the marks are missing, and the errors of :meth:`CommandLine.exchange`.
+        A mark is printed before and after the output. The command contains each mark in two pieces, so that the
+        terminal's echo contains no complete mark. Raise Unsafe when the marks are missing, and the errors of
+        :meth:`CommandLine.exchange`.
         """
         marked = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
         output = self._line.exchange(marked, until=rf"{END}\d+")
         found = re.search(rf"{BEGIN}\s*\n(.*?){END}(\d+)", output, re.DOTALL)
         if found is None:
-            raise Unsafe(f"{self.device}: expected an answer between marks, got {quote_end(output)!r}")
+            raise Unsafe(f"{self.device}: expected output between '{BEGIN}' and '{END}', got {quote_end(output)!r}")
         return int(found[2]), found[1].strip()
 
     def is_lost(self) -> bool:
@@ -51,7 +52,7 @@ def pack_words(words: Iterable[str], separator: int = 1) -> Iterator[list[str]]:
     """Yield groups of words that fit on a terminal line, with ``separator`` characters between two words."""
     group: list[str] = []
     for word in words:
-        if group and sum(len(one) + separator for one in group) + len(word) > MAX_LINE_CHARACTERS:
+        if group and sum(len(member) + separator for member in group) + len(word) > MAX_LINE_CHARACTERS:
             yield group
             group = []
         group.append(word)

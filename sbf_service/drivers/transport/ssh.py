@@ -1,8 +1,8 @@
-"""Command lines over SSH with Netmiko, loaded when the first device is reached: the import takes a second.
+"""Command lines over SSH with Netmiko. Netmiko is imported on the first connection, because the import takes a second.
 
-Netmiko connects, finds the prompt, turns paging off and enters the privileged mode, in each platform's way. After that,
-SBF uses the session's channel directly. Netmiko's own commands ask for the prompt before each command, poll for answers
-forty times a second, and detect a lost connection only after their timeout.
+Netmiko connects, finds the prompt, turns paging off and enters the privileged mode; all this depends on the platform.
+After that, SBF uses the session's channel directly. Netmiko's methods would request the prompt before each command,
+poll for answers forty times a second, and detect a lost connection only after their timeout.
 """
 
 import re
@@ -20,12 +20,12 @@ from virtcloud.model.values import DeviceAddress
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""The length of the compared part of a command's echo, which fits on one line of any terminal after the prompt."""
+"""The length of the part of a command that is searched in the echo; short enough for one line after any prompt."""
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 LOGOUT = "exit"
 """The text that Netmiko logs when it aborts a login, although the device never sent it."""
-SLOW_HINT = " (if it is always so slow: timing.read_timeout)"
+SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
 
 
 class SshCommandLine:
@@ -65,8 +65,8 @@ class SshCommandLine:
     def _guard(self, action: Any) -> Any:  # noqa: ANN401 - returns what the action returns
         """Connect unless there is a session, and run ``action``.
 
-        On an error of a library, close the session and raise SBF's error. Raise Unreachable for a session that the
-        device ended: the device may have restarted with another configuration.
+        On an error of a library, close the session and raise the corresponding error of SBF. Raise Unreachable if the
+        device ended the session, because the device may have restarted with another configuration.
         """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415
@@ -82,7 +82,7 @@ class SshCommandLine:
         except netmiko.NetmikoAuthenticationException as error:
             self.close()
             raise Refused(
-                f"{self._describe_device()} does not let {self._login.username!r} in: check the credential"
+                f"{self._describe_device()} refuses the login of {self._login.username!r}: check the credential"
             ) from error
         except (netmiko.NetmikoBaseException, paramiko.SSHException, OSError, EOFError, ValueError) as error:
             self.close()
@@ -91,20 +91,20 @@ class SshCommandLine:
     def _translate(self, error: Exception) -> Refused | Unreachable | Unsafe:
         device, scope = self._describe_device(), self._login.cancel_scope
         if not scope.remaining:
-            return Unreachable(f"{device}: {scope.reason}; it is tried again")
+            return Unreachable(f"{device}: {scope.reason}; SBF tries again")
         if _is_unknown_host_key(error):
             return Unsafe(
-                f"{device} shows an SSH host key that {self._login.known_hosts} does not have for it: "
-                "nothing was sent to it; if the device was replaced, put its new key there (ssh-keyscan)"
+                f"{device} shows an SSH host key that {self._login.known_hosts} does not contain for this device: "
+                "nothing was sent; if the device was replaced, add its new key to that file (ssh-keyscan)"
             )
         if "enable mode" in str(error):
             return Refused(f"{device} refuses the privileged mode: check the credential's 'enable'")
         why = self._describe_missing_prompt() if _is_prompt_timeout(error) else _first_line(error)
-        return Unreachable(f"{device} does not answer: {why}; it is tried again")
+        return Unreachable(f"{device} does not answer: {why}; SBF tries again")
 
     def _describe_missing_prompt(self) -> str:
-        """Describe a login that reached no prompt. Netmiko's error names only the expected pattern."""
-        expected = f"expected its prompt within {self._login.read_timeout:g} s of logging in"
+        """Return the description of a login that reached no prompt. Netmiko's error contains only the pattern."""
+        expected = f"expected a prompt within {self._login.read_timeout:g} s after the login"
         output = self._login_log.getvalue().decode(errors="replace").rstrip().removesuffix(LOGOUT)
         return f"{expected}, {_quote_last_line(output)}{SLOW_HINT}"
 
@@ -138,7 +138,7 @@ class SshCommandLine:
     def _receive(self, channel: Any) -> bytes:  # noqa: ANN401 - paramiko's, loaded late
         data: bytes = channel.recv(READ_BYTES)
         if not data:
-            raise EOFError("it ended the session")
+            raise EOFError("the device ended the session")
         return data
 
     def _decode(self, data: bytes) -> str:
@@ -192,14 +192,14 @@ class SshCommandLine:
 
 
 def _is_unknown_host_key(error: Exception) -> bool:
-    """Return whether the host key was rejected. Netmiko reports a timeout and chains the cause."""
+    """Return whether the host key was rejected. Netmiko reports a timeout, with the rejection as the context."""
     import paramiko  # noqa: PLC0415
 
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
-    """Return whether an open session still works: devices end sessions that are idle for some minutes."""
+    """Return whether an open session still works. Devices end sessions that are idle for some minutes."""
     channel = session.remote_conn
     return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()
 
@@ -217,7 +217,7 @@ def _is_prompt_timeout(error: Exception) -> bool:
 
 def _quote_last_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return f"seen last: {lines[-1][:QUOTED_LINE_CHARACTERS]!r}" if lines else "and nothing was seen"
+    return f"last output: {lines[-1][:QUOTED_LINE_CHARACTERS]!r}" if lines else "no output at all"
 
 
 def _first_line(error: Exception) -> str:

@@ -99,7 +99,7 @@ async def verify_site(name: Name, caller: CurrentCaller, service: CurrentService
     caller.count_device_read()
     checker = CableChecker(service.store, service.scheduler, service.platforms.of_switch, service.device_threads)
     plan = await run_in_threadpool(checker.plan, name)
-    return plan.compare(*await checker.ask(plan))
+    return plan.compare(*await checker.read_neighbours(plan))
 
 
 @router.get("/{name}/preparation", responses=problem_responses(404, 409, 422))

@@ -38,10 +38,10 @@ def rows(text: str) -> list[str]:
 def test_a_trial_sends_only_show_commands(platform: str, tmp_path: Path) -> None:
     with emulate(platform) as switch:
         port = switch.port_names[0].replace(" ", "")
-        watch, before, startup = switch.watch(), switch.running_config(), switch.config_of(switch.startup)
+        recorder, before, startup = switch.record_changes(), switch.running_config(), switch.config_of(switch.startup)
         ended = try_switch(switch, tmp_path, "--port", port, "--vlan", 100)
         assert "100" not in " ".join(switch.commands)
-        assert watch.changes == []
+        assert recorder.changes == []
         assert (switch.running_config(), switch.config_of(switch.startup), switch.saves) == (before, startup, 0)
     assert ended.returncode == 0, ended.stderr
     assert f"lines that SBF would send for VLAN 100 on {port} (none was sent):" in ended.stdout
@@ -63,10 +63,11 @@ def test_vlans_and_ports_are_printed_as_understood(tmp_path: Path) -> None:
 def test_a_record_of_unknown_lines_is_private(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
-        switch.fail("say", "^show vlan brief", text="VLAN of all things\n", times=9)
+        switch.fail("print", "^show vlan brief", text="VLAN of all things\n", times=9)
         ended = try_switch(switch, tmp_path, "--record", record)
     assert ended.returncode == 1
-    assert "are not understood: no table of VLANs in 'VLAN of all things'" in ended.stderr
+    assert "cannot parse the answers to 'show vlan brief', " in ended.stderr
+    assert ": no table of VLANs in 'VLAN of all things'" in ended.stderr
     recorded = yaml.safe_load(record.read_text(encoding="utf-8"))["asked"]
     assert recorded[0] == {"command": "show vlan brief", "answer": ["VLAN of all things"]}
     assert oct(record.stat().st_mode & 0o777) == "0o600"
@@ -111,7 +112,7 @@ def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
         wrong.write_text("guess\n", encoding="utf-8")
         ended = try_switch(switch, tmp_path, "--password-file", wrong)
     assert ended.returncode == 1
-    assert "does not let 'admin' in: check the credential" in ended.stderr
+    assert "refuses the login of 'admin': check the credential" in ended.stderr
 
 
 @pytest.mark.parametrize(

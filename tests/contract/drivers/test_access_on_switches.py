@@ -56,11 +56,11 @@ def untagged(bench: SwitchBench) -> int | None:
     return bench.switch.untagged().get(bench.names[1])
 
 
-def passed(bench: SwitchBench) -> list[int | None]:
-    """Return the successive VLANs of the access port since the last call."""
+def visited_vlans(bench: SwitchBench) -> list[int | None]:
+    """Return the VLANs of the access port since the last call, in order, without repetitions."""
     states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
     bench.switch.untagged_timeline.clear()
-    return [one for index, one in enumerate(states) if index == 0 or states[index - 1] != one]
+    return [vlan for index, vlan in enumerate(states) if index == 0 or states[index - 1] != vlan]
 
 
 def test_an_unconfigured_port_ends_in_no_vlan(bench: SwitchBench) -> None:
@@ -70,16 +70,16 @@ def test_an_unconfigured_port_ends_in_no_vlan(bench: SwitchBench) -> None:
 
 def test_an_access_port_is_never_in_a_second_vlan(bench: SwitchBench) -> None:
     converge(bench)
-    passed(bench)
+    visited_vlans(bench)
     converge(bench, "112", a="112,120")
     converge(bench, "120", a="120")
     converge(bench)
-    at_once = SWITCH_PLATFORMS[bench.switch.platform].capabilities.atomic
-    assert passed(bench) == ([112, 120, None] if at_once else [None, 112, None, 120, None])
+    is_atomic = SWITCH_PLATFORMS[bench.switch.platform].capabilities.atomic
+    assert visited_vlans(bench) == ([112, 120, None] if is_atomic else [None, 112, None, 120, None])
     assert not bench.switch.running.vlans.keys() & POOL
 
 
-def test_a_neighbouring_trunk_is_undisturbed_and_one_save_suffices(bench: SwitchBench) -> None:
+def test_an_access_port_change_needs_one_save_and_no_other_change(bench: SwitchBench) -> None:
     converge(bench, "112", a="112")
     saves = bench.switch.saves
     converge(bench, "", a="112")
@@ -104,26 +104,26 @@ def test_an_access_port_without_a_cluster_becomes_a_managed_trunk(bench: SwitchB
 @pytest.mark.parametrize("platform", LISTS)
 def test_an_open_trunk_is_closed_before_a_vlan_is_created(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    every = set(range(1, 4095)) if platform == "hp_comware" else None
-    bench.switch.running.ports[bench.names[1]] = EmulatedPort(mode="trunk", allowed=every)
+    all_vlans = set(range(1, 4095)) if platform == "hp_comware" else None
+    bench.switch.running.ports[bench.names[1]] = EmulatedPort(mode="trunk", allowed=all_vlans)
     bench.switch.timeline.clear()
     assert bench.b in converge(bench, "112").close
     assert not any(state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline)
 
 
 def test_a_port_in_a_foreign_vlan_is_unsafe_and_unchanged(bench: SwitchBench) -> None:
-    bench.switch.running.vlans[50] = "theirs"
+    bench.switch.running.vlans[50] = "other"
     port = bench.switch.running.ports[bench.names[1]]
     port.native, port.mode = 50, port.mode if bench.switch.platform == "hp_procurve" else "access"
     before = bench.switch.running_config()
     with pytest.raises(
-        Unsafe, match=r"switch sw1, access port .*: expected one managed VLAN untagged or none, found 50"
+        Unsafe, match=r"switch sw1, access port .*: expected at most one managed VLAN, untagged, found VLAN 50"
     ):
         converge(bench, "112")
     assert bench.switch.running_config() == before
 
 
-def test_a_port_shut_by_others_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
+def test_a_port_shut_by_another_user_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True
@@ -134,16 +134,13 @@ def test_a_port_shut_by_others_is_reported_and_stays_shut(make_bench: MakeBench)
 
 
 def test_a_port_that_sbf_shut_down_is_enabled(make_bench: MakeBench) -> None:
-    """SBF was killed between ``shutdown`` and ``no shutdown``.
-
-    SBF's record shows that SBF may have shut the port down.
-    """
+    """SBF was killed between ``shutdown`` and ``no shutdown``. SBF's record contains the port (``shut``)."""
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True
     managed = replace(bench.managed, access=(bench.b,), shut=frozenset({bench.b}))
     wanted = SwitchWanted(ports={bench.a: VlanSet(), bench.b: VlanSet([112])}, access=(bench.b,))
-    carried = bench.driver.read(managed)
-    assert carried.down == ()
-    bench.driver.apply(compare_switch(wanted, carried))
+    observed = bench.driver.read(managed)
+    assert observed.down == ()
+    bench.driver.apply(compare_switch(wanted, observed))
     assert untagged(bench) == 112

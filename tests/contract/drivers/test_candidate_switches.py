@@ -1,4 +1,4 @@
-"""Tests of switches with a candidate configuration and a confirm timer. An unconfirmed commit leaves no trace."""
+"""Tests of switches with a candidate configuration and a confirm timer. An unconfirmed commit is reverted."""
 
 import re
 import time
@@ -16,9 +16,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 WITH_TIMER = [name for name, platform in SWITCH_PLATFORMS.items() if platform.capabilities.confirm_timer]
-ENDS_WITH_ITS_SESSION = ("cisco_iosxr",)
+REVERTS_WITH_SESSION = ("cisco_iosxr",)
 """Platforms that revert an unconfirmed commit as soon as they detect the end of the session."""
-WAITING = {"cisco_iosxr": "session 146959354 holds the lock"}
+PENDING_COMMIT = {"cisco_iosxr": "session 146959354 holds the lock"}
 COMMIT = {
     "cisco_iosxr": "^commit confirmed",
     "juniper_junos": "^commit-configuration .*confirmed",
@@ -30,10 +30,10 @@ CONFIRM = {
     "arista_eapi": r"^configure session \S+ commit$",
 }
 SHOW = {"cisco_iosxr": "^get-config", "juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$"}
-HELD = {
-    "cisco_iosxr": "by somebody else: session 146959354 holds the lock",
-    "juniper_junos": "by somebody else: configuration database locked by: netadmin terminal p0",
-    "arista_eapi": "a commit waits to be confirmed",
+LOCK_MESSAGES = {
+    "cisco_iosxr": "by another user: session 146959354 holds the lock",
+    "juniper_junos": "by another user: configuration database locked by: netadmin terminal p0",
+    "arista_eapi": "a commit is unconfirmed",
 }
 
 
@@ -42,21 +42,21 @@ def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> SwitchBench:
     return make_bench(request.param)
 
 
-def committing(bench: SwitchBench) -> ConfirmTimerSwitch:
+def timer_switch(bench: SwitchBench) -> ConfirmTimerSwitch:
     assert isinstance(bench.switch, ConfirmTimerSwitch)
     return bench.switch
 
 
-def seen_in_time(claim: Callable[[], bool]) -> bool:
-    """Wait for an asynchronous event for at most 30 s."""
-    until = time.monotonic() + 30
-    while not claim() and time.monotonic() < until:
+def wait_until(condition: Callable[[], bool]) -> bool:
+    """Wait until a condition is met, for at most 30 s. Return whether it is met."""
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
-    return claim()
+    return condition()
 
 
-def carries_nothing(driver: SwitchDriver, managed: SwitchScope) -> bool:
-    """Return whether a read succeeds and shows no VLAN."""
+def has_no_vlans(driver: SwitchDriver, managed: SwitchScope) -> bool:
+    """Return whether a reading succeeds and shows no VLAN."""
     try:
         return driver.read(managed).vlans == VlanSet()
     except Unreachable:
@@ -64,58 +64,58 @@ def carries_nothing(driver: SwitchDriver, managed: SwitchScope) -> bool:
 
 
 @pytest.mark.parametrize("platform", WITH_TIMER)
-def test_a_session_lost_before_confirming_leaves_the_former_configuration(platform: str, make_bench: MakeBench) -> None:
-    bench = make_bench(platform, **({"notices": False} if platform in ENDS_WITH_ITS_SESSION else {}))
-    switch = committing(bench)
+def test_a_session_lost_before_confirming_is_reverted(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, **({"detects_session_end": False} if platform in REVERTS_WITH_SESSION else {}))
+    switch = timer_switch(bench)
     bench.converge("150")
     before = switch.running_config()
-    switch.fail("cut", CONFIRM[switch.platform])
+    switch.fail("disconnect", CONFIRM[switch.platform])
     with pytest.raises(Unreachable, match="sw1"):
         bench.converge("112", "112")
     assert bench.carries(bench.names[1]) == {112}
-    with pytest.raises(Unreachable, match=f"sw1.* is being configured.*{WAITING.get(platform, 'a commit waits')}"):
+    with pytest.raises(
+        Unreachable, match=f"sw1.* is being configured.*{PENDING_COMMIT.get(platform, 'a commit is unconfirmed')}"
+    ):
         bench.read()
-    switch.time_is_up()
+    switch.expire_timer()
     assert switch.running_config() == before
     assert bench.read().ports[bench.a] == VlanSet([150])
     assert not bench.converge("112", "112")
 
 
 def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
-    switch = committing(bench)
+    switch = timer_switch(bench)
     before = switch.running_config()
-    switch.fail("cut", CONFIRM[switch.platform])
+    switch.fail("disconnect", CONFIRM[switch.platform])
     with pytest.raises(Unreachable):
         bench.converge("112")
-    switch.hasten()
-    assert seen_in_time(lambda: switch.running_config() == before)
+    switch.shorten_timer()
+    assert wait_until(lambda: switch.running_config() == before)
 
 
-def test_a_service_killed_before_confirming_leaves_the_former_configuration(
-    bench: SwitchBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The connection is lost. Another process reads the switch after the confirm timer has expired."""
-    switch = committing(bench)
+def test_a_service_killed_before_confirming_is_reverted(bench: SwitchBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is lost. Another driver reads the switch after the confirm timer has expired."""
+    switch = timer_switch(bench)
     before = switch.running_config()
 
-    def killed() -> None:
+    def kill() -> None:
         bench.driver.close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench.driver._session, "confirm", killed)
+    monkeypatch.setattr(bench.driver._session, "confirm", kill)
     with pytest.raises(KeyboardInterrupt):
         bench.converge("112")
-    switch.time_is_up()
+    switch.expire_timer()
     assert switch.running_config() == before
-    again = driver_for(switch, bench.a, bench.b)
-    assert seen_in_time(lambda: carries_nothing(again, bench.managed))
-    again.close()
+    driver = driver_for(switch, bench.a, bench.b)
+    assert wait_until(lambda: has_no_vlans(driver, bench.managed))
+    driver.close()
 
 
 def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> None:
-    switch = committing(bench)
+    switch = timer_switch(bench)
     before = switch.running_config()
-    switch.fail("cut", COMMIT[switch.platform])
+    switch.fail("disconnect", COMMIT[switch.platform])
     with pytest.raises(Unreachable):
         bench.converge("112")
     assert switch.running_config() == before
@@ -124,21 +124,21 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
-    """The worker reads the switch after the change, and an unconfirmed commit does not count as applied.
+    """The reading after the change fails, because a commit is unconfirmed.
 
-    IOS-XR does not show in the committing session that a commit awaits its confirmation.
+    IOS-XR does not show an unconfirmed commit in the session that committed.
     """
     bench = make_bench(platform)
-    committing(bench).fail("ignore", CONFIRM[bench.switch.platform])
-    with pytest.raises(Unreachable, match="waits to be confirmed"):
+    timer_switch(bench).fail("ignore", CONFIRM[bench.switch.platform])
+    with pytest.raises(Unreachable, match="a commit is unconfirmed"):
         bench.converge("112")
 
 
 def test_a_switch_locked_by_an_administrator_is_tried_again(bench: SwitchBench) -> None:
-    switch = committing(bench)
+    switch = timer_switch(bench)
     before = switch.running_config()
     switch.locked_by = "netadmin"
-    with pytest.raises(Unreachable, match=f"sw1.* is being configured.* {HELD[switch.platform]}"):
+    with pytest.raises(Unreachable, match=f"sw1.* is being configured.* {LOCK_MESSAGES[switch.platform]}"):
         bench.converge("112")
     assert switch.running_config() == before
     switch.locked_by = ""
@@ -146,10 +146,10 @@ def test_a_switch_locked_by_an_administrator_is_tried_again(bench: SwitchBench) 
 
 
 def test_a_refused_commit_changes_nothing_and_releases_the_lock(bench: SwitchBench) -> None:
-    switch = committing(bench)
+    switch = timer_switch(bench)
     before = switch.running_config()
     switch.fail("refuse", COMMIT[switch.platform])
-    with pytest.raises(Refused, match="sw1: the switch said"):
+    with pytest.raises(Refused, match="sw1: the switch answered"):
         bench.converge("112")
     assert switch.running_config() == before
     second = driver_for(switch, bench.a, bench.b)
@@ -163,19 +163,19 @@ def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make
     bench = make_bench(platform)
     bench.read()
     before = bench.switch.running_config()
-    committing(bench).fail("ignore", "(?s)switchport access vlan|load-configuration.* members|edit-config", times=9)
+    timer_switch(bench).fail("ignore", "(?s)switchport access vlan|load-configuration.* members|edit-config", times=9)
     change = SwitchDifference(access=(bench.b,), create=VlanSet([112]), add={bench.b: VlanSet([112])})
-    with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*, which was taken back"):
+    with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*, which was reverted"):
         bench.driver.apply(change)
     assert bench.switch.running_config() == before
 
 
 def test_an_unreadable_result_reverts_the_commit(bench: SwitchBench) -> None:
-    switch = committing(bench)
+    switch = timer_switch(bench)
     before = switch.running_config()
     bench.read()
-    switch.fail("say", SHOW[switch.platform], text="nobody understands this")
-    with pytest.raises(Unsafe, match="nobody understands this"):
+    switch.fail("print", SHOW[switch.platform], text="unknown text")
+    with pytest.raises(Unsafe, match="unknown text"):
         bench.driver.apply(SwitchDifference(create=VlanSet([112])))
     assert switch.running_config() == before
     assert switch.unconfirmed is None
@@ -186,33 +186,33 @@ def test_a_hanging_switch_is_unreachable_after_its_timeout(bench: SwitchBench, m
     slow.switch.fail("hang", SHOW[slow.switch.platform])
     with pytest.raises(Unreachable, match="sw1"):
         slow.read()
-    assert seen_in_time(lambda: carries_nothing(slow.driver, slow.managed))
+    assert wait_until(lambda: has_no_vlans(slow.driver, slow.managed))
 
 
 def test_a_wrong_password_is_refused(bench: SwitchBench) -> None:
     bench.switch.password = "another"  # noqa: S105
-    with pytest.raises(Refused, match="does not let 'admin' in: check the credential"):
+    with pytest.raises(Refused, match="refuses the login of 'admin': check the credential"):
         bench.read()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "[::1]:9"])
 def test_a_closed_port_is_unreachable(bench: SwitchBench, address: str) -> None:
     bench.switch.address = address
-    lost = driver_for(bench.switch, bench.a)
+    driver = driver_for(bench.switch, bench.a)
     with pytest.raises(Unreachable, match=rf"sw1 \({re.escape(address)}\) does not answer: .*(refused|open socket)"):
-        lost.read(SwitchScope((bench.a,), POOL))
+        driver.read(SwitchScope((bench.a,), POOL))
 
 
 def test_broken_xml_is_unsafe(make_bench: MakeBench) -> None:
     bench = make_bench("juniper_junos")
-    bench.switch.fail("say", "^get-configuration", text="<configuration><unclosed>")
-    with pytest.raises(Unsafe, match=r"sw1.*its answer is not understood"):
+    bench.switch.fail("print", "^get-configuration", text="<configuration><unclosed>")
+    with pytest.raises(Unsafe, match=r"sw1.*cannot parse the answer"):
         bench.read()
 
 
 def test_the_login_of_a_session_is_in_no_message(bench: SwitchBench, tmp_path: Path) -> None:
     switch = bench.switch
-    switch.fail("cut", SHOW[switch.platform])
+    switch.fail("disconnect", SHOW[switch.platform])
     with pytest.raises(Unreachable) as raised:
         bench.read()
     assert switch.password not in f"{raised.value} {raised.value.__cause__!r}"

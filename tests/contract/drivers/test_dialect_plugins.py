@@ -1,4 +1,4 @@
-"""Tests of dialects from other distributions. Pip installs a small distribution with one plug-in of each kind."""
+"""Tests of dialects of other distributions. Pip installs a small distribution with usable and unusable plug-ins."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, EntryPoints, distributions
 from pathlib import Path
 
 import pytest
-from contract.service.test_server import settings
+from contract.service.test_server import write_settings
 
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
@@ -22,17 +22,17 @@ IOS = DIALECTS["cisco_ios"]
 DIALECT = replace(IOS, title="AcmeOS")
 NEVER_ENABLES = replace(IOS, netmiko="generic")
 UNKNOWN_TO_NETMIKO = replace(IOS, netmiko="acme_os")
-WRONG_BLANK = replace(IOS, prepare=("interface {port}", "allow none {vlan}"))
-FORGETFUL = replace(IOS, see=lambda answers: answers[99])
+WRONG_PLACEHOLDER = replace(IOS, prepare=("interface {port}", "allow none {vlan}"))
+RAISES_INDEX_ERROR = replace(IOS, see=lambda answers: answers[99])
 """
 ENTRIES = f"""[{GROUP}]
 acme_os = acme_sbf:DIALECT
 acme_generic = acme_sbf:NEVER_ENABLES
 acme_unknown = acme_sbf:UNKNOWN_TO_NETMIKO
-acme_blank = acme_sbf:WRONG_BLANK
-acme_forgetful = acme_sbf:FORGETFUL
+acme_placeholder = acme_sbf:WRONG_PLACEHOLDER
+acme_index_error = acme_sbf:RAISES_INDEX_ERROR
 acme_text = acme_sbf:__doc__
-acme_gone = acme_sbf.nowhere:DIALECT
+acme_missing = acme_sbf.nowhere:DIALECT
 cisco_ios = acme_sbf:DIALECT
 Acme-OS = acme_sbf:DIALECT
 """
@@ -64,53 +64,53 @@ def entries(site: Path) -> Iterator[EntryPoints]:
     """The entry points of the installed distribution. Its module can be imported during the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
-        (found,) = distributions(path=[str(site)])
-        yield found.entry_points.select(group=GROUP)
+        (distribution,) = distributions(path=[str(site)])
+        yield distribution.entry_points.select(group=GROUP)
 
 
-def run(site: Path, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(site: Path, *argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", *argv]
     return subprocess.run(  # noqa: S603 - command of this test
-        command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=60
+        command, input=stdin, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
 
 
 def fault(entries: EntryPoints, name: str) -> str:
-    (found,) = (one for one in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if one.platform == name)
-    assert found.dialect is None
-    return str(found)
+    (plugin,) = (plugin for plugin in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if plugin.platform == name)
+    assert plugin.dialect is None
+    return str(plugin)
 
 
 def test_an_installed_dialect_is_a_platform(entries: EntryPoints) -> None:
-    usable = [one for one in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if one.dialect]
-    assert [(one.platform, one.source, one.dialect and one.dialect.title) for one in usable] == [
+    usable = [plugin for plugin in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if plugin.dialect]
+    assert [(plugin.platform, plugin.source, plugin.dialect and plugin.dialect.title) for plugin in usable] == [
         ("acme_os", "acme-sbf 1.2", "AcmeOS")
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [
         ("acme_generic", "privileged needs 'enable', which Netmiko's 'generic' never sends"),
-        ("acme_unknown", "netmiko has 'acme_os', which Netmiko does not know"),
-        ("acme_blank", "prepare has 'allow none {vlan}': expected no placeholder but {port}"),
-        ("acme_forgetful", "see raises IndexError for the answers ''"),
+        ("acme_unknown", "netmiko is 'acme_os': expected a device type from Netmiko's PLATFORMS.md"),
+        ("acme_placeholder", "prepare contains 'allow none {vlan}': expected only the placeholders {port}"),
+        ("acme_index_error", "see raises IndexError for the answers ''"),
         ("acme_text", "expected a Dialect, got NoneType"),
-        ("acme_gone", "acme_sbf.nowhere:DIALECT does not load: ModuleNotFoundError"),
+        ("acme_missing", "acme_sbf.nowhere:DIALECT does not load: ModuleNotFoundError"),
         ("cisco_ios", "SBF has a platform of this name"),
         ("Acme-OS", "expected a name of lower-case letters"),
     ],
 )
-def test_an_unusable_plugin_is_named_with_the_reason(entries: EntryPoints, name: str, said: str) -> None:
+def test_an_unusable_plugin_is_named_with_the_reason(entries: EntryPoints, name: str, reason: str) -> None:
     assert fault(entries, name).startswith(f"platform {name} of acme-sbf 1.2 cannot be used: ")
-    assert said in fault(entries, name)
+    assert reason in fault(entries, name)
 
 
 def test_two_plugins_of_one_name_are_both_refused(entries: EntryPoints) -> None:
     twice = EntryPoints([*entries, EntryPoint("acme_os", "acme_sbf:DIALECT", GROUP)])
-    found = [one for one in load_plugins(twice, frozenset(SWITCH_PLATFORMS)) if one.platform == "acme_os"]
-    assert [one.fault for one in found] == ["several plug-ins have this name: uninstall all but one"] * 2
+    plugins = [plugin for plugin in load_plugins(twice, frozenset(SWITCH_PLATFORMS)) if plugin.platform == "acme_os"]
+    assert [plugin.fault for plugin in plugins] == ["several plug-ins have this name: uninstall all but one"] * 2
 
 
 def test_sbf_platforms_lists_usable_and_unusable_plugins(site: Path) -> None:
@@ -119,19 +119,19 @@ def test_sbf_platforms_lists_usable_and_unusable_plugins(site: Path) -> None:
     assert "acme_os  (acme-sbf 1.2)" in done.stdout.splitlines()
     assert "cisco_ios" in done.stdout.splitlines()
     assert "sbf: platform cisco_ios of acme-sbf 1.2 cannot be used: SBF has a platform of this name" in done.stderr
-    assert not set(done.stdout.split()) & {"acme_generic", "acme_blank", "acme_gone"}
+    assert not set(done.stdout.split()) & {"acme_generic", "acme_placeholder", "acme_missing"}
 
 
 def test_an_unknown_platform_is_answered_with_the_plugins_faults(site: Path) -> None:
-    trial = json.dumps({"platform": "acme_gone", "address": "192.0.2.1", "username": "viewer"})
-    done = run(site, "sbf_service.trial", given=trial)
+    trial = json.dumps({"platform": "acme_missing", "address": "192.0.2.1", "username": "viewer"})
+    done = run(site, "sbf_service.trial", stdin=trial)
     assert done.returncode == 2
     assert "expected a known platform (acme_os, arista_eapi, " in done.stderr
-    assert "platform acme_gone of acme-sbf 1.2 cannot be used: acme_sbf.nowhere:DIALECT does not load" in done.stderr
+    assert "platform acme_missing of acme-sbf 1.2 cannot be used: acme_sbf.nowhere:DIALECT does not load" in done.stderr
 
 
-def test_sbf_serves_beside_broken_plugins_and_logs_each(site: Path, tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(settings(tmp_path))]
+def test_sbf_serves_despite_unusable_plugins_and_logs_them(site: Path, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(write_settings(tmp_path))]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - command of this test
         assert process.stderr is not None
@@ -157,4 +157,4 @@ def test_every_built_in_dialect_passes_the_checks_of_plugins() -> None:
     entries = EntryPoints(
         EntryPoint(f"x_{name}", f"sbf_service.drivers.switch.dialects.{name}:DIALECT", GROUP) for name in DIALECTS
     )
-    assert [str(one) for one in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if one.fault] == []
+    assert [str(plugin) for plugin in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if plugin.fault] == []

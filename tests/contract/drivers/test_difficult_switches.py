@@ -1,6 +1,6 @@
-"""Tests of drivers on switches that print log lines, are slow or forbid filters (emulated from documentation).
+"""Tests of drivers on switches that print log lines, send slow output, or refuse commands for lack of a right.
 
-A message about a slow switch contains the switch, the expectation, the last output and the remedy.
+The error for a slow switch contains the switch, the expectation, the last output and the remedy.
 """
 
 import re
@@ -17,7 +17,7 @@ from virtcloud.model.vlans import VlanSet
 COMMAND_LINES = [name for name, kind in EMULATED_PLATFORMS.items() if not issubclass(kind, ConfirmTimerSwitch)]
 LOGS = {
     "with a timestamp": "*Mar  1 00:10:00.000: %SYS-5-CONFIG_I: Configured from console by admin on vty0 (192.0.2.1)",
-    "without one": "%LINK-3-UPDOWN: Interface GigabitEthernet1/0/3, changed state to up",
+    "without a timestamp": "%LINK-3-UPDOWN: Interface GigabitEthernet1/0/3, changed state to up",
     "of NX-OS": "2026 Nov 20 10:00:00 sw1 %ETHPORT-5-IF_UP: Interface Ethernet1/3 is up in mode trunk",
 }
 
@@ -57,7 +57,7 @@ def test_a_switch_with_factory_ports_is_reconciled(platform: str, make_bench: Ma
     bench = make_bench(platform, factory=True)
     bench.converge("112", "112")
     allowed = [bench.switch.running.ports[name].allowed for name in bench.names]
-    assert all(one is not None and one & {112, 113} == {112} for one in allowed)
+    assert all(vlans is not None and vlans & {112, 113} == {112} for vlans in allowed)
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
@@ -98,8 +98,9 @@ def test_a_login_without_a_prompt_is_described(make_bench: MakeBench) -> None:
     with pytest.raises(Unreachable) as caught:
         bench.read()
     assert str(caught.value) == (
-        f"switch sw1 ({bench.switch.address}) does not answer: expected its prompt within 1 s of logging in, "
-        "seen last: 'sw1>terminal width 511' (if it is always so slow: timing.read_timeout); it is tried again"
+        f"switch sw1 ({bench.switch.address}) does not answer: expected a prompt within 1 s after the login, last "
+        "output: 'sw1>terminal width 511' (if the device is always this slow, increase timing.read_timeout); "
+        "SBF tries again"
     )
 
 
@@ -110,7 +111,8 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
         bench.read()
     assert str(caught.value) == (
         f"switch sw1 ({bench.switch.address}) does not answer: no output for 1 s after 'show vlan brief', "
-        "seen last: 'show vlan brief' (if it is always so slow: timing.read_timeout); it is tried again"
+        "last output: 'show vlan brief' (if the device is always this slow, increase timing.read_timeout); "
+        "SBF tries again"
     )
 
 

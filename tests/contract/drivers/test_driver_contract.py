@@ -1,6 +1,6 @@
 """The driver contract (DESIGN.md §8): one test suite for every driver.
 
-For a new driver, add a ``Device`` to ``DEVICES``: an object with the state of the device, which can be disconnected.
+To test a new driver, add a ``Device`` to ``DEVICES``: a simulated device that can be inspected and disconnected.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,12 +33,12 @@ class Device(Protocol):
     driver: SwitchDriver
 
     def tag(self, port: str, *vlans: int) -> None: ...
-    def default(self, port: str) -> None: ...
+    def reset(self, port: str) -> None: ...
     def carried(self, port: str) -> str: ...
     def untagged(self, port: str) -> str: ...
     def cut_off(self, *, off: bool) -> None: ...
-    def refuse(self, words: str) -> None: ...
-    def babble(self) -> None: ...
+    def refuse(self, message: str) -> None: ...
+    def answer_nonsense(self) -> None: ...
 
 
 @dataclass
@@ -56,7 +56,7 @@ class InMemory:
     def carried(self, port: str) -> str:
         return str(VlanSet(self.switch.ports.get(port, ())))
 
-    def default(self, port: str) -> None:
+    def reset(self, port: str) -> None:
         self.switch.ports[port] = {1}
 
     def untagged(self, port: str) -> str:
@@ -65,11 +65,11 @@ class InMemory:
     def cut_off(self, *, off: bool) -> None:
         self.switch.cut_off = off
 
-    def refuse(self, words: str) -> None:
-        assert words == "% Invalid input"
+    def refuse(self, message: str) -> None:
+        assert message == "% Invalid input"
         self.switch.refuses = True
 
-    def babble(self) -> None:
+    def answer_nonsense(self) -> None:
         self.switch.unsafe = True
 
 
@@ -83,12 +83,12 @@ class LinuxBridgeInMemory:
         self.driver = LinuxBridge(Name("sw1"), LinuxLine(self.switch))
 
     def tag(self, port: str, *vlans: int) -> None:
-        self.switch.ports[port] |= {number: [] for number in vlans}
+        self.switch.ports[port] |= {vlan: [] for vlan in vlans}
 
     def carried(self, port: str) -> str:
         return str(VlanSet(self.switch.ports[port]))
 
-    def default(self, port: str) -> None:
+    def reset(self, port: str) -> None:
         self.switch.ports[port] = {1: ["PVID", "Egress Untagged"]}
 
     def untagged(self, port: str) -> str:
@@ -97,16 +97,16 @@ class LinuxBridgeInMemory:
     def cut_off(self, *, off: bool) -> None:
         self.switch.cut_off = off
 
-    def refuse(self, words: str) -> None:
-        self.switch.refuses = words
+    def refuse(self, message: str) -> None:
+        self.switch.refuses = message
 
-    def babble(self) -> None:
+    def answer_nonsense(self) -> None:
         self.switch.says = "Dump terminated\n"
 
 
 @dataclass
 class RealOpenVSwitch:
-    """The Open vSwitch driver on a real switch of this machine."""
+    """The Open vSwitch driver on a real switch on this computer."""
 
     daemons: Daemons
 
@@ -118,7 +118,7 @@ class RealOpenVSwitch:
     def tag(self, port: str, *vlans: int) -> None:
         self.daemons.alter(port, f"trunks={','.join(map(str, vlans))}")
 
-    def default(self, port: str) -> None:
+    def reset(self, port: str) -> None:
         self.daemons.alter(port, "trunks=[]")
 
     def carried(self, port: str) -> str:
@@ -131,10 +131,10 @@ class RealOpenVSwitch:
     def cut_off(self, *, off: bool) -> None:
         self.line.cut_off = off
 
-    def refuse(self, words: str) -> None:
-        self.line.before = f"alias ovs-vsctl='echo \"{words}\"; false'"
+    def refuse(self, message: str) -> None:
+        self.line.before = f"alias ovs-vsctl='echo \"{message}\"; false'"
 
-    def babble(self) -> None:
+    def answer_nonsense(self) -> None:
         self.line.before = "alias ovs-vsctl='echo welcome'"
 
 
@@ -161,7 +161,7 @@ def test_the_vlans_of_an_unmanaged_port_are_read(device: Device) -> None:
     assert device.driver.read(MANAGED).elsewhere == {PortName("p3"): VlanSet([150])}
 
 
-def test_a_vlan_of_an_unmanaged_port_is_never_entered(device: Device) -> None:
+def test_a_vlan_of_an_unmanaged_port_is_not_used(device: Device) -> None:
     device.tag("p3", 150)
     carried = mark_foreign_vlans(device.driver.read(MANAGED), VlanSet())
     wanted = SwitchWanted(ports=ports(p1="150-151", p2=""))
@@ -179,7 +179,7 @@ def test_an_added_vlan_is_read_back(device: Device) -> None:
     assert str(device.driver.read(MANAGED).vlans) == "100-105,107"
 
 
-def test_a_removed_vlan_is_gone(device: Device) -> None:
+def test_a_removed_vlan_is_not_read_back(device: Device) -> None:
     device.tag("p1", 100, 101, 102)
     device.driver.apply(SwitchDifference(delete=VlanSet([101]), remove=ports(p1="101")))
     assert read(device) == {"p1": "100,102", "p2": ""}
@@ -193,7 +193,7 @@ def test_a_change_may_be_repeated(device: Device) -> None:
     assert read(device) == {"p1": "100", "p2": ""}
 
 
-def test_foreign_vlans_and_ports_are_neither_shown_nor_changed(device: Device) -> None:
+def test_foreign_vlans_and_ports_are_not_shown_or_changed(device: Device) -> None:
     device.tag("p1", 50, 100)
     device.tag("p3", 100)
     assert read(device) == {"p1": "100", "p2": ""}
@@ -209,7 +209,7 @@ def test_a_change_of_hundreds_of_vlans_is_applied(device: Device) -> None:
 
 def test_a_disconnected_device_is_unreachable_by_name(device: Device) -> None:
     device.cut_off(off=True)
-    with pytest.raises(Unreachable, match=r"switch sw1 .*does not answer: .*; it is tried again"):
+    with pytest.raises(Unreachable, match=r"switch sw1 .*does not answer: .*; SBF tries again"):
         read(device)
 
 
@@ -224,12 +224,12 @@ def test_a_reconnected_device_answers_in_a_new_session(device: Device) -> None:
 
 def test_a_refusal_contains_the_devices_message(device: Device) -> None:
     device.refuse("% Invalid input")
-    with pytest.raises(Refused, match=r"switch sw1: .*the switch said .*% Invalid input"):
+    with pytest.raises(Refused, match=r"switch sw1: .*the switch (answered|printed) .*% Invalid input"):
         device.driver.apply(SwitchDifference(create=VlanSet([100]), add=ports(p1="100")))
 
 
 def test_an_unknown_answer_is_unsafe(device: Device) -> None:
-    device.babble()
+    device.answer_nonsense()
     with pytest.raises(Unsafe, match="switch sw1: expected "):
         read(device)
 
@@ -265,7 +265,7 @@ def test_an_access_port_moves_from_one_vlan_to_another(device: Device) -> None:
 
 
 def test_an_access_port_leaves_the_default_vlan_without_a_cluster(device: Device) -> None:
-    device.default("p2")
+    device.reset("p2")
     change = converge(device).model_copy(update={"take": {}})
     assert change == SwitchDifference(close=("p2",), access=("p2",))
     assert device.carried("p2") == ""

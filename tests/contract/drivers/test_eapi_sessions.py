@@ -1,4 +1,4 @@
-"""Tests of Arista's configuration sessions, left by SBF or used by others, and of the switch's certificate."""
+"""Tests of Arista over eAPI: configuration sessions of SBF and of other users, and the switch's certificate."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -20,25 +20,25 @@ def bench(make_bench: MakeBench) -> SwitchBench:
     return make_bench("arista_eapi")
 
 
-def arista(bench: SwitchBench) -> AristaEapi:
+def arista_switch(bench: SwitchBench) -> AristaEapi:
     assert isinstance(bench.switch, AristaEapi)
     return bench.switch
 
 
 def test_only_sessions_left_by_sbf_are_deleted(bench: SwitchBench) -> None:
-    """EOS stores five sessions for a day. NAPALM treats any of them as a lock."""
-    switch = arista(bench)
-    names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-standing"]
+    """EOS stores up to five sessions for a day. NAPALM would treat each of them as a lock of another user."""
+    switch = arista_switch(bench)
+    names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-session"]
     switch.config_sessions = {name: ConfigSession(deepcopy(switch.running)) for name in names}
     assert not bench.converge("112")
-    assert [name for name, one in switch.config_sessions.items() if one.phase == "pending"] == ["cvp-standing"]
+    assert [name for name, session in switch.config_sessions.items() if session.phase == "pending"] == ["cvp-session"]
 
 
 @pytest.mark.parametrize("release", [4.31, 4.32])
 def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_bench: MakeBench) -> None:
     bench = make_bench("arista_eapi", release=release)
     assert not bench.converge("112")
-    assert arista(bench).unconfirmed is None
+    assert arista_switch(bench).unconfirmed is None
 
 
 @pytest.mark.parametrize(("fault", "command"), [("ignore", "allowed vlan add"), ("refuse", "commit timer")])
@@ -46,27 +46,27 @@ def test_a_revert_restores_the_running_not_the_startup_configuration(
     bench: SwitchBench, fault: str, command: str
 ) -> None:
     """NAPALM's rollback would restore the startup configuration (SWITCHES.md, pitfall 9)."""
-    arista(bench).configure("vlan 77")
-    arista(bench).fail(fault, command, times=9)
-    with pytest.raises(Refused, match=r"which was taken back|Invalid input"):
+    arista_switch(bench).configure("vlan 77")
+    arista_switch(bench).fail(fault, command, times=9)
+    with pytest.raises(Refused, match=r"which was reverted|Invalid input"):
         bench.converge("112")
-    assert 77 in arista(bench).running.vlans
+    assert 77 in arista_switch(bench).running.vlans
 
 
-def read_believing(bench: SwitchBench, certificates: Path) -> SwitchObserved:
+def read_with_certificates(bench: SwitchBench, certificates: Path) -> SwitchObserved:
     login = replace(login_for(bench.switch, bench.a), ca_file=certificates)
     return SWITCH_PLATFORMS["arista_eapi"].driver(login).read(bench.managed)
 
 
 def test_a_switch_with_the_known_certificate_is_read(bench: SwitchBench, tmp_path: Path) -> None:
-    (tmp_path / "pem").write_text(arista(bench).certificate)
-    assert read_believing(bench, tmp_path / "pem").vlans == VlanSet()
+    (tmp_path / "pem").write_text(arista_switch(bench).certificate)
+    assert read_with_certificates(bench, tmp_path / "pem").vlans == VlanSet()
 
 
 def test_no_password_is_sent_to_an_unknown_certificate(bench: SwitchBench, tmp_path: Path) -> None:
     (tmp_path / "pem").write_text(self_signed("another")[0])
-    with pytest.raises(Unsafe, match=r"shows a certificate that .*pem does not know: nothing was sent to it"):
-        read_believing(bench, tmp_path / "pem")
+    with pytest.raises(Unsafe, match=r"shows a certificate that .*pem does not contain: nothing was sent"):
+        read_with_certificates(bench, tmp_path / "pem")
     assert bench.switch.commands == []
 
 

@@ -11,13 +11,13 @@ from emulators.edge_bench import (
     EDGES,
     FOREIGN,
     IGNORED,
-    MISUSE,
     NESTED,
     OTHER_FORMS,
+    OTHER_USES,
     PAIRS,
     PARTS,
     READY,
-    SAID_NO,
+    REFUSAL_PATTERN,
     TRANSPORTS,
     EdgeBench,
     edge_driver_for,
@@ -66,8 +66,8 @@ def make_bench() -> Iterator[MakeBench]:
 
 @pytest.fixture(params=PAIRS, ids="-".join)
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
-    found: tuple[str, str] = request.param
-    return found
+    pair: tuple[str, str] = request.param
+    return pair
 
 
 @pytest.fixture
@@ -87,18 +87,18 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def plain(platform: str, make_bench: MakeBench) -> EdgeBench:
-    """A bench of each platform with the first kind of transport that the platform supports."""
+def first_bench(platform: str, make_bench: MakeBench) -> EdgeBench:
+    """A bench of each platform, with the platform's first kind of transport."""
     return make_bench(platform, next(kind for name, kind in PAIRS if name == platform))
 
 
 def test_every_platform_and_recipe_is_tested_here() -> None:
-    made = {
+    recipes = {
         (name, "shared" if shared else str(kind))
         for name, dialect in EDGE_DIALECTS.items()
         for kind, shared in dialect.recipes
     }
-    assert made == set(PAIRS)
+    assert recipes == set(PAIRS)
     assert set(EDGES) == set(EDGE_DIALECTS)
 
 
@@ -124,8 +124,8 @@ def test_clusters_with_separate_services_are_never_joined(direct: EdgeBench) -> 
     assert not direct.converge(112, 120)
     assert not direct.converge(120, 130)
     assert not direct.converge()
-    met = [sorted(vlans) for _, domains in direct.device.timeline for vlans in domains.values() if len(vlans) > 1]
-    assert bool(met) == (direct.transport.shared is not None)
+    joined = [sorted(vlans) for _, domains in direct.device.timeline for vlans in domains.values() if len(vlans) > 1]
+    assert bool(joined) == (direct.transport.shared is not None)
 
 
 def test_a_change_may_be_repeated(direct: EdgeBench) -> None:
@@ -142,26 +142,26 @@ def test_the_same_vlan_moves_to_the_other_port(direct: EdgeBench) -> None:
     assert direct.read() == EdgeObserved(circuits=moved.circuits)
 
 
-def test_50_circuits_cost_one_save(direct: EdgeBench) -> None:
+def test_50_circuits_need_one_save(direct: EdgeBench) -> None:
     assert not direct.converge(*range(100, 150))
     assert direct.device.saves == 1
     assert direct.reached() == direct.expected(*range(100, 150))
 
 
-def test_a_cut_session_is_unreachable_and_the_next_one_continues(plain: EdgeBench) -> None:
-    plain.device.fail("cut", ATTACH[plain.device.platform])
+def test_after_a_lost_session_the_next_session_continues(first_bench: EdgeBench) -> None:
+    first_bench.device.fail("disconnect", ATTACH[first_bench.device.platform])
     with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session"):
-        plain.converge(112, 120)
-    assert not plain.converge(112, 120)
-    assert plain.reached() == plain.expected(112, 120)
+        first_bench.converge(112, 120)
+    assert not first_bench.converge(112, 120)
+    assert first_bench.reached() == first_bench.expected(112, 120)
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_cut_at_any_line_is_detected_and_repaired(direct: EdgeBench, done: bool) -> None:
+def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
     """The connection is lost at each line in turn while a circuit is created or removed (DESIGN.md §7.3)."""
     before = direct.device.running_config()
     for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
-        with direct.device.failing("cut", line, done=done), suppress(Unreachable):
+        with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
             direct.converge(112)
         assert not direct.converge(112)
         assert direct.reached() == direct.expected(112)
@@ -169,28 +169,28 @@ def test_a_cut_at_any_line_is_detected_and_repaired(direct: EdgeBench, done: boo
         assert direct.device.running_config() == before
     direct.converge(112)
     for line in direct.driver.list_commands(EdgeDifference(remove=(direct.circuit(112),))):
-        with direct.device.failing("cut", line, done=done), suppress(Unreachable):
+        with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
             direct.converge()
         assert not direct.converge()
         assert direct.device.running_config() == before
         assert not direct.converge(112)
 
 
-def _wanted(bench: EdgeBench, *vlans: int) -> EdgeWanted:
+def _build_wanted(bench: EdgeBench, *vlans: int) -> EdgeWanted:
     return EdgeWanted(circuits=tuple(bench.circuit(vlan) for vlan in vlans))
 
 
 def test_the_effect_of_any_refused_line_is_repaired(direct: EdgeBench) -> None:
     before = direct.device.running_config()
     for line in dict.fromkeys(direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),)))):
-        with direct.device.failing("refuse", line), pytest.raises(Refused, match=SAID_NO):
+        with direct.device.failing("refuse", line), pytest.raises(Refused, match=REFUSAL_PATTERN):
             direct.converge(112)
         assert not direct.converge(112)
         assert not direct.converge()
         assert direct.device.running_config() == before
 
 
-@pytest.mark.parametrize("where", [ATTACH, NESTED], ids=["attaching", "deep in a block"])
+@pytest.mark.parametrize("where", [ATTACH, NESTED], ids=["attachment", "nested line"])
 def test_a_refused_line_delays_other_clusters_only_on_atomic_devices(direct: EdgeBench, where: dict[str, str]) -> None:
     before = direct.device.running_config()
     direct.device.fail("refuse", where[direct.device.platform])
@@ -204,7 +204,7 @@ def test_a_refused_line_delays_other_clusters_only_on_atomic_devices(direct: Edg
 
 
 @pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
-def test_a_vlan_stuck_in_a_service_joins_no_other(platform: str) -> None:
+def test_a_vlan_that_stays_in_its_service_joins_no_other(platform: str) -> None:
     """A VLAN in both services would connect two clusters."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     bench.converge(112)
@@ -221,23 +221,23 @@ def test_a_vlan_stuck_in_a_service_joins_no_other(platform: str) -> None:
 def test_a_device_that_ignores_accepted_lines_is_detected(direct: EdgeBench) -> None:
     direct.device.fail("ignore", IGNORED[direct.device.platform], times=1000)
     direct.converge(112)
-    assert compare_edge(_wanted(direct, 112), direct.read()).add == (direct.circuit(112),)
+    assert compare_edge(_build_wanted(direct, 112), direct.read()).add == (direct.circuit(112),)
 
 
-def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(plain: EdgeBench) -> None:
-    plain.device.fail("say", "^show ", text="\x01 what the manual does not say", times=10)
-    before = plain.device.running_config()
-    with pytest.raises(Unsafe, match=r"edge pe1.*not understood.*what the manual does not say"):
-        plain.converge(112)
-    assert plain.device.running_config() == before
+def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(first_bench: EdgeBench) -> None:
+    first_bench.device.fail("print", "^show ", text="\x01 what the manual does not say", times=10)
+    before = first_bench.device.running_config()
+    with pytest.raises(Unsafe, match=r"edge pe1.*cannot parse.*what the manual does not say"):
+        first_bench.converge(112)
+    assert first_bench.device.running_config() == before
 
 
 @pytest.mark.parametrize(
-    ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
+    ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
 )
 def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
-    """The driver raises Unsafe. On platforms where a VLAN is the same on all ports, the driver omits only this VLAN."""
-    stopped = list[str]()
+    """The driver raises Unsafe. On platforms with device-wide VLANs, the driver only skips the VLAN in other use."""
+    detected = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)
         bench.device.configure(*lines)
@@ -245,15 +245,17 @@ def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tup
         with suppress(Unsafe):
             bench.converge(120)
             if bench.read().foreign:
-                stopped.append(kind)
+                detected.append(kind)
                 bench.converge()
                 assert bench.device.running_config() == before
             continue
-        stopped.append(kind)
+        detected.append(kind)
         assert bench.device.running_config() == before
-        with pytest.raises(Unsafe, match=r"edge pe1: expected .*, found .*(112|77|1012).*: it was left unchanged"):
+        with pytest.raises(
+            Unsafe, match=r"edge pe1: expected .*, found .*(112|77|1012).*: this configuration was left unchanged"
+        ):
             bench.read()
-    assert stopped
+    assert detected
 
 
 def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None:
@@ -266,34 +268,34 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
         second.read(bench.managed)
 
 
-def test_a_reboot_restores_the_saved_configuration_visibly(plain: EdgeBench) -> None:
-    plain.converge(112)
-    saves = bool(EDGE_DIALECTS[plain.device.platform].save)
-    plain.device.save = lambda: None  # type: ignore[method-assign]
-    plain.converge(120)
-    plain.device.reboot()
+def test_a_reboot_restores_the_saved_configuration_visibly(first_bench: EdgeBench) -> None:
+    first_bench.converge(112)
+    saves = bool(EDGE_DIALECTS[first_bench.device.platform].save)
+    first_bench.device.save = lambda: None  # type: ignore[method-assign]
+    first_bench.converge(120)
+    first_bench.device.reboot()
     with suppress(Unreachable):  # the device may detect the end of the session before or after the next command
-        plain.read()
-    assert [one.vlan for one in plain.read().circuits] == ([112] if saves else [120])
-    assert not plain.converge(120)
+        first_bench.read()
+    assert [circuit.vlan for circuit in first_bench.read().circuits] == ([112] if saves else [120])
+    assert not first_bench.converge(120)
 
 
-def test_every_form_of_a_ports_name_is_accepted(plain: EdgeBench) -> None:
-    plain.ports = tuple(map(PortName, OTHER_FORMS[plain.device.platform]))  # type: ignore[assignment]
-    assert not plain.converge(112)
-    assert plain.reached() == plain.expected(112)
+def test_every_form_of_a_ports_name_is_accepted(first_bench: EdgeBench) -> None:
+    first_bench.ports = tuple(map(PortName, OTHER_FORMS[first_bench.device.platform]))  # type: ignore[assignment]
+    assert not first_bench.converge(112)
+    assert first_bench.reached() == first_bench.expected(112)
 
 
-def test_a_missing_port_is_unsafe(plain: EdgeBench) -> None:
-    plain.ports = (PortName("Ethernet99"), plain.ports[1])
+def test_a_missing_port_is_unsafe(first_bench: EdgeBench) -> None:
+    first_bench.ports = (PortName("Ethernet99"), first_bench.ports[1])
     with pytest.raises(Unsafe, match=r"edge pe1: expected a port Ethernet99, found .*: correct the topology"):
-        plain.read()
+        first_bench.read()
 
 
-def test_a_wrong_password_is_refused(plain: EdgeBench) -> None:
-    plain.device.password = "another"  # noqa: S105
-    with pytest.raises(Refused, match=r"edge pe1 .*does not let 'admin' in"):
-        plain.read()
+def test_a_wrong_password_is_refused(first_bench: EdgeBench) -> None:
+    first_bench.device.password = "another"  # noqa: S105
+    with pytest.raises(Refused, match=r"edge pe1 .*refuses the login of 'admin'"):
+        first_bench.read()
 
 
 def test_a_hanging_device_is_unreachable_after_its_timeout(platform: str, make_bench: MakeBench) -> None:
@@ -305,12 +307,12 @@ def test_a_hanging_device_is_unreachable_after_its_timeout(platform: str, make_b
     assert bench.read() == EdgeObserved()
 
 
-def test_an_unsupported_transport_is_refused_without_a_change(plain: EdgeBench) -> None:
-    before = plain.device.running_config()
-    circuit = Circuit(transport=Name("other"), port=plain.ports[0], vlan=VlanId(112), service=5)
-    with pytest.raises(Refused, match=r"edge pe1: wanted service 5 of transport other, which .* cannot make"):
-        plain.driver.apply(EdgeDifference(add=(circuit,)))
-    assert plain.device.running_config() == before
+def test_an_unsupported_transport_is_refused_without_a_change(first_bench: EdgeBench) -> None:
+    before = first_bench.device.running_config()
+    circuit = Circuit(transport=Name("other"), port=first_bench.ports[0], vlan=VlanId(112), service=5)
+    with pytest.raises(Refused, match=r"edge pe1: wanted service 5 of transport other, which .* cannot create"):
+        first_bench.driver.apply(EdgeDifference(add=(circuit,)))
+    assert first_bench.device.running_config() == before
 
 
 @pytest.mark.parametrize("platform", READY)
@@ -324,13 +326,13 @@ def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: st
     port.mode, port.allowed, port.native = mode, None, native
     before = bench.device.running_config()
     with pytest.raises(
-        Unsafe, match=rf"port {bench.ports[0]}: expected an unused port .*, {words}: it was left unchanged"
+        Unsafe, match=rf"port {bench.ports[0]}: expected an unused port .*, {words}: the port was left unchanged"
     ):
         bench.converge(112)
     assert bench.device.running_config() == before
 
 
-def unconfigured(bench: EdgeBench) -> None:
+def erase_ports(bench: EdgeBench) -> None:
     """Remove all configuration from both ports."""
     for name in bench.ports:
         bench.device.running.ports[name] = type(bench.device).new_port()
@@ -339,20 +341,20 @@ def unconfigured(bench: EdgeBench) -> None:
 @pytest.mark.parametrize("platform", READY)
 def test_an_unused_port_becomes_a_trunk_after_the_read_back(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
-    unconfigured(bench)
+    erase_ports(bench)
     bench.device.commands.clear()
     assert not bench.converge(112)
     assert bench.device.running.ports[bench.ports[0]].allowed == {112}
     commands = bench.device.commands
-    emptied, trunk = commands.index("switchport trunk allowed vlan none"), commands.index("switchport mode trunk")
-    assert any(line.startswith("show") for line in commands[emptied:trunk])
-    assert emptied < trunk < commands.index("vlan 112")
+    empty_list, trunk = commands.index("switchport trunk allowed vlan none"), commands.index("switchport mode trunk")
+    assert any(line.startswith("show") for line in commands[empty_list:trunk])
+    assert empty_list < trunk < commands.index("vlan 112")
 
 
 @pytest.mark.parametrize("platform", READY)
 def test_an_ignored_empty_list_makes_no_port_a_trunk(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
-    unconfigured(bench)
+    erase_ports(bench)
     bench.device.fail("ignore", "allowed vlan none$", times=100)
     with pytest.raises(Refused, match="wanted an empty list of allowed VLANs before the port becomes a trunk"):
         bench.converge(112)
@@ -361,7 +363,7 @@ def test_an_ignored_empty_list_makes_no_port_a_trunk(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", READY)
-def test_an_incomplete_circuit_is_read_as_parts_of_its_service(platform: str) -> None:
+def test_an_incomplete_circuit_is_read_as_remnants(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     bench.device.configure("vlan 112", "name vc-10112", "vlan 113", f"interface {bench.ports[1]}")
     bench.device.configure(f"interface {bench.ports[1]}", "switchport trunk allowed vlan add 114")
@@ -377,24 +379,24 @@ def test_an_incomplete_circuit_is_read_as_parts_of_its_service(platform: str) ->
 
 @pytest.mark.parametrize("platform", ["arista_eos", "cisco_nxos"])
 @pytest.mark.parametrize(("name", "shown"), [((), None), (("name offices",), "offices")])
-def test_a_vlan_that_sbf_did_not_create_is_kept(platform: str, name: tuple[str, ...], shown: str) -> None:
+def test_a_vlan_that_sbf_did_not_create_is_left_unchanged(platform: str, name: tuple[str, ...], shown: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     bench.device.configure("vlan 112", *name)
     before = bench.device.running_config()
     unrecorded = replace(bench.managed, created=VlanSet())
     wanted = EdgeWanted(circuits=(bench.circuit(112),))
-    found = bench.driver.read(unrecorded)
-    assert found.foreign == (ForeignVlan(vlan=VlanId(112), name=shown),)
-    assert not compare_edge(wanted, found)
-    assert str(find_blocked_circuits(wanted, found)) == "112"
+    observed = bench.driver.read(unrecorded)
+    assert observed.foreign == (ForeignVlan(vlan=VlanId(112), name=shown),)
+    assert not compare_edge(wanted, observed)
+    assert str(find_blocked_circuits(wanted, observed)) == "112"
     assert bench.device.running_config() == before
 
 
 def test_an_eos_without_bgp_is_refused_without_a_change() -> None:
     bench = open_direct_bench("arista_eos", "evpn")
-    bench.device.fail("say", "^show", text="interface Ethernet2\n   switchport\ninterface Ethernet3", times=9)
+    bench.device.fail("print", "^show", text="interface Ethernet2\n   switchport\ninterface Ethernet3", times=9)
     before = bench.device.running_config()
-    with pytest.raises(Refused, match="edge pe1: expected it to speak BGP, found no process"):
+    with pytest.raises(Refused, match="edge pe1: expected a BGP process, found none"):
         bench.converge(112)
     assert bench.device.running_config() == before
 
@@ -450,9 +452,7 @@ def test_a_junos_locked_by_another_user_is_tried_again() -> None:
     device = bench.device
     assert isinstance(device, EdgeJunos)
     device.locked = True
-    with pytest.raises(
-        Unreachable, match=r"is being configured by somebody else: .*locked by: alice .*it is tried again"
-    ):
+    with pytest.raises(Unreachable, match=r"is being configured by another user: .*locked by: alice .*SBF tries again"):
         bench.converge(112)
     device.locked = False
     assert not bench.converge(112)
@@ -463,10 +463,10 @@ def test_deactivated_configuration_on_junos_is_unsafe() -> None:
     bench.converge(112)
     shown = f"{bench.device.running_config()}\ndeactivate routing-instances vc-10112\n"
     interfaces, instances = ([line for line in shown.splitlines() if f" {part} " in line] for part in PARTS)
-    bench.device.fail("say", "^show configuration interfaces", text="\n".join(interfaces))
-    bench.device.fail("say", "^show configuration routing", text="\n".join(instances))
+    bench.device.fail("print", "^show configuration interfaces", text="\n".join(interfaces))
+    bench.device.fail("print", "^show configuration routing", text="\n".join(instances))
     with pytest.raises(
-        Unsafe, match="edge pe1: expected only virtcloud's configuration on managed VLANs, found instance vc-10112"
+        Unsafe, match="edge pe1: expected only SBF's configuration on managed VLANs, found instance vc-10112"
     ):
         bench.read()
 
@@ -479,14 +479,14 @@ def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
     bench = open_direct_bench("cisco_iosxr", kind)
     bench.converge(112, 120)
     shown = bench.device.running_config()
-    found = shown.count("ethernet egress-filter strict"), shown.count("rewrite ingress tag pop 1 symmetric")
-    assert found == ((2, 0) if kind == "shared" else (0, 2))
+    counts = shown.count("ethernet egress-filter strict"), shown.count("rewrite ingress tag pop 1 symmetric")
+    assert counts == ((2, 0) if kind == "shared" else (0, 2))
 
 
-def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
+def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
     """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
     bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
-    bench.device.fail("cut", ATTACH["cisco_iosxr"])
+    bench.device.fail("disconnect", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):
         bench.converge(112)
     with pytest.raises(Unreachable):
@@ -508,7 +508,7 @@ SAVE_FAILURES = [
 
 @pytest.mark.parametrize(("name", "cause"), SAVE_FAILURES)
 def test_a_failed_save_of_an_edge_is_refused(name: str, cause: str, make_bench: MakeBench) -> None:
-    bench = make_bench(name, next(kind for one, kind in PAIRS if one == name))
+    bench = make_bench(name, next(kind for platform, kind in PAIRS if platform == name))
     bench.device.fail_save(cause)
     with pytest.raises(Refused, match="edge pe1"):
         bench.driver.save()

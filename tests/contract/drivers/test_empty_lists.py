@@ -1,4 +1,4 @@
-"""Tests that a driver creates a VLAN or a trunk only after it read back the port's empty VLAN list (DESIGN.md §7.4)."""
+"""Tests of empty VLAN lists: drivers read an empty list back before they create VLANs and trunks (DESIGN.md §7.4)."""
 
 import re
 from contextlib import suppress
@@ -23,18 +23,18 @@ READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp
 """The number of commands of one read."""
 
 
-def opened(bench: SwitchBench) -> None:
+def open_ports(bench: SwitchBench) -> None:
     """Make both managed ports trunks that carry every VLAN."""
-    every = set(range(1, 4095)) if bench.switch.platform == "hp_comware" else None
+    all_vlans = set(range(1, 4095)) if bench.switch.platform == "hp_comware" else None
     for name in bench.names:
-        bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=every)
+        bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=all_vlans)
 
 
 def modes(bench: SwitchBench) -> list[str]:
     return [bench.switch.running.ports[name].mode for name in bench.names]
 
 
-def is_question(line: str) -> bool:
+def is_query(line: str) -> bool:
     return line.startswith(("show", "display"))
 
 
@@ -51,12 +51,12 @@ def test_an_ignored_empty_list_makes_no_port_a_trunk(platform: str, make_bench: 
 
 
 @pytest.mark.parametrize("platform", [*LISTS, "arista_eapi"])
-def test_an_ignored_closing_of_a_trunk_creates_no_vlan(platform: str, make_bench: MakeBench) -> None:
+def test_no_vlan_is_created_while_a_trunk_stays_open(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    opened(bench)
+    open_ports(bench)
     before = bench.switch.running_config()
     bench.switch.fail("ignore", EMPTY_LIST, times=100)
-    with pytest.raises(Refused, match="no VLAN was created and no port was made a trunk"):
+    with pytest.raises(Refused, match="no VLAN was created and no port became a trunk"):
         bench.converge("112", "112,120")
     assert bench.switch.running_config().replace(" no routing\n", "") == before.replace(" no routing\n", "")
 
@@ -65,7 +65,7 @@ def test_an_ignored_closing_of_a_trunk_creates_no_vlan(platform: str, make_bench
 @pytest.mark.parametrize("platform", LISTS)
 def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Fault, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    bench.switch.running.vlans[20] = "theirs"
+    bench.switch.running.vlans[20] = "other"
     bench.switch.fail(fault, EMPTY_LIST)
     # By default, a trunk of Comware carries only VLAN 1. The driver empties its list nevertheless.
     with suppress(Refused):
@@ -77,15 +77,15 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
 
 
 @pytest.mark.parametrize("platform", LISTS)
-def test_preparing_ports_needs_one_additional_reading_once(platform: str, make_bench: MakeBench) -> None:
+def test_preparing_ports_needs_one_additional_reading(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = len(bench.switch.commands)
     bench.converge("112", "120")
-    queries = [line for line in bench.switch.commands[before:] if is_question(line)]
+    queries = [line for line in bench.switch.commands[before:] if is_query(line)]
     assert len(queries) == 3 * READS[platform]
     before = len(bench.switch.commands)
     bench.converge("112,113", "120,121")
-    queries = [line for line in bench.switch.commands[before:] if is_question(line)]
+    queries = [line for line in bench.switch.commands[before:] if is_query(line)]
     assert len(queries) == 2 * READS[platform]
 
 
@@ -99,7 +99,7 @@ def test_a_dry_run_shows_the_commands_of_both_steps(platform: str, make_bench: M
     lines = bench.driver.list_commands(difference)
     bench.driver.apply(difference)
     bench.driver.save()
-    assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)
+    assert [line for line in bench.switch.commands[before:] if not is_query(line)] == list(lines)
 
 
 def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench) -> None:
@@ -115,18 +115,18 @@ def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench
 
 
 @pytest.mark.parametrize("text", ["% Incomplete command", "hostname sw1"])
-def test_a_candidate_that_shows_no_ports_is_not_committed(text: str, make_bench: MakeBench) -> None:
+def test_a_candidate_without_ports_is_not_committed(text: str, make_bench: MakeBench) -> None:
     bench = make_bench("arista_eapi")
-    bench.switch.fail("say", r"^show session-config named \S+$", text=text)
+    bench.switch.fail("print", r"^show session-config named \S+$", text=text)
     before = bench.switch.running_config()
-    with pytest.raises(Unsafe, match=f"sw1: the candidate configuration is not understood: .*{text}"):
+    with pytest.raises(Unsafe, match=f"sw1: cannot parse the candidate configuration: .*{text}"):
         bench.converge("112", "120")
     assert not any("commit" in line for line in bench.switch.commands)
     assert bench.switch.running_config() == before
 
 
-def test_a_port_with_a_stuck_list_delays_no_other(make_bench: MakeBench) -> None:
-    """On EOS, a port that is no trunk carries no VLAN. The cluster on the other port therefore need not wait."""
+def test_a_list_that_is_not_emptied_delays_no_other_port(make_bench: MakeBench) -> None:
+    """On EOS, a port that is not a trunk carries no tagged VLAN, so the cluster on the other port can be set up."""
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)
     with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):

@@ -61,16 +61,16 @@ def test_ports_of_an_erased_switch_are_as_documented(platform: str, mode: str, d
 
 def test_a_deleted_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"})
-    watch = ios.watch(vlans={112})
+    recorder = ios.record_changes(vlans={112})
     ios.configure("no vlan 150")
-    assert watch.changes == [("no vlan 150", "VLAN 150 'lab' deleted")]
+    assert recorder.changes == [("no vlan 150", "VLAN 150 'lab' deleted")]
 
 
 def test_a_recreated_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"})
-    watch = ios.watch()
+    recorder = ios.record_changes()
     ios.configure("no vlan 150", "vlan 150", "name lab", "exit")
-    assert watch.changes == [
+    assert recorder.changes == [
         ("no vlan 150", "VLAN 150 'lab' deleted"),
         ("vlan 150", "VLAN 150 entered"),
         ("name lab", "VLAN 150 created as 'lab'"),
@@ -79,40 +79,40 @@ def test_a_recreated_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
 
 def test_an_entered_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"})
-    watch = ios.watch(vlans={112})
+    recorder = ios.record_changes(vlans={112})
     ios.configure("vlan 112,150", "exit")
-    assert watch.changes == [("vlan 112,150", "VLAN 150 entered")]
+    assert recorder.changes == [("vlan 112,150", "VLAN 150 entered")]
 
 
 def test_a_changed_foreign_port_is_recorded(ios: EmulatedSwitch) -> None:
-    watch = ios.watch(ports=[IOS_PORT], vlans={112})
+    recorder = ios.record_changes(ports=[IOS_PORT], vlans={112})
     ios.configure(f"interface {OTHER}", "switchport mode trunk")
-    assert watch.changes == [
+    assert recorder.changes == [
         (f"interface {OTHER}", f"port {OTHER} entered"),
         ("switchport mode trunk", f"port {OTHER}: mode 'dynamic' became 'trunk'"),
     ]
 
 
-def test_changes_of_sbfs_own_vlans_are_not_recorded(ios: EmulatedSwitch) -> None:
+def test_changes_of_managed_vlans_and_ports_are_not_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"}, access={OTHER: 150})
-    watch = ios.watch(ports=[IOS_PORT], vlans={112})
+    recorder = ios.record_changes(ports=[IOS_PORT], vlans={112})
     ios.configure("vlan 112", "name sbf", "exit", f"interface {IOS_PORT}", "switchport mode trunk")
-    assert watch.changes == []
+    assert recorder.changes == []
 
 
-def test_ios_keeps_the_access_vlan_of_a_new_trunk(ios: EmulatedSwitch) -> None:
+def test_a_new_ios_trunk_still_has_its_access_vlan(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={20: "printers"}, access={IOS_PORT: 20})
     ios.configure(f"interface {IOS_PORT}", "switchport mode trunk", "switchport trunk native vlan 30")
     assert " switchport access vlan 20\n switchport trunk native vlan 30" in ios.running_config()
     assert ios.running.ports[IOS_PORT] == EmulatedPort("trunk", None, native=20, trunk_native=30)
 
 
-def test_nxos_creates_a_vlan_without_a_name_that_is_taken() -> None:
+def test_nxos_refuses_a_second_vlan_with_the_same_name() -> None:
     with emulate("cisco_nxos") as switch, AdministratorClient(switch) as client:
         switch.occupy(vlans={20: "sbf-112"})
-        client.ask("configure terminal")
-        client.ask("vlan 112")
-        assert "ERROR: VLAN with the same name exists" in client.ask("name sbf-112")
+        client.send("configure terminal")
+        client.send("vlan 112")
+        assert "ERROR: VLAN with the same name exists" in client.send("name sbf-112")
         assert switch.running.vlans[112] == "VLAN0112"
 
 
@@ -128,8 +128,8 @@ def test_nxos_creates_a_vlan_without_a_name_that_is_taken() -> None:
 def test_a_forbidden_filter_is_refused_with_the_platforms_message(platform: str, command: str, words: str) -> None:
     with emulate(platform) as switch, AdministratorClient(switch) as client:
         switch.forbid(r"\|")
-        assert words in client.ask(command)
-        assert words not in client.ask(command.partition(" |")[0])
+        assert words in client.send(command)
+        assert words not in client.send(command.partition(" |")[0])
 
 
 @pytest.mark.parametrize(
@@ -143,26 +143,26 @@ def test_a_forbidden_filter_is_refused_with_the_platforms_message(platform: str,
 def test_ios_filters_its_output(ios: EmulatedSwitch, kind: str, shown: str) -> None:
     ios.occupy(vlans={20: "printers"})
     with AdministratorClient(ios) as client:
-        output = client.ask(f"show running-config | {kind}")
+        output = client.send(f"show running-config | {kind}")
     assert output.lstrip("\n").startswith(shown)
     assert "Building configuration" not in output
 
 
-def test_a_lying_switch_ignores_every_line_of_a_kind(ios: EmulatedSwitch) -> None:
-    ios.lie("allowed vlan")
+def test_a_switch_can_ignore_every_matching_line(ios: EmulatedSwitch) -> None:
+    ios.ignore_all("allowed vlan")
     with AdministratorClient(ios) as client:
-        client.ask("configure terminal")
-        client.ask("interface Gi1/0/1")
+        client.send("configure terminal")
+        client.send("interface Gi1/0/1")
         for _ in range(2):
-            assert "%" not in client.ask("switchport trunk allowed vlan none")
+            assert "%" not in client.send("switchport trunk allowed vlan none")
     assert ios.running.ports[IOS_PORT].allowed is None
 
 
-def test_a_lying_save_command_writes_nothing(ios: EmulatedSwitch) -> None:
-    ios.lie("^write")
+def test_an_ignored_save_writes_nothing(ios: EmulatedSwitch) -> None:
+    ios.ignore_all("^write")
     ios.configure("vlan 112")
     with AdministratorClient(ios) as client:
-        assert "[OK]" in client.ask("write memory")
+        assert "[OK]" in client.send("write memory")
     assert (ios.saves, 112 in ios.startup.vlans) == (0, False)
 
 
@@ -170,38 +170,38 @@ def test_a_log_line_reaches_an_idle_session_without_a_prompt(ios: EmulatedSwitch
     line = "*Mar  1 00:10:00.000: %SYS-5-CONFIG_I: Configured from console by admin on vty0 (192.0.2.1)"
     with AdministratorClient(ios) as client:
         ios.log(line)
-        assert client.overhear() == f"\n{line}\n"
+        assert client.read_for() == f"\n{line}\n"
 
 
-def test_a_log_line_comes_before_an_answer(ios: EmulatedSwitch) -> None:
+def test_a_log_line_is_printed_before_an_answer(ios: EmulatedSwitch) -> None:
     ios.fail("log", "^show vlan brief", text="%LINK-3-UPDOWN: Interface Gi1/0/3, changed state to up")
     with AdministratorClient(ios) as client:
-        output = client.ask("show vlan brief")
+        output = client.send("show vlan brief")
     assert output.index("%LINK-3-UPDOWN") < output.index("VLAN Name")
 
 
 def test_a_renamed_switch_has_another_prompt(ios: EmulatedSwitch) -> None:
     ios.fail("rename", "^show vlan brief", text="core7")
     with AdministratorClient(ios) as client:
-        assert client.ask("show vlan brief", until="core7# ?$").endswith("core7#")
+        assert client.send("show vlan brief", until="core7# ?$").endswith("core7#")
 
 
-def test_a_dripping_answer_never_ends(ios: EmulatedSwitch) -> None:
+def test_an_answer_can_be_without_end(ios: EmulatedSwitch) -> None:
     ios.fail("drip", "^show vlan brief", seconds=0.01)
     with AdministratorClient(ios) as client:
-        output = client.overhear("show vlan brief", 0.4)
+        output = client.read_for("show vlan brief", 0.4)
     assert output.startswith("show vlan brief\n...")
     assert "#" not in output
 
 
-def test_output_in_small_pieces_is_slow() -> None:
+def test_output_can_be_sent_slowly_in_pieces() -> None:
     with emulate("cisco_ios", drip=(100, 0.02)) as switch, AdministratorClient(switch) as client:
         before = time.monotonic()
-        output = client.ask("show running-config")
+        output = client.send("show running-config")
         assert time.monotonic() - before >= len(output) // 100 * 0.02
 
 
-def test_a_switch_reboots_while_it_drips() -> None:
+def test_a_switch_reboots_while_it_sends_slow_output() -> None:
     with emulate("cisco_ios", drip=(1, 0.05)) as switch:
         client = threading.Thread(target=_read_until_the_end, args=(switch,))
         client.start()
@@ -217,4 +217,4 @@ def test_a_switch_reboots_while_it_drips() -> None:
 
 def _read_until_the_end(switch: EmulatedSwitch) -> None:
     with AdministratorClient(switch, patience=20) as client, pytest.raises(EOFError):
-        client.ask("show running-config")
+        client.send("show running-config")

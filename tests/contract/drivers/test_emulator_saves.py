@@ -24,104 +24,104 @@ SAVE = {
 }
 SAVE |= {name: dialect.save[-1] for name, dialect in DIALECTS.items() if name not in SAVE}
 VLAN = {"dell_force10": "interface vlan 112", "dell_os10": "interface vlan 112", "sonic": "vlan add 112"}
-FAILURES = [(name, how) for name in SAVE for how in EMULATED_PLATFORMS[name].save_failures]
+FAILURES = [(name, cause) for name in SAVE for cause in EMULATED_PLATFORMS[name].save_failures]
 
 
 @pytest.fixture(params=list(SAVE))
 def switch(request: pytest.FixtureRequest) -> Iterator[EmulatedSwitch]:
-    with emulate(request.param) as made:
-        yield made
+    with emulate(request.param) as switch:
+        yield switch
 
 
-def changed(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Create VLAN 112 without a save."""
+def change(switch: EmulatedSwitch) -> EmulatedSwitch:
+    """Create VLAN 112 without a save. Return the switch."""
     switch.configure(VLAN.get(switch.platform, "vlan 112"))
     assert 112 in switch.running.vlans
     return switch
 
 
 def test_a_saved_change_survives_a_reboot(switch: EmulatedSwitch) -> None:
-    client = AdministratorClient(changed(switch))
-    client.ask(SAVE[switch.platform])
+    client = AdministratorClient(change(switch))
+    client.send(SAVE[switch.platform])
     client.close()
     switch.reboot()
     assert 112 in switch.running.vlans
 
 
 def test_an_unsaved_change_is_lost_in_a_reboot(switch: EmulatedSwitch) -> None:
-    changed(switch)
+    change(switch)
     switch.reboot()
     assert 112 not in switch.running.vlans
 
 
-@pytest.mark.parametrize(("platform", "how"), FAILURES)
-def test_a_failed_save_prints_the_platforms_message(platform: str, how: str) -> None:
+@pytest.mark.parametrize(("platform", "cause"), FAILURES)
+def test_a_failed_save_prints_the_platforms_message(platform: str, cause: str) -> None:
     with emulate(platform) as switch:
-        changed(switch).fail_save(how)
+        change(switch).fail_save(cause)
         client = AdministratorClient(switch)
-        last = switch.save_failures[how].strip().splitlines()[-1]
-        asks = last.endswith((":", "]", "?"))
-        output = client.ask(SAVE[platform], *[r"[:?] ?$"] * asks)
+        last = switch.save_failures[cause].strip().splitlines()[-1]
+        is_question = last.endswith((":", "]", "?"))
+        output = client.send(SAVE[platform], *[r"[:?] ?$"] * is_question)
         client.close()
         assert last in output
         assert (112 in switch.startup.vlans, switch.saves) == (False, 0)
 
 
 def test_a_save_after_a_failed_one_succeeds(switch: EmulatedSwitch) -> None:
-    changed(switch).fail_save("lie")
+    change(switch).fail_save("ignore")
     client = AdministratorClient(switch)
-    client.ask(SAVE[switch.platform])
+    client.send(SAVE[switch.platform])
     assert (112 in switch.startup.vlans, switch.saves) == (False, 0)
-    client.ask(SAVE[switch.platform])
+    client.send(SAVE[switch.platform])
     client.close()
     assert (112 in switch.startup.vlans, switch.saves) == (True, 1)
 
 
-def test_an_ineffective_save_prints_the_same_as_an_effective_one(switch: EmulatedSwitch) -> None:
+def test_an_ineffective_save_prints_the_success_message(switch: EmulatedSwitch) -> None:
     client = AdministratorClient(switch)
-    true = client.ask(SAVE[switch.platform])
-    switch.fail_save("lie")
-    assert client.ask(SAVE[switch.platform]) == true
+    success = client.send(SAVE[switch.platform])
+    switch.fail_save("ignore")
+    assert client.send(SAVE[switch.platform]) == success
     client.close()
 
 
-@pytest.mark.parametrize(("how", "written"), [("cut", False), ("cut written", True)])
-def test_a_cut_save_ends_the_session(switch: EmulatedSwitch, how: str, written: bool) -> None:
-    changed(switch).fail_save(how)
+@pytest.mark.parametrize(("cause", "written"), [("disconnect", False), ("disconnect written", True)])
+def test_a_cut_save_ends_the_session(switch: EmulatedSwitch, cause: str, written: bool) -> None:
+    change(switch).fail_save(cause)
     client = AdministratorClient(switch)
     with pytest.raises(EOFError):
-        client.ask(SAVE[switch.platform])
+        client.send(SAVE[switch.platform])
     assert (112 in switch.startup.vlans) is written
 
 
-@pytest.mark.parametrize(("how", "written"), [("hang", False), ("hang written", True)])
-def test_a_hung_save_shows_no_prompt_again(switch: EmulatedSwitch, how: str, written: bool) -> None:
-    changed(switch).fail_save(how)
+@pytest.mark.parametrize(("cause", "written"), [("hang", False), ("hang written", True)])
+def test_a_hanging_save_prints_no_prompt(switch: EmulatedSwitch, cause: str, written: bool) -> None:
+    change(switch).fail_save(cause)
     with AdministratorClient(switch) as client:
-        output = client.overhear(SAVE[switch.platform])
+        output = client.read_for(SAVE[switch.platform])
     assert switch.saving.replace("\r", "").strip() in output
     assert "sw1" not in output.replace(SAVE[switch.platform], "")
     assert (112 in switch.startup.vlans) is written
 
 
-def test_no_session_saves_while_the_save_of_another_hangs() -> None:
+def test_no_session_can_save_during_a_hanging_save() -> None:
     with emulate("cisco_ios") as switch:
-        changed(switch).fail_save("hang")
-        hung, other = AdministratorClient(switch), AdministratorClient(switch)
-        hung.overhear("write memory")
-        assert "startup-config file open failed (Device or resource busy)" in other.ask("write memory")
+        change(switch).fail_save("hang")
+        hanging, other = AdministratorClient(switch), AdministratorClient(switch)
+        hanging.read_for("write memory")
+        assert "startup-config file open failed (Device or resource busy)" in other.send("write memory")
         assert switch.saves == 0
-        hung.close()
+        hanging.close()
         other.close()
 
 
 def test_ios_asks_for_the_name_of_the_startup_file() -> None:
     with emulate("cisco_ios") as switch:
-        client = AdministratorClient(changed(switch))
-        output = client.ask("copy running-config startup-config", until=r"\? $")
+        client = AdministratorClient(change(switch))
+        output = client.send("copy running-config startup-config", until=r"\? $")
         assert output.endswith("Destination filename [startup-config]? ")
         assert switch.saves == 0
-        assert "[OK]" in client.ask("")
+        assert "[OK]" in client.send("")
         assert switch.saves == 1
         client.close()
 
@@ -130,7 +130,7 @@ def test_a_slow_save_succeeds_eventually(switch: EmulatedSwitch) -> None:
     switch.fail_save("slow", seconds=0.4)
     client = AdministratorClient(switch)
     before = time.monotonic()
-    client.ask(SAVE[switch.platform])
+    client.send(SAVE[switch.platform])
     client.close()
     assert time.monotonic() - before >= 0.4
     assert switch.saves == 1
@@ -138,7 +138,7 @@ def test_a_slow_save_succeeds_eventually(switch: EmulatedSwitch) -> None:
 
 def test_a_reboot_can_restore_the_startup_before_the_last_save(switch: EmulatedSwitch) -> None:
     switch.save()
-    changed(switch).save()
+    change(switch).save()
     switch.reboot(boot="older")
     assert 112 not in switch.running.vlans
     assert switch.running == switch.startup
@@ -152,7 +152,7 @@ def test_a_reboot_of_an_erased_switch_restores_the_factory_state(switch: Emulate
     assert 20 not in switch.running.vlans
 
 
-def test_a_switch_refuses_connections_until_it_is_back(switch: EmulatedSwitch) -> None:
+def test_a_rebooting_switch_refuses_connections(switch: EmulatedSwitch) -> None:
     host, port = switch.address.split(":")
     switch.reboot(down=0.4)
     with pytest.raises(ConnectionRefusedError):
@@ -178,12 +178,12 @@ def test_a_switch_stays_off_until_it_is_switched_on() -> None:
 def test_a_vtp_server_restores_its_unsaved_vlans() -> None:
     """``vlan.dat`` contains VLANs 1 to 1005 of a VTP server, independently of the startup configuration."""
     with emulate("cisco_ios", vtp="server") as switch:
-        changed(switch)
+        change(switch)
         switch.reboot()
         assert 112 in switch.running.vlans
 
 
-def test_a_switch_with_eapi_answers_nothing_while_it_is_off() -> None:
+def test_a_switch_with_eapi_closes_connections_while_off() -> None:
     with emulate("arista_eapi") as switch:
         host, port = switch.address.split(":")
         switch.power_off()

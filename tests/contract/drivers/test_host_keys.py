@@ -1,4 +1,4 @@
-"""Tests that SBF logs in only to a device whose SSH host key is in the administrators' file."""
+"""Tests of SSH host keys: SBF logs in only to a device whose key is in the administrators' file."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yq
 
 
 def read(switch: EmulatedSwitch, known_hosts: Path) -> SwitchObserved:
-    """Read the switch, and accept only the host keys in this file."""
+    """Read the switch. Only the host keys in ``known_hosts`` are accepted."""
     port = PortName(switch.port_names[0])
     element = SwitchElement(name=Name("sw1"), ports=(port,), platform=switch.platform, address=switch.address)
     secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
@@ -34,7 +34,7 @@ def read(switch: EmulatedSwitch, known_hosts: Path) -> SwitchObserved:
         driver.close()
 
 
-def known(folder: Path, switch: EmulatedSwitch, key: str) -> Path:
+def write_known_hosts(folder: Path, switch: EmulatedSwitch, key: str) -> Path:
     host, _, port = switch.address.partition(":")
     path = folder / "known_hosts"
     path.write_text(f"[{host}]:{port} {key}\n")
@@ -44,14 +44,16 @@ def known(folder: Path, switch: EmulatedSwitch, key: str) -> Path:
 @pytest.mark.parametrize("platform", OVER_SSH)
 def test_a_switch_with_the_known_host_key_is_read(platform: str, tmp_path: Path) -> None:
     with emulate(platform) as switch:
-        assert read(switch, known(tmp_path, switch, switch.host_key)).vlans == VlanSet()
+        assert read(switch, write_known_hosts(tmp_path, switch, switch.host_key)).vlans == VlanSet()
 
 
 @pytest.mark.parametrize("platform", OVER_SSH)
 @pytest.mark.parametrize("contents", [OTHER_KEY, None], ids=["another key", "no key"])
 def test_no_login_to_a_switch_with_an_unknown_key(platform: str, contents: str | None, tmp_path: Path) -> None:
     with emulate(platform) as switch:
-        file = known(tmp_path, switch, contents) if contents else tmp_path / "known_hosts"
-        with pytest.raises(Unsafe, match=r"shows an SSH host key that .*known_hosts does not have for it: nothing was"):
+        file = write_known_hosts(tmp_path, switch, contents) if contents else tmp_path / "known_hosts"
+        with pytest.raises(
+            Unsafe, match=r"shows an SSH host key that .*known_hosts does not contain for this device: nothing was"
+        ):
             read(switch, file)
         assert switch.commands == []

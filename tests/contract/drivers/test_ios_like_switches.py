@@ -1,6 +1,7 @@
-"""Tests of the IOS dialect on similar switches without their own dialect, and of sessions that are lost at every line.
+"""Tests of the IOS dialect on switches that only resemble IOS, and of sessions that are lost at every line.
 
-The driver either works or stops. It never changes foreign configuration, and no other port ever carries a VLAN of SBF.
+The driver either configures such a switch or raises an error. It never changes foreign configuration, and no other port
+ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack
@@ -22,93 +23,95 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
-STOPS = (Refused, Unsafe, Unreachable)
-OURS = {112, *range(120, 140, 2)}
-ON_A = "112," + ",".join(str(number) for number in range(120, 140, 2))
-CUT_AT_EVERY_LINE = ("cisco_ios", "cisco_nxos", "arista_eos", "dell_force10", "dell_os10", "aruba_aoscx")
+DRIVER_ERRORS = (Refused, Unsafe, Unreachable)
+MANAGED_VLANS = {112, *range(120, 140, 2)}
+WANTED_ON_A = "112," + ",".join(str(number) for number in range(120, 140, 2))
+LOST_AT_EVERY_LINE = ("cisco_ios", "cisco_nxos", "arista_eos", "dell_force10", "dell_os10", "aruba_aoscx")
 
 
-def furnished(switch: EmulatedSwitch) -> EmulatedSwitch:
+def occupy(switch: EmulatedSwitch) -> EmulatedSwitch:
     """Configure foreign VLANs and ports on a switch. Return the switch."""
-    access, trunk, every = switch.port_names[3:6]
-    switch.occupy(vlans={20: "printers", 150: "lab"}, access={access: 150}, trunks={trunk: {20, 150}, every: {20}})
+    access, trunk, other_trunk = switch.port_names[3:6]
+    switch.occupy(
+        vlans={20: "printers", 150: "lab"}, access={access: 150}, trunks={trunk: {20, 150}, other_trunk: {20}}
+    )
     switch.timeline.clear()
     return switch
 
 
-def left_to_do(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
-    """Return the difference to eleven VLANs on the first port and none on the second."""
-    wanted = SwitchWanted(ports={bench.a: VlanSet.parse(ON_A), bench.b: VlanSet()})
-    return compare_switch(wanted, mark_foreign_vlans(driver.read(bench.managed), VlanSet(OURS)))
+def remaining_difference(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
+    """Return the difference from the wanted state: eleven VLANs on the first port and none on the second port."""
+    wanted = SwitchWanted(ports={bench.a: VlanSet.parse(WANTED_ON_A), bench.b: VlanSet()})
+    return compare_switch(wanted, mark_foreign_vlans(driver.read(bench.managed), VlanSet(MANAGED_VLANS)))
 
 
-def reached_others(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
-    """Return the lines after which a port other than the first carried a managed VLAN, with the port and the VLANs."""
+def find_leaks(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
+    """Return the lines after which another port than the first carried managed VLANs, with the port and the VLANs."""
     first = switch.port_names[0]
     return [
-        (line, port, vlans & OURS)
+        (line, port, vlans & MANAGED_VLANS)
         for line, state in switch.timeline
         for port, vlans in state.items()
-        if port != first and vlans & OURS
+        if port != first and vlans & MANAGED_VLANS
     ]
 
 
 @pytest.mark.parametrize("clone", CLONES)
 def test_an_ios_like_switch_is_configured_or_left_unchanged(clone: str) -> None:
     with ExitStack() as stack:
-        switch = furnished(stack.enter_context(listening(CLONES[clone]())))
+        switch = occupy(stack.enter_context(listening(CLONES[clone]())))
         a, b = (PortName(name) for name in switch.port_names[:2])
         bench = SwitchBench(switch, driver_for(switch, a, b, read_timeout=0.5), a, b, switch.port_names[2])
         stack.callback(bench.driver.close)
-        watch = switch.watch(ports=bench.names, vlans=OURS)
+        recorder = switch.record_changes(ports=bench.names, vlans=MANAGED_VLANS)
         try:
             for _ in range(2):
-                bench.driver.apply(left_to_do(bench.driver, bench))
-            assert bool(left_to_do(bench.driver, bench)) is (bench.carries(bench.names[0]) != OURS)
-        except STOPS:
+                bench.driver.apply(remaining_difference(bench.driver, bench))
+            assert bool(remaining_difference(bench.driver, bench)) is (bench.carries(bench.names[0]) != MANAGED_VLANS)
+        except DRIVER_ERRORS:
             pass
-        assert (watch.changes, reached_others(switch)) == ([], [])
+        assert (recorder.changes, find_leaks(switch)) == ([], [])
 
 
 @pytest.mark.parametrize("clone", ["OtherSuccess", "AskingSave"])
 def test_an_unknown_answer_to_a_save_is_no_success(clone: str) -> None:
     with ExitStack() as stack:
-        switch = furnished(stack.enter_context(listening(CLONES[clone]())))
+        switch = occupy(stack.enter_context(listening(CLONES[clone]())))
         port = PortName(switch.port_names[0])
         driver = driver_for(switch, port, read_timeout=0.5)
         stack.callback(driver.close)
-        with pytest.raises(STOPS):
+        with pytest.raises(DRIVER_ERRORS):
             driver.save()
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("platform", CUT_AT_EVERY_LINE)
-def test_a_session_can_be_cut_at_every_line(platform: str, done: bool) -> None:
-    lines = _lines_after_a_cut(platform, skip=10_000, done=done)
+@pytest.mark.parametrize("platform", LOST_AT_EVERY_LINE)
+def test_a_session_can_be_lost_at_every_line(platform: str, done: bool) -> None:
+    lines = _reconcile_with_lost_session(platform, skip=10_000, done=done)
     assert len(lines) > 8
     for skip in range(len(lines)):
-        assert _lines_after_a_cut(platform, skip=skip, done=done)
+        assert _reconcile_with_lost_session(platform, skip=skip, done=done)
 
 
-def _lines_after_a_cut(platform: str, skip: int, *, done: bool) -> list[str]:
-    """Reconcile and save on a switch whose connection is lost at one line.
+def _reconcile_with_lost_session(platform: str, skip: int, *, done: bool) -> list[str]:
+    """Reconcile and save on a switch that ends the session at a line. Return the lines that the switch received.
 
-    Return the lines that the switch received.
+    ``skip`` is the number of lines before this line.
     """
-    switch = furnished(EMULATED_PLATFORMS[platform]())
+    switch = occupy(EMULATED_PLATFORMS[platform]())
     a, b = (PortName(name.replace(" ", "")) for name in switch.port_names[:2])
     bench = SwitchBench(switch, None, a, b, switch.port_names[2])  # type: ignore[arg-type]
     driver = CommandLineSwitch(Name("sw1"), DIALECTS[platform], DirectLine(switch))
-    watch = switch.watch(ports=bench.names, vlans=OURS)
-    switch.fail("cut", "", skip=skip, done=done)
+    recorder = switch.record_changes(ports=bench.names, vlans=MANAGED_VLANS)
+    switch.fail("disconnect", "", skip=skip, done=done)
     for _ in range(3):
         try:
-            driver.apply(left_to_do(driver, bench))
+            driver.apply(remaining_difference(driver, bench))
             driver.save()
             break
         except Unreachable:
             continue
     commands = list(switch.commands)
-    assert not left_to_do(driver, bench)
-    assert (watch.changes, reached_others(switch), switch.unsaved) == ([], [], False)
+    assert not remaining_difference(driver, bench)
+    assert (recorder.changes, find_leaks(switch), switch.unsaved) == ([], [], False)
     return commands

@@ -1,4 +1,4 @@
-"""Tests of accounts without a right and releases without a filter: SBF uses other commands or reports the refusal."""
+"""Tests of accounts without a right and releases without a filter. SBF sends other commands or reports refusals."""
 
 import re
 
@@ -18,9 +18,9 @@ FILTERS = {
     "dell_os10": "^show running-configuration interface",
 }
 FILTERS |= {
-    name: f"^{re.escape(next(iter(one.instead)))}$"
-    for name, one in DIALECTS.items()
-    if one.instead and name not in FILTERS
+    name: f"^{re.escape(next(iter(dialect.instead)))}$"
+    for name, dialect in DIALECTS.items()
+    if dialect.instead and name not in FILTERS
 }
 
 
@@ -36,11 +36,11 @@ def test_an_account_without_filters_reads_the_whole_configuration(platform: str,
 @pytest.mark.parametrize("platform", FILTERS)
 def test_an_empty_filtered_answer_counts_as_a_missing_filter(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    bench.switch.fail("say", FILTERS[platform], text="\n", times=99)
+    bench.switch.fail("print", FILTERS[platform], text="\n", times=99)
     assert not bench.converge("112", "112,120")
 
 
-def test_the_answered_command_is_tried_first_from_then_on(make_bench: MakeBench) -> None:
+def test_later_readings_begin_with_the_answered_command(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid(r"\|")
     bench.read()
@@ -67,7 +67,7 @@ def test_an_open_trunk_is_detected_without_the_configuration(make_bench: MakeBen
 def test_an_account_without_rights_is_refused_with_the_devices_message(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^show (running-config|interfaces)")
-    message = r"asked 'show running-config \| include .*', it said 'Command authorization failed"
+    message = r"sent 'show running-config \| include .*', the device answered 'Command authorization failed"
     with pytest.raises(Refused, match=message):
         bench.read()
 
@@ -80,8 +80,8 @@ def test_an_edge_without_filters_shows_the_whole_configuration() -> None:
 
 
 def test_every_alternative_belongs_to_a_command_of_its_dialect() -> None:
-    assert {name for name, one in DIALECTS.items() if set(one.instead) - set(one.show)} == set()
-    assert {name for name, one in DIALECTS.items() if one.instead} == set(FILTERS)
+    assert {name for name, dialect in DIALECTS.items() if set(dialect.instead) - set(dialect.show)} == set()
+    assert {name for name, dialect in DIALECTS.items() if dialect.instead} == set(FILTERS)
     assert set(FILTERS) <= set(EMULATED)
 
 
@@ -95,5 +95,5 @@ def test_the_message_for_a_missing_right_is_a_refusal(platform: str) -> None:
 def test_a_forbidden_line_is_refused(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^vlan ")
-    with pytest.raises(Refused, match=r"told 'vlan 112', it said 'Command authorization failed"):
+    with pytest.raises(Refused, match=r"sent 'vlan 112', the device answered 'Command authorization failed"):
         bench.converge("112")

@@ -1,4 +1,4 @@
-"""Tests of the Linux edge driver on a machine in memory, which can be disconnected and inspected after every line."""
+"""Tests of the Linux edge driver on a simulated Linux edge, with a check of its state after every line."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ BACKBONE = Backbone((OVERLAY, STAGS), {})
 
 @dataclass
 class InMemory:
-    """A test bench whose machine is simulated in memory."""
+    """A test bench with a simulated Linux edge."""
 
     machine: LinuxPe = field(default_factory=LinuxPe)
 
@@ -29,9 +29,9 @@ class InMemory:
 
     def carries(self) -> dict[str, dict[int, str]]:
         return {
-            port: {number: ", ".join(flags) for number, flags in found.items()}
-            for port, found in self.machine.vlans.items()
-            if found
+            port: {vlan: ", ".join(flags) for vlan, flags in vlans.items()}
+            for port, vlans in self.machine.vlans.items()
+            if vlans
         }
 
     def devices(self) -> set[str]:
@@ -44,10 +44,10 @@ def bench() -> InMemory:
 
 
 class TestInMemory(EdgeClaims):
-    """All tests of the driver, on a machine in memory."""
+    """All tests of the driver, on a simulated Linux edge."""
 
 
-def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:
+def test_two_services_are_never_joined(bench: InMemory) -> None:
     others = [circuit(10042 + n, 100 + n) for n in range(1, 4)]
     assert not converge(bench, A, *others)
     assert not converge(bench, circuit(10050, 100), *others[:2], circuit(2007, 103))
@@ -61,7 +61,7 @@ def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:
     assert len(bench.machine.instants) > 30
 
 
-def test_service_devices_come_up_last_and_customer_vlans_leave_first(bench: InMemory) -> None:
+def test_customer_vlans_are_removed_first_and_devices_enabled_last(bench: InMemory) -> None:
     commands = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
     assert commands == (
         "bridge vlan del dev ac1 vid 101",
@@ -96,9 +96,9 @@ def test_an_unknown_answer_is_unsafe(bench: InMemory) -> None:
         bench.driver.read(MANAGED)
 
 
-@pytest.mark.parametrize(("one", "missing"), [(A, "loopback"), (B, "core_port")])
-def test_an_edge_without_a_required_setting_is_refused(one: object, missing: str) -> None:
-    bare = EDGE.model_copy(update={missing: None})
-    driver = LinuxEdge(bare, BACKBONE, PeLine(LinuxPe()))
-    with pytest.raises(Refused, match=f"found no {missing} in the topology: add it"):
-        driver.apply(EdgeDifference(add=(one,)))  # type: ignore[arg-type]
+@pytest.mark.parametrize(("added", "missing"), [(A, "loopback"), (B, "core_port")])
+def test_an_edge_without_a_required_field_is_refused(added: object, missing: str) -> None:
+    incomplete = EDGE.model_copy(update={missing: None})
+    driver = LinuxEdge(incomplete, BACKBONE, PeLine(LinuxPe()))
+    with pytest.raises(Refused, match=f"found no {missing} in the topology: add the edge's {missing}"):
+        driver.apply(EdgeDifference(add=(added,)))  # type: ignore[arg-type]

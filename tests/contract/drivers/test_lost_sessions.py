@@ -1,4 +1,4 @@
-"""Tests that a driver detects, over real SSH and without sending anything, that its switch ended the session."""
+"""Tests of lost sessions: a driver detects that its device ended the session, without sending a command."""
 
 import time
 
@@ -36,9 +36,9 @@ def test_only_a_session_ended_by_the_switch_is_lost() -> None:
         driver.read(SwitchScope((port,), VlanSet.parse("100-199")))
         assert not driver.is_lost()
         switch.hang_up()
-        ends = time.monotonic() + 10
+        deadline = time.monotonic() + 10
         while not driver.is_lost():
-            assert time.monotonic() < ends
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         driver.close()
         assert not driver.is_lost()
@@ -69,7 +69,7 @@ class LostSession:
         return {"is_alive": False}
 
 
-def lost_napalm() -> JunosSession:
+def make_lost_napalm_session() -> JunosSession:
     session = JunosSession(
         DeviceLogin(SwitchElement(name=Name("sw1"), ports=(PortName("p1"),), platform="juniper_junos"))
     )
@@ -85,7 +85,7 @@ def lost_napalm() -> JunosSession:
         LinuxBridge(Name("sw1"), LostLine()),
         OpenVSwitch(Name("sw1"), LostLine()),
         LinuxEdge(EDGE, Backbone((), {}), LostLine()),
-        CandidateSwitch(Name("sw1"), CANDIDATE_DIALECTS["juniper_junos"], lost_napalm()),
+        CandidateSwitch(Name("sw1"), CANDIDATE_DIALECTS["juniper_junos"], make_lost_napalm_session()),
     ],
     ids=lambda driver: type(driver).__name__,
 )

@@ -1,4 +1,4 @@
-"""Tests of managed ports that are routed or members of an aggregate. They are in other use even without any VLAN."""
+"""Tests of routed ports and members of aggregates. A managed port of these kinds is in other use even without VLANs."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -44,13 +44,13 @@ JUNOS = (
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A service with fake devices on SQLite."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish()
+    yield world
+    world.close()
 
 
-def refused(world: World, platform: str, line: str) -> str:
+def create_refused_cluster(world: World, platform: str, line: str) -> str:
     """Request a cluster on a port with this line. Check that the port is unchanged, and return the error report."""
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
@@ -66,22 +66,24 @@ def refused(world: World, platform: str, line: str) -> str:
 
 @pytest.mark.parametrize("platform", MEMBERS)
 def test_a_member_of_an_aggregate_is_refused_without_a_change(platform: str, world: World) -> None:
-    trouble = refused(world, platform, MEMBERS[platform])
-    assert "expected a port without other use, found a member of a link aggregate: it was left alone" in trouble
+    trouble = create_refused_cluster(world, platform, MEMBERS[platform])
+    assert (
+        "expected a port without other use, found a member of a link aggregate: the port was left unchanged" in trouble
+    )
     assert "'virtcloud element adopt brno-sw1 " in trouble
 
 
 @pytest.mark.parametrize("platform", ROUTED)
 def test_a_routed_port_is_refused_without_a_change(platform: str, world: World) -> None:
-    trouble = refused(world, platform, ROUTED[platform])
-    assert "expected a port without other use, found a routed port: it was left alone" in trouble
+    trouble = create_refused_cluster(world, platform, ROUTED[platform])
+    assert "expected a port without other use, found a routed port: the port was left unchanged" in trouble
 
 
-def test_a_member_of_a_procurve_trunk_is_read_as_one() -> None:
-    shown = 'hostname "sw"\ntrunk A1-A2 Trk1 lacp\nvlan 1\n   name "DEFAULT_VLAN"\n   untagged 1-4,Trk1\n   exit\n'
-    found = hp_procurve.parse_answers([shown]).ports
-    assert [name for name, port in found.items() if port.member] == ["A1", "A2"]
-    assert str(derive_port_use(found["A2"])) == "a member of a link aggregate"
+def test_a_member_of_a_procurve_trunk_is_recognized() -> None:
+    output = 'hostname "sw"\ntrunk A1-A2 Trk1 lacp\nvlan 1\n   name "DEFAULT_VLAN"\n   untagged 1-4,Trk1\n   exit\n'
+    ports = hp_procurve.parse_answers([output]).ports
+    assert [name for name, port in ports.items() if port.member] == ["A1", "A2"]
+    assert str(derive_port_use(ports["A2"])) == "a member of a link aggregate"
 
 
 @pytest.mark.parametrize(
@@ -94,12 +96,12 @@ def test_a_member_of_a_procurve_trunk_is_read_as_one() -> None:
     ],
 )
 def test_an_ios_xr_port_is_read_with_its_use(line: str, use: str) -> None:
-    found = cisco_iosxr.parse_configuration([f"interface GigabitEthernet0/0/0/1\n {line}\n!\n"]).ports
-    assert str(derive_port_use(found["GigabitEthernet0/0/0/1"])) == use
+    ports = cisco_iosxr.parse_configuration([f"interface GigabitEthernet0/0/0/1\n {line}\n!\n"]).ports
+    assert str(derive_port_use(ports["GigabitEthernet0/0/0/1"])) == use
 
 
 @pytest.mark.parametrize(
-    ("inside", "use"),
+    ("content", "use"),
     [
         (
             "<gigether-options><ieee-802.3ad><bundle>ae0</bundle></ieee-802.3ad></gigether-options>",
@@ -108,15 +110,15 @@ def test_an_ios_xr_port_is_read_with_its_use(line: str, use: str) -> None:
         ("<unit><name>0</name><family><inet/></family></unit>", "a routed port"),
     ],
 )
-def test_a_junos_port_is_read_with_its_use(inside: str, use: str) -> None:
-    found = juniper_junos.parse_configuration([JUNOS.format(inside)]).ports
-    assert str(derive_port_use(found["ge-0/0/1"])) == use
+def test_a_junos_port_is_read_with_its_use(content: str, use: str) -> None:
+    ports = juniper_junos.parse_configuration([JUNOS.format(content)]).ports
+    assert str(derive_port_use(ports["ge-0/0/1"])) == use
 
 
 def test_a_linux_port_of_a_bond_is_in_other_use() -> None:
     port = PortName("p1")
-    found = linux_bridge.derive_bridge_state(
+    observed = linux_bridge.derive_bridge_state(
         Name("sw1"), {}, SwitchScope((port,), VlanSet.parse("100-199")), members=("p1",)
     )
-    assert found.in_use == (port,)
-    assert str(found.untaken[port]) == "a member of a link aggregate"
+    assert observed.in_use == (port,)
+    assert str(observed.untaken[port]) == "a member of a link aggregate"

@@ -25,7 +25,7 @@ VPLS = {"name": "vpls", "kind": "vpls", "vpn_ids": "10100-10199", "asn": 65000}
 
 @dataclass
 class EmulatedEdges(FakeEdges):
-    """Runs every edge as an emulated device of its platform, without SSH."""
+    """Emulates every edge as a device of its platform, without SSH."""
 
     devices: dict[str, Emulated] = field(default_factory=dict)
 
@@ -39,29 +39,30 @@ class EmulatedEdges(FakeEdges):
         return EdgePlatform(dialect.capabilities, driver)
 
 
-def of_vendors() -> Topology:
-    made = three_edges(VPLS).model_dump(mode="json")
-    for site in made["sites"]:
+def mixed_topology() -> Topology:
+    """Return three sites whose edges are of three vendors."""
+    document = three_edges(VPLS).model_dump(mode="json")
+    for site in document["sites"]:
         (edge,) = site["edges"]
         edge["platform"] = PLATFORMS[site["name"]]
         ports = EDGES[edge["platform"]].port_names
         edge["ports"], edge["core_port"] = [ports[1]], ports[-1]
         site["attachments"][0]["port"] = f"{edge['name']}:{ports[1]}"
-        for link in made["links"]:
+        for link in document["links"]:
             link["b"] = link["b"].replace(f"{edge['name']}:ac", f"{edge['name']}:{ports[1]}")
-    return Topology.model_validate(made)
+    return Topology.model_validate(document)
 
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
     edges = EmulatedEdges()
-    made = World(database, edges=edges)
-    made.put_topology(of_vendors())
+    world = World(database, edges=edges)
+    world.put_topology(mixed_topology())
     for site, pool in POOLS.items():
-        made.put_pool(site, pool)
-    made.settle()
-    yield made
-    made.close()
+        world.put_pool(site, pool)
+    world.settle()
+    yield world
+    world.close()
 
 
 def devices(world: World) -> dict[str, Emulated]:
@@ -69,7 +70,7 @@ def devices(world: World) -> dict[str, Emulated]:
     return world.edges.devices
 
 
-def test_edges_of_three_vendors_join_one_service_without_remains(world: World) -> None:
+def test_a_cluster_over_three_vendors_is_set_up_and_removed(world: World) -> None:
     before = {name: device.running_config() for name, device in devices(world).items()}
     world.put("demo", ALL)
     world.settle()
@@ -89,13 +90,13 @@ def test_every_edge_has_all_others_as_neighbours(world: World) -> None:
     """RFC 4762 requires a full mesh, in which the loopback identifies each edge."""
     world.put("demo", ALL)
     world.settle()
-    shown = {name: device.running_config() for name, device in devices(world).items()}
-    assert "neighbor 192.0.2.2 encapsulation mpls\n neighbor 192.0.2.3 encapsulation mpls" in shown["brno-pe1"]
+    configurations = {name: device.running_config() for name, device in devices(world).items()}
+    assert "neighbor 192.0.2.2 encapsulation mpls\n neighbor 192.0.2.3 encapsulation mpls" in configurations["brno-pe1"]
     assert (
         "protocols vpls neighbor 192.0.2.1\nset routing-instances vc-10100 protocols vpls neighbor 192.0.2.3"
-        in (shown["praha-pe1"])
+        in (configurations["praha-pe1"])
     )
-    assert "neighbor 192.0.2.1 pw-id 10100\n    neighbor 192.0.2.2 pw-id 10100" in shown["plzen-pe1"]
+    assert "neighbor 192.0.2.1 pw-id 10100\n    neighbor 192.0.2.2 pw-id 10100" in configurations["plzen-pe1"]
 
 
 def test_a_circuit_removed_by_an_administrator_is_restored(world: World) -> None:
@@ -110,9 +111,9 @@ def test_a_circuit_removed_by_an_administrator_is_restored(world: World) -> None
 
 
 def test_a_restarted_edge_with_half_a_circuit_is_repaired(world: World) -> None:
-    """The connection is lost between the VFI and the service instance. The next session removes the remnant."""
+    """The session is lost between the VFI and the service instance. The next session removes the remnant."""
     device = devices(world)["brno-pe1"]
-    device.fail("cut", "^service instance 100 ")
+    device.fail("disconnect", "^service instance 100 ")
     world.put("demo", ALL)
     world.settle()
     world.clock.advance(60)

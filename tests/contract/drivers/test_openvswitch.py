@@ -1,4 +1,4 @@
-"""Tests of the frames that a real Open vSwitch forwards while its driver works, as reported by ``ofproto/trace``."""
+"""Tests of the Open vSwitch driver on a real switch. ``ofproto/trace`` shows which ports a frame reaches."""
 
 import json
 import subprocess
@@ -87,19 +87,19 @@ def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) ->
 
 
 @contextmanager
-def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
-    """Yield a list. After the context, it contains each state of the managed ports that the database reported."""
+def record_trunks(switch: Daemons) -> Iterator[list[list[int]]]:
+    """Yield a list. After the context, the list contains all states of the managed ports' ``trunks`` columns."""
     command = "ovsdb-client", "--format=json", "monitor", f"unix:{switch.folder}/db.sock", "Port", "name,trunks"
-    seen: list[list[int]] = []
+    states: list[list[int]] = []
     with subprocess.Popen(command, env=switch.environment, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603
         try:
             assert monitor.stdout
             assert '"initial"' in monitor.stdout.readline()
-            yield seen
-            switch.alter("br0", "trunks=4000")  # when the monitor reports the last state, it has reported all others
+            yield states
+            switch.alter("br0", "trunks=4000")  # the monitor reports this state last
             for line in monitor.stdout:
                 rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
-                seen += [_members(trunks) for port, trunks in rows if port in PORTS]
+                states += [_members(trunks) for port, trunks in rows if port in PORTS]
                 if ["br0", 4000] in rows:
                     break
         finally:
@@ -113,7 +113,7 @@ def _members(trunks: object) -> list[int]:
 
 def test_a_closed_trunk_never_has_an_empty_list_again(bench: Bench) -> None:
     bench.converge(p1="100", p2="100", p3="100")
-    with recorded(bench.switch) as states:
+    with record_trunks(bench.switch) as states:
         bench.converge(p1="101", p2="100-105,107")
         bench.converge(p2="100")
         bench.converge()
@@ -129,11 +129,11 @@ def test_a_closed_trunk_never_has_an_empty_list_again(bench: Bench) -> None:
         (
             ("tag=50",),
             True,
-            "access port p1: expected one managed VLAN untagged or none, found vlan_mode access, tag 5",
+            "access port p1: expected at most one managed VLAN, untagged, found vlan_mode access, tag 5",
         ),
-        (("trunks=50",), True, "access port p1: expected one managed VLAN untagged or none, found vlan_mode trunk, "),
+        (("trunks=50",), True, "access port p1: expected at most one managed VLAN, untagged, found vlan_mode trunk, "),
     ],
-    ids=["untagged in our number", "somebody's access port", "somebody's trunk"],
+    ids=["managed VLAN untagged", "foreign access port", "foreign trunk"],
 )
 def test_a_port_with_another_mode_is_unsafe(bench: Bench, values: tuple[str, ...], access: bool, words: str) -> None:
     bench.switch.alter("p1", *values)
@@ -175,10 +175,7 @@ def test_an_unconfigured_port_is_in_no_other_use(bench: Bench) -> None:
     ids=["an access port", "an open trunk", "a list", "a native VLAN", "unconfigured"],
 )
 def test_a_returned_port_is_exactly_as_before(bench: Bench, values: tuple[str, ...]) -> None:
-    """The port is adopted, used by a cluster and restored.
-
-    Its columns are the same as before (ovs-vswitchd.conf.db(5)).
-    """
+    """The port is adopted, used by a cluster, and restored with its former columns (ovs-vswitchd.conf.db(5))."""
     port, pool = PortName("p1"), VlanSet.parse("100-199")
     if values:
         bench.switch.alter("p1", *values)
@@ -206,13 +203,15 @@ def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
 
 
 def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database accepts a change that no switch applies. Neither the change nor a read may succeed."""
+    """The database accepts a change that no switch applies. The change and the next reading must fail."""
     monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:
-        with pytest.raises(Refused, match=r"switch sw1: .*the switch said .*Alarm clock"):
+        with pytest.raises(Refused, match=r"switch sw1: .*the switch printed .*Alarm clock"):
             bench.converge(p1="100")
-        with pytest.raises(Refused, match=r"its database is at configuration .* look whether ovs-vswitchd runs"):
+        with pytest.raises(
+            Refused, match=r"wanted configuration .* of the database to be applied, .* check that ovs-vswitchd runs"
+        ):
             bench.converge(p1="100")
     finally:
         bench.switch.start_switch()

@@ -1,6 +1,6 @@
-"""Tests that a device which restarted after a read receives no line of the change, over any session.
+"""Tests of devices that restart between a reading and a change: they receive no line of the change.
 
-After the restart, the configuration may differ from the configuration that was read: open ports, or foreign uses.
+After the restart, the configuration may differ from the reading. For example, ports may be open or in other use.
 """
 
 import time
@@ -28,20 +28,20 @@ CHANGE = SwitchDifference(create=VlanSet.parse("101"))
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
+    with ExitStack() as stack:
+        yield stack
 
 
 def wait_until_lost(driver: object) -> None:
     """Wait until the driver's side has received the end of the session."""
     assert isinstance(driver, DetectsSessionLoss)
-    ends = time.monotonic() + 10
+    deadline = time.monotonic() + 10
     while not driver.is_lost():
-        assert time.monotonic() < ends
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def restarted(bench: SwitchBench) -> SwitchBench:
+def read_and_restart(bench: SwitchBench) -> SwitchBench:
     """Read a switch, and restart it with an erased configuration."""
     bench.read()
     bench.switch.reboot(boot="empty")
@@ -63,16 +63,16 @@ def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
 
 
 @pytest.mark.parametrize("platform", EMULATED)
-def test_a_switch_restarted_since_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
-    bench = restarted(make_bench_in(stack)(platform))
-    with pytest.raises(Unreachable, match=r"switch sw1 .*ended the session since it was read: nothing more was sent"):
+def test_a_switch_restarted_after_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
+    bench = read_and_restart(make_bench_in(stack)(platform))
+    with pytest.raises(Unreachable, match=r"switch sw1 .*ended the session after it was read: nothing more was sent"):
         bench.driver.apply(CHANGE)
     assert 101 not in bench.switch.running.vlans
 
 
 @pytest.mark.parametrize("platform", EMULATED)
 def test_a_restarted_switch_is_changed_after_another_reading(platform: str, stack: ExitStack) -> None:
-    bench = restarted(make_bench_in(stack)(platform))
+    bench = read_and_restart(make_bench_in(stack)(platform))
     with pytest.raises(Unreachable):
         bench.driver.apply(CHANGE)
     bench.read()
@@ -82,7 +82,7 @@ def test_a_restarted_switch_is_changed_after_another_reading(platform: str, stac
 
 @pytest.mark.parametrize("platform", [name for name in EMULATED if name not in STATELESS])
 def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
-    bench = restarted(make_bench_in(stack)(platform))
+    bench = read_and_restart(make_bench_in(stack)(platform))
     assert not bench.read().vlans
     assert bench.switch.logins == 2
 
@@ -95,32 +95,32 @@ def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> No
     bench.switch.reboot()
     wait_until_lost(bench.driver)
     saves = bench.switch.saves
-    with pytest.raises(Unreachable, match="ended the session since it was read"):
+    with pytest.raises(Unreachable, match="ended the session after it was read"):
         bench.driver.save()
     assert bench.switch.saves == saves
 
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
-def test_an_edge_restarted_since_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
+def test_an_edge_restarted_after_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
     bench = make_edge_bench(stack, platform)
     device, driver = bench.device, bench.driver
     bench.read()
     device.reboot(boot="empty")
     wait_until_lost(driver)
     before = device.running_config()
-    with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session since it was read: nothing more was sent"):
+    with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session after it was read: nothing more was sent"):
         driver.apply(EdgeDifference(add=(bench.circuit(112),)))
     assert device.running_config() == before
     assert not bench.reached()
 
 
-def test_nothing_more_is_sent_once_an_edges_mode_is_unknown(stack: ExitStack) -> None:
+def test_no_line_is_sent_in_an_unknown_mode_of_an_edge(stack: ExitStack) -> None:
     """A session that does not leave the configuration mode is closed and not replaced."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
     bench.device.fail("refuse", ATTACH["cisco_nxos"])
     bench.device.fail("refuse", "^end$")
-    with pytest.raises(Refused, match="told 'end', it said"):
+    with pytest.raises(Refused, match="sent 'end', the device answered"):
         bench.driver.apply(EdgeDifference(add=(bench.circuit(112), bench.circuit(120))))
     assert bench.device.logins == 1
     assert 120 not in bench.device.running.vlans

@@ -1,4 +1,4 @@
-"""Tests of the output of each platform about a save, and of its interpretation by the driver (DESIGN.md §8)."""
+"""Tests of saves: the driver recognizes success and failure by the output of each platform (DESIGN.md §8)."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +15,15 @@ from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
-BY_COMMAND_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
+LINE_BY_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
 BUSY = "startup-config file open failed (Device or resource busy)\n"
-SAVING_APART = [*BY_COMMAND_LINE, "arista_eapi"]
-VARIANTS = [(name, words) for name in SAVING_APART for words in EMULATED[name].saved_variants]
-FAILURES = [(name, cause) for name in SAVING_APART for cause in EMULATED[name].save_failures]
-QUESTIONS = [(name, cause) for name in SAVING_APART for cause in EMULATED[name].save_questions]
+WITH_SAVE_STEP = [*LINE_BY_LINE, "arista_eapi"]
+VARIANTS = [(name, output) for name in WITH_SAVE_STEP for output in EMULATED[name].saved_variants]
+FAILURES = [(name, cause) for name in WITH_SAVE_STEP for cause in EMULATED[name].save_failures]
+QUESTIONS = [(name, cause) for name in WITH_SAVE_STEP for cause in EMULATED[name].save_questions]
 
 
-def changed(make_bench: MakeBench, platform: str, **options: object) -> SwitchBench:
+def change_switch(make_bench: MakeBench, platform: str, **options: object) -> SwitchBench:
     """Return a switch with VLAN 112 in its running configuration but not in its startup configuration."""
     bench = make_bench(platform, **options)
     bench.read()
@@ -32,26 +32,26 @@ def changed(make_bench: MakeBench, platform: str, **options: object) -> SwitchBe
     return bench
 
 
-@pytest.mark.parametrize("platform", SAVING_APART)
+@pytest.mark.parametrize("platform", WITH_SAVE_STEP)
 def test_a_successful_save_is_recognized_by_its_output(platform: str, make_bench: MakeBench) -> None:
-    bench = changed(make_bench, platform)
+    bench = change_switch(make_bench, platform)
     assert bench.driver.save() is True
     assert (bench.switch.saves, bench.switch.unsaved) == (1, False)
 
 
-@pytest.mark.parametrize(("platform", "words"), VARIANTS)
+@pytest.mark.parametrize(("platform", "output"), VARIANTS)
 def test_the_success_messages_of_other_releases_are_recognized(
-    platform: str, words: str, make_bench: MakeBench
+    platform: str, output: str, make_bench: MakeBench
 ) -> None:
-    bench = changed(make_bench, platform)
-    bench.switch.variant = words
+    bench = change_switch(make_bench, platform)
+    bench.switch.variant = output
     assert bench.driver.save() is True
     assert not bench.switch.unsaved
 
 
 @pytest.mark.parametrize(("platform", "cause"), FAILURES)
 def test_a_failed_save_is_refused_with_the_devices_message(platform: str, cause: str, make_bench: MakeBench) -> None:
-    bench = changed(make_bench, platform)
+    bench = change_switch(make_bench, platform)
     bench.switch.fail_save(cause)
     last = bench.switch.save_failures[cause].split()[-1]
     with pytest.raises(Refused) as caught:
@@ -63,29 +63,29 @@ def test_a_failed_save_is_refused_with_the_devices_message(platform: str, cause:
 
 @pytest.mark.parametrize(("platform", "cause"), QUESTIONS)
 def test_a_question_before_a_save_is_answered(platform: str, cause: str, make_bench: MakeBench) -> None:
-    bench = changed(make_bench, platform)
+    bench = change_switch(make_bench, platform)
     bench.switch.fail_save(cause)
     assert bench.driver.save() is True
     assert not bench.switch.unsaved
 
 
-@pytest.mark.parametrize("platform", BY_COMMAND_LINE)
+@pytest.mark.parametrize("platform", LINE_BY_LINE)
 def test_a_hanging_save_is_abandoned_after_its_timeout(platform: str, make_bench: MakeBench) -> None:
-    bench = changed(make_bench, platform, read_timeout=0.5)
+    bench = change_switch(make_bench, platform, read_timeout=0.5)
     bench.switch.fail_save("hang")
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(Unreachable):
         bench.driver.save()
-    assert time.monotonic() - begun < 3.5
+    assert time.monotonic() - started < 3.5
     bench.read()
     assert bench.driver.save() is True
 
 
-@pytest.mark.parametrize("how", ["cut", "cut written"])
-@pytest.mark.parametrize("platform", BY_COMMAND_LINE)
-def test_a_cut_save_is_unreachable_and_repeatable(platform: str, how: str, make_bench: MakeBench) -> None:
-    bench = changed(make_bench, platform)
-    bench.switch.fail_save(how)
+@pytest.mark.parametrize("fault", ["disconnect", "disconnect written"])
+@pytest.mark.parametrize("platform", LINE_BY_LINE)
+def test_a_save_with_a_lost_session_can_be_repeated(platform: str, fault: str, make_bench: MakeBench) -> None:
+    bench = change_switch(make_bench, platform)
+    bench.switch.fail_save(fault)
     with pytest.raises(Unreachable):
         bench.driver.save()
     bench.read()
@@ -103,16 +103,16 @@ def test_a_persistent_commit_needs_no_save(platform: str, make_bench: MakeBench)
 
 
 def test_a_save_during_an_administrators_save_is_refused_and_repeated(make_bench: MakeBench) -> None:
-    """The platform serializes saves. The second session receives an error that the switch is busy."""
-    bench = changed(make_bench, "cisco_ios")
+    """The switch allows one save at a time. The second session receives an error."""
+    bench = change_switch(make_bench, "cisco_ios")
     bench.switch.fail_save("slow", seconds=1)
     with AdministratorClient(bench.switch) as administrator, ThreadPoolExecutor(1) as pool:
-        theirs = pool.submit(administrator.ask, "write memory")
+        other_save = pool.submit(administrator.send, "write memory")
         while not bench.switch._storing.locked():
             time.sleep(0.01)
         with pytest.raises(Refused, match="Device or resource busy"):
             bench.driver.save()
-        assert "[OK]" in theirs.result(10)
+        assert "[OK]" in other_save.result(10)
     assert bench.driver.save() is True
 
 
@@ -122,8 +122,10 @@ def test_a_save_during_an_administrators_save_is_refused_and_repeated(make_bench
 def test_an_edge_is_saved_only_if_it_prints_success(platform: str, kind: str) -> None:
     bench = open_direct_bench(platform, kind)
     bench.driver.apply(EdgeDifference(add=(bench.circuit(112),)))
-    bench.device.fail("say", "^(write memory|copy running)", text=BUSY)
-    with pytest.raises(Refused, match=r"edge pe1: told '.*', it said '.*Device or resource busy.*it is saved again"):
+    bench.device.fail("print", "^(write memory|copy running)", text=BUSY)
+    with pytest.raises(
+        Refused, match=r"edge pe1: sent '.*', the device answered '.*Device or resource busy.*SBF saves again"
+    ):
         bench.driver.save()
     assert bench.driver.save() is True
     assert bench.device.saves == 1

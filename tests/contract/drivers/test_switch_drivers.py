@@ -9,7 +9,7 @@ from emulators import OPEN_BY_LIST as CAN_BE_OPEN
 from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for, login_for, short_forms, vlan_line_pattern
 from emulators.switch_device import EmulatedPort
 
-from sbf_service.device_credentials import make_login as login_for_settings
+from sbf_service.device_credentials import make_login
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
@@ -19,7 +19,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
-NOTHING = VlanSet()
+NO_VLANS = VlanSet()
 ALLOW = {
     "cisco_ios": "allowed vlan add",
     "cisco_nxos": "allowed vlan add",
@@ -59,19 +59,16 @@ OTHER_FORMS = {
     "cisco_iosxr": ("Gi0/0/0/0", "gigabitethernet0/0/0/1"),
     "juniper_junos": ("ge-0/0/0.0", "GE-0/0/1"),
 }
-ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
+QUERIES = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
 HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
-"""Platforms with drivers over HTTP, which hold no session."""
+"""Platforms whose driver holds a session; a driver over HTTP holds none."""
 ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].capabilities.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
-ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
+WITH_PORT_MODE = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
 
 
 def allow(platform: str) -> str:
-    """Return a pattern of the line that allows VLANs on a port.
-
-    For a new platform, the pattern comes from its dialect.
-    """
+    """Return a pattern of the line that allows VLANs on a port. For a new platform, use its dialect's templates."""
     return ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow)
 
 
@@ -88,14 +85,14 @@ def bench(platform: str, make_bench: MakeBench) -> SwitchBench:
 
 def test_a_new_switch_carries_no_managed_vlan(bench: SwitchBench) -> None:
     carried = bench.read()
-    assert carried.vlans == NOTHING
-    assert carried.ports == {bench.a: NOTHING, bench.b: NOTHING}
+    assert carried.vlans == NO_VLANS
+    assert carried.ports == {bench.a: NO_VLANS, bench.b: NO_VLANS}
     assert bench.switch.saves == 0
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: SwitchBench) -> None:
     """Unmanaged ports and VLANs stay identical, byte by byte (DESIGN.md §7.4)."""
-    bench.switch.running.vlans |= {50: "theirs"}
+    bench.switch.running.vlans |= {50: "other"}
     other = bench.switch.running.ports[bench.other]
     other.mode, other.allowed = "trunk", {50}
     assert not bench.converge("112", "112,120")
@@ -110,7 +107,7 @@ def test_a_difference_is_applied_and_reversed_without_other_changes(bench: Switc
     assert not bench.converge("", "120")
     assert bench.switch.running_config() == before
     assert 50 in (bench.switch.running.ports[bench.names[0]].allowed or ())
-    assert bench.carries(bench.other) == NOTHING
+    assert bench.carries(bench.other) == NO_VLANS
 
 
 def test_no_port_is_open_after_its_last_vlan_leaves(bench: SwitchBench) -> None:
@@ -124,9 +121,9 @@ def test_no_port_is_open_after_its_last_vlan_leaves(bench: SwitchBench) -> None:
 @pytest.mark.parametrize("platform", CAN_BE_OPEN)
 def test_an_open_trunk_never_carries_a_new_vlan(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    all_vlans = set(range(1, 4095)) if platform == "hp_comware" else None
     for name in bench.names:
-        bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=every)
+        bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=all_vlans)
     assert bench.read().open == (bench.a, bench.b)
     bench.switch.timeline.clear()
     assert not bench.converge("112", "")
@@ -138,16 +135,16 @@ def test_an_open_trunk_never_carries_a_new_vlan(platform: str, make_bench: MakeB
 @pytest.mark.parametrize("platform", CAN_BE_OPEN)
 def test_a_pool_of_one_vlan_also_closes_an_open_trunk(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    every = set(range(1, 4095)) if platform == "hp_comware" else None
-    bench.switch.running.ports[bench.names[0]] = EmulatedPort(mode="trunk", allowed=every)
-    one = SwitchScope((bench.a,), VlanSet([112]))
+    all_vlans = set(range(1, 4095)) if platform == "hp_comware" else None
+    bench.switch.running.ports[bench.names[0]] = EmulatedPort(mode="trunk", allowed=all_vlans)
+    scope = SwitchScope((bench.a,), VlanSet([112]))
     wanted = SwitchWanted(ports={bench.a: VlanSet([112])})
-    bench.driver.apply(compare_switch(wanted, bench.driver.read(one)))
+    bench.driver.apply(compare_switch(wanted, bench.driver.read(scope)))
     assert (bench.switch.running.ports[bench.names[0]].allowed or set()) - {1} == {112}
 
 
-def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
-    """Each VLAN receives a name. Port lists use ranges where the platform supports them."""
+def test_100_vlans_need_one_save_and_few_lines(bench: SwitchBench) -> None:
+    """Each VLAN is named. Port lists contain ranges if the platform supports ranges."""
     bench.read()
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")
@@ -158,7 +155,7 @@ def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
     assert changes <= (100 * 3 + 30 if has_ranges else 1000)
 
 
-def test_scattered_vlans_span_several_lines(bench: SwitchBench) -> None:
+def test_scattered_vlans_are_sent_in_several_lines(bench: SwitchBench) -> None:
     scattered = ",".join(str(number) for number in range(100, 200, 2))
     assert not bench.converge(scattered)
     assert bench.carries(bench.names[0]) == set(range(100, 200, 2))
@@ -168,21 +165,21 @@ def test_scattered_vlans_span_several_lines(bench: SwitchBench) -> None:
 def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("refuse", allow(bench.switch.platform))
-    with pytest.raises(Refused, match=r"switch sw1: told '.*', it said .*(?i:invalid|error|unrecognized)"):
+    with pytest.raises(Refused, match=r"switch sw1: sent '.*', the device answered .*(?i:invalid|error|unrecognized)"):
         bench.converge("112", "112")
     assert bench.carries(bench.names[1]) == {112}
     assert not bench.converge("112", "112")
 
 
-@pytest.mark.parametrize("platform", ENTERED)
-def test_a_port_that_cannot_be_entered_stops_no_other(platform: str, make_bench: MakeBench) -> None:
-    """The lines of this port take effect on no other port, and the driver leaves the configuration mode only once."""
+@pytest.mark.parametrize("platform", WITH_PORT_MODE)
+def test_a_refused_port_does_not_stop_other_ports(platform: str, make_bench: MakeBench) -> None:
+    """The lines of the refused port do not take effect on another port."""
     bench = make_bench(platform)
     # A port without a mode may become a trunk, so nothing is created while its VLAN list is not empty.
     if platform == "cisco_ios":
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
     bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)
-    with pytest.raises(Refused, match="switch sw1: told 'interface "):
+    with pytest.raises(Refused, match="switch sw1: sent 'interface "):
         bench.converge("112", "112,120")
     assert bench.carries(bench.names[1]) == {112, 120}
     assert not bench.converge("112", "112,120")
@@ -193,7 +190,7 @@ def test_a_refused_line_changes_nothing_on_an_atomic_switch(platform: str, make_
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.switch.fail("refuse", allow(bench.switch.platform))
-    with pytest.raises(Refused, match=r"switch sw1: the switch said .*(?i:invalid|error|unrecognized)"):
+    with pytest.raises(Refused, match=r"switch sw1: the switch answered .*(?i:invalid|error|unrecognized)"):
         bench.converge("112", "112")
     assert bench.switch.running_config() == before
     assert not bench.converge("112", "112")
@@ -204,7 +201,7 @@ def test_a_device_that_ignores_accepted_lines_is_reverted(platform: str, make_be
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
-    with pytest.raises(Refused, match=r"sw1: .*wanted VLAN 112 tagged, found none of it: read after the commit"):
+    with pytest.raises(Refused, match=r"sw1: .*wanted VLAN 112 tagged, found none: read back after the commit"):
         bench.converge("112")
     assert bench.switch.running_config() == before
 
@@ -213,13 +210,13 @@ def test_a_device_that_ignores_accepted_lines_is_reverted(platform: str, make_be
 def test_a_device_that_ignores_accepted_lines_is_detected(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
-    left = bench.converge("112")
-    assert left.add == {bench.a: VlanSet([112])}
+    remaining = bench.converge("112")
+    assert remaining.add == {bench.a: VlanSet([112])}
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_cut_session_is_unreachable_and_the_next_one_continues(bench: SwitchBench, done: bool) -> None:
-    bench.switch.fail("cut", allow(bench.switch.platform), done=done)
+def test_after_a_lost_session_the_next_session_continues(bench: SwitchBench, done: bool) -> None:
+    bench.switch.fail("disconnect", allow(bench.switch.platform), done=done)
     with pytest.raises(Unreachable, match="sw1"):
         bench.converge("112,120", "112")
     assert not bench.converge("112,120", "112")
@@ -228,10 +225,10 @@ def test_a_cut_session_is_unreachable_and_the_next_one_continues(bench: SwitchBe
 
 def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(bench: SwitchBench) -> None:
     dialect = DIALECTS.get(bench.switch.platform)
-    shown = f"^{dialect.show[0].split()[0]} " if dialect else ASKED[bench.switch.platform]
-    bench.switch.fail("say", shown, text="\x01 what the manual does not say", times=10)
+    shown = f"^{dialect.show[0].split()[0]} " if dialect else QUERIES[bench.switch.platform]
+    bench.switch.fail("print", shown, text="\x01 what the manual does not say", times=10)
     before = bench.switch.running_config()
-    with pytest.raises(Unsafe, match=r"sw1.*not understood.*what the manual does not say"):
+    with pytest.raises(Unsafe, match=r"sw1.*cannot parse.*what the manual does not say"):
         bench.converge("112")
     assert bench.switch.running_config() == before
 
@@ -250,15 +247,15 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
 def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.address = "127.0.0.1:9"
-    lost = driver_for(bench.switch, bench.a)
-    with pytest.raises(Unreachable, match=r"sw1 \(127\.0\.0\.1:9\) does not answer: .*[^.]; it is tried again"):
-        lost.read(bench.managed)
+    driver = driver_for(bench.switch, bench.a)
+    with pytest.raises(Unreachable, match=r"sw1 \(127\.0\.0\.1:9\) does not answer: .*[^.]; SBF tries again"):
+        driver.read(bench.managed)
 
 
-def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
+def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
     """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
-    bench.switch.fail("cut", ALLOW["dell_os10"])
+    bench.switch.fail("disconnect", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):
         bench.converge("112")
     with pytest.raises(Unreachable):
@@ -272,7 +269,7 @@ def test_an_idle_session_ended_by_the_device_is_reopened(make_bench: MakeBench) 
     bench.read()
     bench.switch.hang_up()
     bench.driver._conversation._line._session.remote_conn_pre.get_transport().join(5)
-    assert bench.read().vlans == NOTHING
+    assert bench.read().vlans == NO_VLANS
     assert bench.switch.logins == 2
 
 
@@ -296,7 +293,7 @@ def test_every_form_of_a_ports_name_is_accepted(platform: str, make_bench: MakeB
 
 
 def test_an_untagged_pool_vlan_on_a_managed_trunk_is_unsafe(bench: SwitchBench) -> None:
-    bench.switch.running.vlans[112] = "theirs"
+    bench.switch.running.vlans[112] = "other"
     port = bench.switch.running.ports[bench.names[0]]
     port.native, port.mode = 112, "access" if bench.switch.platform != "hp_procurve" else port.mode
     with pytest.raises(Unsafe, match=r"found it untagged"):
@@ -328,7 +325,7 @@ def test_a_missing_port_is_unsafe(platform: str, make_bench: MakeBench) -> None:
 def test_a_wrong_password_is_refused(make_bench: MakeBench) -> None:
     bench = make_bench("dell_os10")
     bench.switch.password = "another"  # noqa: S105
-    with pytest.raises(Refused, match="does not let 'admin' in"):
+    with pytest.raises(Refused, match="refuses the login of 'admin'"):
         bench.read()
 
 
@@ -344,10 +341,10 @@ def test_a_hanging_device_is_unreachable_after_its_timeout(make_bench: MakeBench
     bench.switch.fail("hang", "^show vlan")
     with pytest.raises(Unreachable, match=r"no output for 0\.5 s"):
         bench.read()
-    assert bench.read().vlans == NOTHING
+    assert bench.read().vlans == NO_VLANS
 
 
-def test_a_catalyst_gets_its_encapsulation_first(make_bench: MakeBench) -> None:
+def test_the_encapsulation_of_a_catalyst_is_set_first(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios", encapsulation_first=True)
     assert not bench.converge("112")
     assert bench.carries(bench.names[0]) == {112}
@@ -370,11 +367,8 @@ def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
         bench.converge("112")
 
 
-def test_a_procurve_keeps_a_vlan_with_foreign_ports(make_bench: MakeBench) -> None:
-    """The switch asks whether to move the ports to the default VLAN (SWITCHES.md, pitfall 3).
-
-    The driver answers no.
-    """
+def test_a_procurve_vlan_with_foreign_ports_is_not_deleted(make_bench: MakeBench) -> None:
+    """The switch asks whether to move the ports to another VLAN; the driver answers no (SWITCHES.md, pitfall 3)."""
     bench = make_bench("hp_procurve")
     bench.converge("112")
     bench.switch.running.ports[bench.other].allowed = {112}
@@ -389,7 +383,7 @@ def test_a_switch_without_internal_vlans_is_read(make_bench: MakeBench) -> None:
     assert not bench.converge("112")
 
 
-def test_the_enable_password_comes_from_a_file_of_its_own(make_bench: MakeBench, tmp_path: Path) -> None:
+def test_the_enable_password_is_read_from_a_separate_file(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = make_bench("cisco_ios")
     files = {"password": tmp_path / "login", "enable": tmp_path / "enable"}
     files["password"].write_text(f"{bench.switch.password}\n")
@@ -397,7 +391,7 @@ def test_the_enable_password_comes_from_a_file_of_its_own(make_bench: MakeBench,
     sources = {name: SecretSource(file=path) for name, path in files.items()}
     credential = Credential(username=bench.switch.username, **sources)
     element = login_for(bench.switch, bench.a).device.model_copy(update={"credential": Name("lab")})
-    login = login_for_settings(element, ServiceSettings(credentials={Name("lab"): credential}))
+    login = make_login(element, ServiceSettings(credentials={Name("lab"): credential}))
     driver = SWITCH_PLATFORMS["cisco_ios"].driver(login)
-    assert driver.read(bench.managed).vlans == NOTHING
+    assert driver.read(bench.managed).vlans == NO_VLANS
     driver.close()

@@ -138,7 +138,7 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
     reader = OnDemandReader(world.service.store, world.service.scheduler)
     with (
         world.service.scheduler.exclude_workers(Name("brno-sw1")),
-        pytest.raises(Conflict, match=r"brno-sw1 has been worked on for 0\.01 s"),
+        pytest.raises(Conflict, match=r"brno-sw1 has been busy for 0\.01 s"),
         world.service.scheduler.exclude_workers(Name("brno-sw1"), patience=0.01),
     ):
         pass

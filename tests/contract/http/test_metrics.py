@@ -130,8 +130,8 @@ def test_a_degraded_cluster_counts_from_its_degradation(world: World) -> None:
 
 def test_reconciliations_are_counted_and_timed_by_platform(world: World) -> None:
     scheduler = world.service.scheduler
-    scheduler.watch("cisco_ios", "confirmed", 0.3)
-    scheduler.watch("cisco_ios", "failed", 5.5)
+    scheduler.record_metrics("cisco_ios", "confirmed", 0.3)
+    scheduler.record_metrics("cisco_ios", "failed", 5.5)
     assert value(world, "converges_total", platform="cisco_ios", outcome="failed") == 1
     assert value(world, "converge_seconds_bucket", platform="cisco_ios", le="0.5") == 1
     assert value(world, "converge_seconds_count", platform="cisco_ios") == 2

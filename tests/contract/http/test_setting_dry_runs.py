@@ -62,7 +62,7 @@ def test_a_silent_switch_is_reported_with_its_reason(world: World) -> None:
     world.switches["brno-sw1"].cut_off = True
     dry_run = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
     assert dry_run["elements"] == []
-    assert dry_run["unread"] == {"brno-sw1": "switch brno-sw1 (fake) does not answer: cut off; it is tried again"}
+    assert dry_run["unread"] == {"brno-sw1": "switch brno-sw1 (fake) does not answer: cut off; SBF tries again"}
 
 
 def test_a_topologys_dry_run_reads_only_changed_switches(world: World) -> None:

@@ -89,7 +89,7 @@ def check_cables(world: World, limit_s: float) -> SiteCables:
         service.store, service.scheduler, service.platforms.of_switch, service.device_threads, limit_s
     )
     plan = checker.plan(Name("brno"))
-    return plan.compare(*asyncio.run(checker.ask(plan)))
+    return plan.compare(*asyncio.run(checker.read_neighbours(plan)))
 
 
 def test_every_cable_is_listed_and_the_moved_one_is_named(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Tests that a cluster on a switch with a confirm timer is active only after the commit is confirmed."""
+"""Tests of a switch with a confirm timer: a cluster is active only after the commit is confirmed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink"
 
 @pytest.fixture
 def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTimerSwitch]:
-    """A service whose switch at Brno is an emulated Junos device. The other switches are fakes."""
+    """Return the emulated Junos device that is Brno's switch. The other switches of the service are fakes."""
     document = three_sites().model_dump_json()
     for port, name in PORTS.items():
         document = document.replace(f'"{port}"', f'"brno-sw1:{name}"')
@@ -30,13 +30,15 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTime
     world.put_topology(three_sites().model_validate_json(f'{brno}"praha"{rest}'))
     with emulate("juniper_junos") as switch:
         assert isinstance(switch, ConfirmTimerSwitch)
-        real, fakes = SWITCH_PLATFORMS["juniper_junos"], world.switches.platform_of
+        platform, fake_platform_of = SWITCH_PLATFORMS["juniper_junos"], world.switches.platform_of
 
         def driver(_: DeviceLogin) -> object:
-            return real.driver(login_for(switch, *(PortName(name) for name in PORTS.values())))
+            return platform.driver(login_for(switch, *(PortName(name) for name in PORTS.values())))
 
         def platform_of(element: Switch) -> SwitchPlatform:
-            return SwitchPlatform(real.capabilities, driver) if element.name == "brno-sw1" else fakes(element)
+            if element.name != "brno-sw1":
+                return fake_platform_of(element)
+            return SwitchPlatform(platform.capabilities, driver)
 
         sessions = world.service.scheduler.worker.sessions
         monkeypatch.setattr(sessions, "platforms", replace(sessions.platforms, of_switch=platform_of))
@@ -55,15 +57,15 @@ def test_a_confirmed_commit_makes_a_cluster_active(world: World, junos: ConfirmT
 def test_an_unconfirmed_commit_makes_no_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:
     """The worker is killed before it confirms the commit.
 
-    The next worker reads the wanted state, which the switch may still revert.
+    The next worker reads the wanted state, but the switch may still revert the commit.
     """
     world.put("c1", spec("brno-h1", "praha-h1"))
-    junos.fail("cut", "^commit-configuration$")
+    junos.fail("disconnect", "^commit-configuration$")
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
     assert junos.carrying()["ge-0/0/0"] == {100}
     world.settle()
     assert world.view("c1").state is ClusterState.CONFIGURING
-    junos.time_is_up()
+    junos.expire_timer()
     assert junos.carrying() == {}
     world.settle()
     assert world.view("c1").state is ClusterState.ACTIVE

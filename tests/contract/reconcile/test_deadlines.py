@@ -1,4 +1,4 @@
-"""Tests that the search for due transitions reads only clusters with a due transition. The search runs every second."""
+"""Tests of the deadline sweep. It runs every second, and must read only clusters with a due transition."""
 
 import pytest
 from sbf_fakes.world import World, spec
@@ -10,7 +10,7 @@ from sbf_service.store.transitions import has_due_transition
 from virtcloud.model.cluster import ClusterState
 
 
-def read_by_a_sweep(world: World) -> list[str]:
+def find_due_clusters(world: World) -> list[str]:
     with world.store.read() as unit:
         return [
             row.key for row in find_clusters(unit, has_due_transition(unit.now, world.service.settings.timing.drain))
@@ -18,7 +18,7 @@ def read_by_a_sweep(world: World) -> list[str]:
 
 
 @pytest.fixture
-def well(world: World) -> World:
+def active(world: World) -> World:
     """Two active clusters at different hosts. The second cluster has a lease of one hour."""
     world.put("a", spec("brno-h1"))
     world.put("b", spec("praha-h1", lease_s=3600))
@@ -27,29 +27,29 @@ def well(world: World) -> World:
     return world
 
 
-def test_clusters_that_are_well_are_not_read(well: World) -> None:
-    assert read_by_a_sweep(well) == []
+def test_active_clusters_are_not_read(active: World) -> None:
+    assert find_due_clusters(active) == []
 
 
-def test_a_cluster_whose_lease_is_over_is_read(well: World) -> None:
-    well.clock.advance(3600)
-    assert read_by_a_sweep(well) == ["b"]
+def test_a_cluster_with_an_expired_lease_is_read(active: World) -> None:
+    active.clock.advance(3600)
+    assert find_due_clusters(active) == ["b"]
 
 
 @pytest.mark.parametrize("change", [{"reachable": False}, {"confirmed_revision": 0}])
-def test_an_active_cluster_that_lost_an_element_is_read(well: World, change: dict[str, object]) -> None:
-    with well.store.change() as unit:
+def test_an_active_cluster_that_lost_an_element_is_read(active: World, change: dict[str, object]) -> None:
+    with active.store.change() as unit:
         row = unit.session.get_one(ElementRow, "brno-h1")
         for name, value in change.items():
             setattr(row, name, value)
-    assert read_by_a_sweep(well) == ["a"]
+    assert find_due_clusters(active) == ["a"]
 
 
-def test_a_configuring_cluster_is_read_at_its_deadline(well: World) -> None:
-    well.put("c", spec("plzen-h1"))
-    assert read_by_a_sweep(well) == []
-    well.clock.advance(120)
-    assert read_by_a_sweep(well) == ["c"]
+def test_a_configuring_cluster_is_read_at_its_deadline(active: World) -> None:
+    active.put("c", spec("plzen-h1"))
+    assert find_due_clusters(active) == []
+    active.clock.advance(120)
+    assert find_due_clusters(active) == ["c"]
 
 
 def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
@@ -59,5 +59,5 @@ def test_a_heartbeat_during_the_sweep_is_respected(world: World) -> None:
     heartbeats = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
     world.service.change_feed.add_listener(lambda _changed: next(heartbeats, lambda: None)())
     world.sweep()
-    assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
+    assert world.element("brno-h1").trouble == "its agent has sent no heartbeat for 150 s: check that the agent runs"
     assert world.element("praha-h1").trouble is None

@@ -11,11 +11,11 @@ from virtcloud.model.errors import NoVlanFree
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    made = World(database)
-    made.furnish(topology=three_sites(transports=[{"name": "core", "kind": "direct"}]))
-    made.settle()
-    yield made
-    made.close()
+    world = World(database)
+    world.furnish(topology=three_sites(transports=[{"name": "core", "kind": "direct"}]))
+    world.settle()
+    yield world
+    world.close()
 
 
 def test_a_direct_cluster_is_tagged_on_both_uplinks(world: World) -> None:

@@ -1,6 +1,6 @@
-"""Tests of drift (N8): a read finds manual changes on a switch.
+"""Tests of drift (N8): readings that show manual changes on a switch.
 
-SBF reports and corrects only the changes of managed VLANs.
+SBF reports and corrects only changes of managed VLANs.
 """
 
 from collections.abc import Iterator
@@ -22,25 +22,25 @@ def world(tmp_path: Path) -> Iterator[World]:
 
     SQLite suffices: these tests do not depend on the kind of database.
     """
-    made = make_world(tmp_path)
-    made.furnish()
-    made.put("demo", spec("brno-h1", "praha-h1"))
-    made.settle()
-    made.switches["brno-sw1"].calls.clear()
-    made.switches["brno-sw1"].applied.clear()
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish()
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    world.switches["brno-sw1"].calls.clear()
+    world.switches["brno-sw1"].applied.clear()
+    yield world
+    world.close()
 
 
-def by_hand(world: World, **ports: set[int]) -> FakeSwitch:
-    """Change the ports of Brno's switch, as an administrator who logs in could do."""
+def change_by_hand(world: World, **ports: set[int]) -> FakeSwitch:
+    """Change the ports of Brno's switch, as an administrator would do on the switch."""
     switch = world.switches["brno-sw1"]
     switch.ports |= ports
     return switch
 
 
-def drift(world: World) -> tuple[str | None, str | None, SwitchDifference]:
-    """Return from the audit log who made the last change, its reason, and the difference."""
+def last_change(world: World) -> tuple[str | None, str | None, SwitchDifference]:
+    """Return the author, the reason and the difference of the last change in the audit log."""
     row = world.audit("switch_change")[-1]
     return row.who, row.why, SwitchDifference.model_validate_json(row.difference or "")
 
@@ -60,26 +60,26 @@ def test_a_switch_is_not_read_before_its_time(world: World) -> None:
 
 
 def test_a_vlan_removed_by_hand_is_restored_and_reported(world: World) -> None:
-    switch = by_hand(world, p1=set())
+    switch = change_by_hand(world, p1=set())
     world.clock.advance(INTERVAL_S)
     world.settle()
     assert switch.carried() == {"p1": "100", "uplink": "100"}
-    who, why, difference = drift(world)
-    assert (who, why) == ("sbf@one", "found changed since revision 3")
+    who, why, difference = last_change(world)
+    assert (who, why) == ("sbf@one", "the device changed after revision 3")
     assert difference.model_dump(mode="json", exclude_defaults=True) == {"add": {"p1": "100"}}
 
 
 def test_a_pool_vlan_added_by_hand_is_removed_and_reported(world: World) -> None:
-    switch = by_hand(world, p2={139})
+    switch = change_by_hand(world, p2={139})
     world.clock.advance(INTERVAL_S)
     world.settle()
     assert switch.carried() == {"p1": "100", "uplink": "100"}
-    found = drift(world)[2].model_dump(mode="json", exclude_defaults=True)
+    found = last_change(world)[2].model_dump(mode="json", exclude_defaults=True)
     assert found == {"delete": "139", "remove": {"p2": "139"}}
 
 
 def test_changes_outside_the_managed_range_are_no_drift(world: World) -> None:
-    switch = by_hand(world, p1={100, 7, 200}, console={100, 139})
+    switch = change_by_hand(world, p1={100, 7, 200}, console={100, 139})
     world.clock.advance(INTERVAL_S)
     world.settle()
     assert switch.carried() == {"console": "100,139", "p1": "7,100,200", "uplink": "100"}
@@ -88,7 +88,7 @@ def test_changes_outside_the_managed_range_are_no_drift(world: World) -> None:
 
 def test_clusters_of_a_drifted_switch_degrade_and_return(world: World) -> None:
     states: list[str] = []
-    switch = by_hand(world, p1=set())
+    switch = change_by_hand(world, p1=set())
     switch.before_apply = lambda: states.append(world.view("demo").state)
     world.clock.advance(INTERVAL_S)
     world.settle()
@@ -97,8 +97,8 @@ def test_clusters_of_a_drifted_switch_degrade_and_return(world: World) -> None:
     assert events == ["element_drifted", "cluster_degraded", "switch_change", "element_confirmed", "cluster_active"]
 
 
-def test_a_check_reads_now_and_mends_what_was_changed(world: World) -> None:
-    switch = by_hand(world, p1={100, 139})
+def test_reconciling_on_demand_corrects_drift_immediately(world: World) -> None:
+    switch = change_by_hand(world, p1={100, 139})
     answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     assert (answer.status_code, answer.json()["mended"]["remove"]) == (200, {"p1": "139"})
     assert switch.carried() == {"p1": "100", "uplink": "100"}
@@ -109,7 +109,7 @@ def test_reconciling_a_switch_without_drift_changes_nothing(world: World) -> Non
     assert (answer.json()["mended"], world.switches["brno-sw1"].calls) == (None, ["read"])
 
 
-def test_a_check_that_cannot_be_made_tells_the_trouble(world: World) -> None:
+def test_reconciling_an_unreachable_switch_returns_the_error(world: World) -> None:
     world.switches["brno-sw1"].cut_off = True
     answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     assert answer.status_code == 200
@@ -125,12 +125,12 @@ def test_reconciling_a_switch_busy_at_another_replica_is_a_conflict(world: World
     assert (answer.status_code, world.switches["brno-sw1"].calls) == (409, [])
 
 
-def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
+def test_a_switch_that_ended_its_session_is_read_immediately(world: World) -> None:
     """The switch may have restarted with an older startup configuration. Other switches are not read."""
-    converger, others = world.service.scheduler, list(world.switches["praha-sw1"].calls)
+    scheduler, others = world.service.scheduler, list(world.switches["praha-sw1"].calls)
     world.switches["brno-sw1"].restart()
-    converger._start_due()
-    with converger._lock:
-        assert converger._lock.wait_for(lambda: not converger._queue.busy, 10)
+    scheduler._start_due()
+    with scheduler._lock:
+        assert scheduler._lock.wait_for(lambda: not scheduler._queue.busy, 10)
     assert world.switches["brno-sw1"].calls == ["read", "apply", "read", "save", "read"]
     assert world.switches["praha-sw1"].calls == others

@@ -16,16 +16,16 @@ from virtcloud.model.edge import Circuit, CircuitRemnant
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.values import Name, PortName, VlanId
 
-TWO = spec("brno-h1", "praha-h1")
+TWO_SITES = spec("brno-h1", "praha-h1")
 
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
     """Three sites connected by EVPN with eight service numbers, on SQLite and on PostgreSQL."""
-    made = World(database)
-    made.furnish(topology=three_edges({"name": "evpn", "kind": "evpn", "vnis": "10100-10107", "asn": 65000}))
-    yield made
-    made.close()
+    world = World(database)
+    world.furnish(topology=three_edges({"name": "evpn", "kind": "evpn", "vnis": "10100-10107", "asn": 65000}))
+    yield world
+    world.close()
 
 
 def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
@@ -33,31 +33,31 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
 
 
 def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
-    """Twelve simultaneous requests to two services need a service number. The transport has eight service numbers.
+    """Two replicas get twelve simultaneous requests. The transport has eight service numbers.
 
-    Eight requests succeed, each with its own service number.
+    Eight requests succeed, with eight different service numbers.
     """
     other = world.restarted()
     stores = [world.store, other.store] * 6
     start = Barrier(12)
 
-    def ask(number: int) -> object:
+    def create(number: int) -> object:
         start.wait()
-        request = ClusterRequest(spec=TWO)
+        request = ClusterRequest(spec=TWO_SITES)
         try:
-            made = put_cluster(stores[number], f"c{number}", request, world.service.reserved, "alice")
+            result = put_cluster(stores[number], f"c{number}", request, world.service.reserved, "alice")
         except NoVlanFree as error:
             return type(error).__name__
-        return made.view.joined.service
+        return result.view.joined.service
 
     with ThreadPoolExecutor(12) as threads:
-        answers = sorted(map(str, threads.map(ask, range(12))))
+        answers = sorted(map(str, threads.map(create, range(12))))
     other.store.close()
     assert answers == [*map(str, range(10100, 10108)), *["NoVlanFree"] * 4]
 
 
-def test_7_1_the_database_itself_refuses_a_service_claimed_twice(world: World) -> None:
-    world.put("a", TWO)
+def test_7_1_the_database_refuses_a_second_claim_of_a_service(world: World) -> None:
+    world.put("a", TWO_SITES)
     other = world.put("b", spec("plzen-h1")).view
     twice = insert(ServiceClaimRow).values(transport="evpn", number=10100, cluster_id=other.id)
     with (
@@ -69,34 +69,34 @@ def test_7_1_the_database_itself_refuses_a_service_claimed_twice(world: World) -
 
 def test_7_1_a_cluster_without_service_claims_nothing(world: World) -> None:
     for number in range(8):
-        world.put(f"c{number}", TWO)
+        world.put(f"c{number}", TWO_SITES)
     with pytest.raises(NoVlanFree):
-        world.put("late", TWO)
+        world.put("late", TWO_SITES)
     assert str(world.site("brno").claimed) == "100-107"
 
 
 @pytest.mark.parametrize("last", ["brno-pe1", "praha-sw1", "praha-h1"])
-def test_7_2_a_service_is_held_until_every_removal_is_confirmed(world: World, last: str) -> None:
+def test_7_2_a_service_is_not_free_until_all_removals_are_confirmed(world: World, last: str) -> None:
     for number in range(8):
-        world.put(f"c{number}", TWO)
+        world.put(f"c{number}", TWO_SITES)
     world.settle()
     world.edges[last].cut_off = world.switches[last].cut_off = True
     world.dead_hosts.add(last)
     world.delete("c0")
     world.settle()
     with pytest.raises(NoVlanFree):
-        world.put("next", TWO)
+        world.put("next", TWO_SITES)
     world.edges[last].cut_off = world.switches[last].cut_off = False
     world.dead_hosts.clear()
     world.settle()
-    assert world.put("next", TWO).view.joined.service == 10100
+    assert world.put("next", TWO_SITES).view.joined.service == 10100
 
 
 @pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe", "breaks"])
-def test_7_3_an_edge_converges_whatever_failed_before(world: World, fault: str) -> None:
+def test_7_3_an_edge_converges_after_any_failure(world: World, fault: str) -> None:
     edge = world.edges["brno-pe1"]
     setattr(edge, fault, True)
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     assert world.view("demo").state is ClusterState.CONFIGURING
     setattr(edge, fault, False)
@@ -105,36 +105,36 @@ def test_7_3_an_edge_converges_whatever_failed_before(world: World, fault: str) 
     assert (world.view("demo").state, edge.carried(), edge.parts) == (ClusterState.ACTIVE, [("ac", 100, 10100)], set())
 
 
-def test_7_4_only_managed_services_are_emptied_first(world: World) -> None:
-    ours, theirs = {circuit(105, 10105)}, {circuit(105, 20000), circuit(7, 10106)}
-    world.edges["brno-pe1"].circuits = ours | theirs
+def test_7_4_only_managed_services_are_removed(world: World) -> None:
+    managed, foreign = {circuit(105, 10105)}, {circuit(105, 20000), circuit(7, 10106)}
+    world.edges["brno-pe1"].circuits = managed | foreign
     world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10107)}
     world.settle()
-    assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (theirs, set())
+    assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (foreign, set())
 
 
-def test_7_5_an_edge_that_ignores_commands_makes_nothing_active(world: World) -> None:
+def test_7_5_a_cluster_on_an_edge_that_ignores_commands_is_not_active(world: World) -> None:
     world.edges["praha-pe1"].lies = True
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     assert world.view("demo").state is ClusterState.CONFIGURING
 
 
-def test_7_7_asking_again_takes_no_second_service(world: World) -> None:
-    world.put("demo", TWO)
-    again = world.put("demo", TWO)
+def test_7_7_a_repeated_request_claims_no_second_service(world: World) -> None:
+    world.put("demo", TWO_SITES)
+    again = world.put("demo", TWO_SITES)
     assert (again.created, again.view.joined.service) == (False, 10100)
-    assert world.put("next", TWO).view.joined.service == 10101
+    assert world.put("next", TWO_SITES).view.joined.service == 10101
 
 
 def test_7_8_edge_changes_are_audited_before_they_are_sent(world: World) -> None:
     world.settle()
-    seen: list[str] = []
-    world.edges["brno-pe1"].before_apply = lambda: seen.extend(
+    audited: list[str] = []
+    world.edges["brno-pe1"].before_apply = lambda: audited.extend(
         row.difference or "" for row in world.audit("edge_change") if row.element == "brno-pe1"
     )
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
-    made = '{"transport":"evpn","port":"ac","vlan":100,"service":10100}'
-    assert seen == [f'{{"add":[{made}]}}']
+    added = '{"transport":"evpn","port":"ac","vlan":100,"service":10100}'
+    assert audited == [f'{{"add":[{added}]}}']
     assert world.audit("edge_change")[0].why == "revision 3 for demo"

@@ -15,7 +15,7 @@ from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName, VlanId
 
-TWO = spec("brno-h1", "praha-h1")
+TWO_SITES = spec("brno-h1", "praha-h1")
 VPLS = {"name": "vpls", "kind": "vpls", "vpn_id": 7, "asn": 65000}
 QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
 
@@ -23,22 +23,22 @@ QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """Three sites connected by EVPN at provider edges, on SQLite. test_edge_invariants.py also uses PostgreSQL."""
-    made = make_world(tmp_path)
-    made.furnish(topology=three_edges())
-    made.settle()
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish(topology=three_edges())
+    world.settle()
+    yield world
+    world.close()
 
 
 def circuit(vlan: int, service: int, transport: str = "evpn") -> Circuit:
     return Circuit(transport=Name(transport), port=PortName("ac"), vlan=VlanId(vlan), service=service)
 
 
-# From the request to the release.
+# From the request to the removal.
 
 
 def test_a_cluster_gets_one_service_and_a_circuit_per_site(world: World) -> None:
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     view = world.view("demo")
     assert (view.state, view.joined.transport, view.joined.kind, view.joined.service) == (
@@ -53,21 +53,21 @@ def test_a_cluster_gets_one_service_and_a_circuit_per_site(world: World) -> None
     assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_an_ended_cluster_leaves_edges_and_releases_its_service(world: World) -> None:
-    world.put("demo", TWO)
+def test_an_ended_cluster_is_removed_and_its_service_is_free(world: World) -> None:
+    world.put("demo", TWO_SITES)
     world.settle()
     world.delete("demo")
     world.settle()
     view = world.view("demo")
     assert (view.state, view.vlans, view.joined.service) == (ClusterState.RELEASED, {}, None)
     assert world.edges["brno-pe1"].carried() == world.edges["praha-pe1"].carried() == []
-    freed = [row.why for row in world.audit("number_freed")]
-    assert freed == ["VLAN 100 at brno", "VLAN 100 at praha", "service 10100 of evpn"]
+    reasons = [row.why for row in world.audit("number_freed")]
+    assert reasons == ["VLAN 100 at brno", "VLAN 100 at praha", "service 10100 of evpn"]
 
 
 def test_two_clusters_have_two_services(world: World) -> None:
     for key in ("a", "b"):
-        world.put(key, TWO)
+        world.put(key, TWO_SITES)
     world.settle()
     assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100), ("ac", 101, 10101)]
 
@@ -80,33 +80,33 @@ def test_a_cluster_of_one_site_needs_no_service(world: World) -> None:
 
 
 def test_a_released_service_is_allocated_last(world: World) -> None:
-    world.put("a", TWO)
+    world.put("a", TWO_SITES)
     world.settle()
     world.delete("a")
     world.settle()
-    assert world.put("b", TWO).view.joined.service == 10101
+    assert world.put("b", TWO_SITES).view.joined.service == 10101
 
 
-def test_a_transport_without_a_free_service_takes_no_cluster(world: World) -> None:
+def test_a_cluster_without_a_free_service_is_refused(world: World) -> None:
     few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
     world.put_topology(three_edges(few))
-    world.put("a", TWO)
+    world.put("a", TWO_SITES)
     with pytest.raises(NoVlanFree, match="no service ID is free on transport evpn: it has 10100-10100, all 1"):
-        world.put("b", TWO)
+        world.put("b", TWO_SITES)
 
 
-def test_in_a_shared_instance_every_circuit_is_of_that_one(world: World) -> None:
+def test_in_a_shared_instance_all_circuits_have_one_service(world: World) -> None:
     world.put_topology(three_edges(VPLS))
     for key in ("a", "b"):
-        world.put(key, TWO)
+        world.put(key, TWO_SITES)
     world.settle()
     assert world.edges["brno-pe1"].carried() == [("ac", 100, 7), ("ac", 101, 7)]
     assert world.view("a").joined.service == 7
 
 
-def test_a_service_vlan_of_each_cluster_works_likewise(world: World) -> None:
+def test_a_qinq_cluster_has_a_service_vlan(world: World) -> None:
     world.put_topology(three_edges(QINQ))
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     assert world.edges["praha-pe1"].carried() == [("ac", 100, 3000)]
 
@@ -131,20 +131,20 @@ def test_a_shared_instance_does_not_translate(world: World) -> None:
     world.put_topology(three_edges(VPLS))
     world.put_pool("brno", "200-209")
     with pytest.raises(NoVlanFree, match="their transport does not translate"):
-        world.put("demo", TWO)
+        world.put("demo", TWO_SITES)
 
 
 # Failures.
 
 
-def test_an_edge_dead_before_the_change_is_awaited(world: World) -> None:
+def test_a_cluster_waits_for_an_unreachable_edge(world: World) -> None:
     world.edges["praha-pe1"].cut_off = True
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     view = world.view("demo")
-    troubles = {one.element: one.trouble for one in view.placements if one.trouble}
+    troubles = {part.element: part.trouble for part in view.placements if part.trouble}
     assert view.state is ClusterState.CONFIGURING
-    assert troubles == {"praha-pe1": "edge praha-pe1 (fake) does not answer: cut off; it is tried again"}
+    assert troubles == {"praha-pe1": "edge praha-pe1 (fake) does not answer: cut off; SBF tries again"}
     world.edges["praha-pe1"].cut_off = False
     world.settle()
     assert world.view("demo").state is ClusterState.ACTIVE
@@ -153,20 +153,20 @@ def test_an_edge_dead_before_the_change_is_awaited(world: World) -> None:
 def test_remnants_of_an_interrupted_change_are_cleared(world: World) -> None:
     edge = world.edges["praha-pe1"]
     edge.breaks = True
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
-    half = CircuitRemnant(transport=Name("evpn"), service=10100)
-    assert (world.view("demo").state, edge.parts) == (ClusterState.CONFIGURING, {half})
+    remnant = CircuitRemnant(transport=Name("evpn"), service=10100)
+    assert (world.view("demo").state, edge.parts) == (ClusterState.CONFIGURING, {remnant})
     edge.breaks = edge.cut_off = False
     world.settle()
     assert (world.view("demo").state, edge.parts, edge.carried()) == (ClusterState.ACTIVE, set(), [("ac", 100, 10100)])
-    assert edge.applied[-1].clear == (half,)
+    assert edge.applied[-1].clear == (remnant,)
 
 
-def test_an_edge_that_dies_after_the_change_needs_no_second(world: World) -> None:
+def test_a_change_before_an_edge_failure_is_not_repeated(world: World) -> None:
     edge = world.edges["brno-pe1"]
     edge.cut_off_after = len(edge.calls) + 2
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
     edge.cut_off_after, edge.cut_off = None, False
     changes = len(edge.applied)
@@ -176,7 +176,7 @@ def test_an_edge_that_dies_after_the_change_needs_no_second(world: World) -> Non
 
 def test_a_refusing_edge_fails_the_cluster_with_its_output(world: World) -> None:
     world.edges["praha-pe1"].refuses = True
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     world.clock.advance(121)
     world.settle()
@@ -184,31 +184,31 @@ def test_a_refusing_edge_fails_the_cluster_with_its_output(world: World) -> None
     assert view.state is ClusterState.FAILED
     assert view.reason == (
         "not set up in time: edge praha-pe1 at praha has not confirmed "
-        '(edge praha-pe1: the device said "% Invalid input")'
+        '(edge praha-pe1: the device answered "% Invalid input")'
     )
     assert world.edges["brno-pe1"].carried() == []
 
 
 def test_an_edge_that_ignores_commands_is_not_confirmed(world: World) -> None:
     world.edges["brno-pe1"].lies = True
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
     assert world.element("brno-pe1").trouble == (
         "edge brno-pe1: wanted VLAN 100 on port ac in service 10100 of evpn, found none: "
-        "read back after the change; look at its configuration"
+        "read back after the change; check the device's configuration"
     )
 
 
-def test_an_edge_whose_answer_is_not_understood_is_left_alone(world: World) -> None:
+def test_an_edge_with_an_unknown_answer_is_left_unchanged(world: World) -> None:
     edge = world.edges["brno-pe1"]
     edge.unsafe = True
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
     assert edge.applied == []
 
 
 def test_circuits_are_restored_after_an_edge_restarts_empty(world: World) -> None:
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     world.edges["brno-pe1"].restart()
     world.clock.advance(301)
@@ -219,7 +219,7 @@ def test_circuits_are_restored_after_an_edge_restarts_empty(world: World) -> Non
 
 
 def test_an_outdated_startup_configuration_is_corrected(world: World) -> None:
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     world.delete("demo")
     world.settle()
@@ -229,18 +229,18 @@ def test_an_outdated_startup_configuration_is_corrected(world: World) -> None:
     assert world.edges["brno-pe1"].carried() == []
 
 
-def test_what_is_not_ours_on_an_edge_is_left(world: World) -> None:
-    theirs = {circuit(100, 20000), circuit(999, 10100)}
-    world.edges["brno-pe1"].circuits = set(theirs)
-    world.put("demo", TWO)
+def test_foreign_circuits_on_an_edge_are_left_unchanged(world: World) -> None:
+    foreign = {circuit(100, 20000), circuit(999, 10100)}
+    world.edges["brno-pe1"].circuits = set(foreign)
+    world.put("demo", TWO_SITES)
     world.settle()
-    assert world.edges["brno-pe1"].circuits == {*theirs, circuit(100, 10100)}
+    assert world.edges["brno-pe1"].circuits == {*foreign, circuit(100, 10100)}
 
 
 def test_an_unconfirmed_edge_quarantines_vlan_and_service(world: World) -> None:
     few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
     world.put_topology(three_edges(few))
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     world.edges["praha-pe1"].cut_off = True
     world.delete("demo")
@@ -251,31 +251,31 @@ def test_an_unconfirmed_edge_quarantines_vlan_and_service(world: World) -> None:
     view = world.view("demo")
     assert (view.state, view.quarantined, view.joined.service) == (ClusterState.RELEASED, True, 10100)
     with pytest.raises(NoVlanFree, match="all 1 in use, 1 of them in quarantine"):
-        world.put("next", TWO)
+        world.put("next", TWO_SITES)
     world.edges["praha-pe1"].cut_off = False
     world.settle()
-    assert world.put("next", TWO).view.joined.service == 10100
+    assert world.put("next", TWO_SITES).view.joined.service == 10100
 
 
-def test_a_session_is_kept_and_used_again(world: World) -> None:
+def test_a_session_is_reused(world: World) -> None:
     for key in ("a", "b", "c"):
-        world.put(key, TWO)
+        world.put(key, TWO_SITES)
         world.settle()
     assert len(world.edges["brno-pe1"].backbones) == 1
 
 
 def test_an_edges_backbone_lists_transports_and_peers(world: World) -> None:
     (backbone,) = world.edges["brno-pe1"].backbones
-    assert [one.name for one in backbone.transports] == ["evpn"]
+    assert [transport.name for transport in backbone.transports] == ["evpn"]
     assert backbone.peers == {"evpn": ("192.0.2.2", "192.0.2.3")}
 
 
-def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -> None:
+def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
     for name in ("brno", "praha"):
         world.put_pool(name, "100-299")
     world.settle()
     for number in range(100):
-        world.put(f"c{number}", TWO)
+        world.put(f"c{number}", TWO_SITES)
     changes = len(world.edges["brno-pe1"].applied)
     world.converge_switches()
     assert len(world.edges["brno-pe1"].applied) == changes + 1
@@ -286,22 +286,19 @@ def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -
 
 
 def two_edges_at_brno(at: str) -> Topology:
-    """Return a topology with a second edge at Brno, on another port of its switch.
-
-    The site is attached at one of the edges.
-    """
-    made = three_edges().model_dump(mode="json")
-    brno = made["sites"][0]
+    """Return a topology with a second edge at Brno, on another port of its switch. The site is attached at ``at``."""
+    document = three_edges().model_dump(mode="json")
+    brno = document["sites"][0]
     brno["switches"][0]["ports"].append("uplink2")
     brno["edges"].append(brno["edges"][0] | {"name": "brno-pe2", "loopback": "192.0.2.11"})
     brno["attachments"][0]["port"] = f"{at}:ac"
-    made["links"].append({"a": "brno-sw1:uplink2", "b": "brno-pe2:ac"})
-    return Topology.model_validate(made)
+    document["links"].append({"a": "brno-sw1:uplink2", "b": "brno-pe2:ac"})
+    return Topology.model_validate(document)
 
 
 def test_a_cluster_moves_between_edges_of_a_site(world: World) -> None:
     world.put_topology(two_edges_at_brno("brno-pe1"))
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     world.put_topology(two_edges_at_brno("brno-pe2"))
     world.settle()
@@ -311,7 +308,7 @@ def test_a_cluster_moves_between_edges_of_a_site(world: World) -> None:
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_edges_hear_of_a_new_edge_on_their_transport(world: World) -> None:
+def test_a_new_edge_becomes_a_peer_of_the_other_edges(world: World) -> None:
     world.put_topology(two_edges_at_brno("brno-pe2"))
     world.settle()
     assert world.edges["praha-pe1"].backbones[-1].peers == {"evpn": ("192.0.2.11", "192.0.2.3")}
@@ -324,21 +321,21 @@ def test_edges_hear_of_a_new_edge_on_their_transport(world: World) -> None:
 )
 @pytest.mark.parametrize("when", ["active", "draining"])
 def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | None, why: str) -> None:
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     if when == "draining":
         world.delete("demo")
-    instead = {"name": "evpn", "kind": "evpn", "vnis": vnis, "asn": 65000} if vnis else VPLS
+    replacement = {"name": "evpn", "kind": "evpn", "vnis": vnis, "asn": 65000} if vnis else VPLS
     with pytest.raises(Conflict) as caught:
-        world.put_topology(three_edges(instead))
+        world.put_topology(three_edges(replacement))
     assert str(caught.value) == (
         f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); keep it until these have ended"
     )
 
 
 def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
-    """An administrator declared the VLAN ID clean, but the edge has not been read since."""
-    world.put("demo", TWO)
+    """An administrator declared the VLAN ID clean, but the edge has not been read after that."""
+    world.put("demo", TWO_SITES)
     world.settle()
     world.edges["praha-pe1"].cut_off = True
     world.delete("demo")
@@ -352,29 +349,29 @@ def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
         world.put_topology(three_edges(VPLS))
 
 
-def test_a_transport_may_grow_and_another_one_come(world: World) -> None:
-    world.put("demo", TWO)
+def test_a_transport_may_grow_and_another_may_be_added(world: World) -> None:
+    world.put("demo", TWO_SITES)
     world.settle()
-    more = {"name": "evpn", "kind": "evpn", "vnis": "10000-10299", "asn": 65000}
-    world.put_topology(three_edges(VPLS, more))
+    larger = {"name": "evpn", "kind": "evpn", "vnis": "10000-10299", "asn": 65000}
+    world.put_topology(three_edges(VPLS, larger))
     world.settle()
     assert world.view("demo").joined.transport == "evpn"
-    assert world.put("next", TWO).view.joined.transport == "vpls"
+    assert world.put("next", TWO_SITES).view.joined.transport == "vpls"
     world.settle()
     assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100), ("ac", 101, 7)]
 
 
 def test_a_site_of_a_running_cluster_stays_on_its_transport(world: World) -> None:
-    world.put("demo", TWO)
-    made = world.topology().model_dump(mode="json")
-    made["sites"][0]["attachments"] = []
+    world.put("demo", TWO_SITES)
+    document = world.topology().model_dump(mode="json")
+    document["sites"][0]["attachments"] = []
     with pytest.raises(Conflict, match="cluster demo needs brno on transport evpn: end the cluster first"):
-        world.put_topology(Topology.model_validate(made))
+        world.put_topology(Topology.model_validate(document))
 
 
 def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
     world.put_topology(two_edges_at_brno("brno-pe2"))
-    world.put("demo", TWO)
+    world.put("demo", TWO_SITES)
     world.settle()
     with pytest.raises(Conflict, match="needs brno-pe2, which would vanish"):
         world.put_topology(three_edges())
@@ -384,11 +381,11 @@ def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
 
 
 def test_a_dry_run_lists_service_and_circuits(world: World) -> None:
-    found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
-    assert found["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100}
-    edge = next(one for one in found["elements"] if one["element"] == "brno-pe1")
-    made = {"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}
-    assert edge["edge"] == {"clear": [], "remove": [], "add": [made]}
+    answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
+    assert answer["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100}
+    edge = next(element for element in answer["elements"] if element["element"] == "brno-pe1")
+    added = {"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}
+    assert edge["edge"] == {"clear": [], "remove": [], "add": [added]}
     assert world.edges["brno-pe1"].applied == []
 
 
@@ -403,23 +400,23 @@ def test_a_difference_can_be_read_from_the_edge(world: World) -> None:
 
 def test_reconciling_an_edge_on_demand_returns_the_change(world: World) -> None:
     world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10150)}
-    found = ask(world, "POST", "/v1/elements/brno-pe1/reconcile").json()
-    assert found["mended"]["clear"] == [{"transport": "evpn", "service": 10150, "port": None, "vlan": None}]
+    answer = ask(world, "POST", "/v1/elements/brno-pe1/reconcile").json()
+    assert answer["mended"]["clear"] == [{"transport": "evpn", "service": 10150, "port": None, "vlan": None}]
     assert world.edges["brno-pe1"].parts == set()
     assert ask(world, "GET", "/v1/audit?element=brno-pe1").json()[-2]["what"] == "edge_change"
 
 
-def test_what_an_edge_carries_is_shown(world: World) -> None:
-    world.put("demo", TWO)
+def test_the_circuits_of_an_edge_are_shown(world: World) -> None:
+    world.put("demo", TWO_SITES)
     world.settle()
-    found = ask(world, "GET", "/v1/elements/brno-pe1").json()
-    assert (found["kind"], found["carried"]) == ("edge", None)
-    assert found["circuits"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}]
+    answer = ask(world, "GET", "/v1/elements/brno-pe1").json()
+    assert (answer["kind"], answer["carried"]) == ("edge", None)
+    assert answer["circuits"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}]
 
 
 def test_an_edge_has_no_agent(world: World) -> None:
-    found = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
-    assert problem(found)[2] == "edge brno-pe1 has no agent: SBF configures it; hosts and gateways fetch and confirm"
+    answer = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
+    assert problem(answer)[2] == "edge brno-pe1 has no agent: SBF configures it; hosts and gateways fetch and confirm"
 
 
 def test_a_shut_port_of_an_edge_degrades_its_cluster(world: World) -> None:
@@ -430,7 +427,8 @@ def test_a_shut_port_of_an_edge_degrades_its_cluster(world: World) -> None:
     world.converge("brno-pe1")
     world.sweep()
     assert world.view("demo").state is ClusterState.DEGRADED
-    assert "VLAN 100 on port ac in service 10100 of evpn: expected it enabled" in world.element("brno-pe1").trouble
+    expected = "VLAN 100 on port ac in service 10100 of evpn: expected an enabled circuit"
+    assert expected in world.element("brno-pe1").trouble
     world.edges["brno-pe1"].shut = False
     world.clock.advance(3600)
     world.converge("brno-pe1")

@@ -1,6 +1,6 @@
-"""Tests of an element's error, which names each cluster that failed on the element.
+"""Tests of error reports of elements, with a separate text for each failed cluster.
 
-Administrators read the whole error. An owner reads only the part about the owner's clusters.
+Administrators see the whole report. The owner of a cluster sees only the text of this cluster.
 """
 
 import pytest
@@ -12,9 +12,11 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Refused
 from virtcloud.model.views import ClusterView, ElementErrorReport
 
-WHOLE = "cluster of-alice: could not start guest g1: no room; cluster of-bob: could not start guest g2: no image debian"
-ALICES, BOBS = "could not start guest g1: no room", "could not start guest g2: no image debian"
-OTHERS = "it has trouble with another cluster"
+WHOLE_REPORT = (
+    "cluster of-alice: could not start guest g1: no room; cluster of-bob: could not start guest g2: no image debian"
+)
+ALICE_ERROR, BOB_ERROR = "could not start guest g1: no room", "could not start guest g2: no image debian"
+OTHER_CLUSTER_ERROR = "it has trouble with another cluster"
 
 
 @pytest.fixture
@@ -22,42 +24,44 @@ def world(world: World) -> World:
     """A host with clusters of three owners. Two of the clusters fail on this host."""
     for owner in ("alice", "bob", "dora"):
         world.put(f"of-{owner}", spec("brno-h1", owner=owner))
-    report(world, {world.view("of-alice").id: ALICES, world.view("of-bob").id: BOBS})
+    report(world, {world.view("of-alice").id: ALICE_ERROR, world.view("of-bob").id: BOB_ERROR})
     return world
 
 
-def report(world: World, clusters: dict[str, str], message: str = WHOLE) -> None:
+def report(world: World, clusters: dict[str, str], message: str = WHOLE_REPORT) -> None:
     document = {"revision": 2, "message": message, "clusters": clusters}
     answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=world.token(Role.AGENT, "brno-h1"))
     assert answer.status_code == 204, answer.text
 
 
 def trouble_of(view: ClusterView) -> str | None:
-    (part,) = [one for one in view.placements if one.element == "brno-h1"]
-    return part.trouble
+    (placement,) = [placement for placement in view.placements if placement.element == "brno-h1"]
+    return placement.trouble
 
 
-def test_an_owner_reads_what_is_about_its_own_cluster(world: World) -> None:
-    for owner, words in (("alice", ALICES), ("bob", BOBS), ("dora", OTHERS)):
+def test_an_owner_sees_the_error_of_the_own_cluster(world: World) -> None:
+    for owner, words in (("alice", ALICE_ERROR), ("bob", BOB_ERROR), ("dora", OTHER_CLUSTER_ERROR)):
         answer = ask(world, "GET", f"/v1/clusters/of-{owner}", token=world.token(Role.USER, owner))
         assert trouble_of(ClusterView.model_validate(answer.json())) == words
 
 
-def test_administrators_read_it_all(world: World) -> None:
+def test_administrators_see_the_whole_report(world: World) -> None:
     ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
-    assert ask(world, "GET", "/v1/elements/brno-h1", token=ivo).json()["trouble"] == WHOLE
-    assert world.audit("element_trouble")[-1].why == WHOLE
+    assert ask(world, "GET", "/v1/elements/brno-h1", token=ivo).json()["trouble"] == WHOLE_REPORT
+    assert world.audit("element_trouble")[-1].why == WHOLE_REPORT
 
 
 def test_a_new_cluster_does_not_see_errors_of_others(world: World) -> None:
-    assert trouble_of(world.put("new", spec("brno-h1")).view) == OTHERS
+    assert trouble_of(world.put("new", spec("brno-h1")).view) == OTHER_CLUSTER_ERROR
 
 
-def test_why_a_cluster_failed_names_no_other(world: World) -> None:
+def test_the_reason_of_a_failure_names_no_other_cluster(world: World) -> None:
     world.clock.advance(121)
     world.sweep()
     reasons = [world.view(f"of-{owner}").reason or "" for owner in ("alice", "bob", "dora")]
-    assert [words in reason for words, reason in zip((ALICES, BOBS, OTHERS), reasons, strict=True)] == [True] * 3
+    assert [
+        words in reason for words, reason in zip((ALICE_ERROR, BOB_ERROR, OTHER_CLUSTER_ERROR), reasons, strict=True)
+    ] == [True] * 3
     assert [key for key in ("of-bob", "of-dora") if key in reasons[0]] == []
 
 
@@ -73,7 +77,7 @@ def test_errors_of_the_whole_element_are_shown_to_all(world: World) -> None:
     assert [trouble_of(world.view(f"of-{owner}")) for owner in ("alice", "dora")] == ["libvirt does not answer"] * 2
 
 
-def test_a_new_error_of_one_cluster_counts_as_new(world: World) -> None:
+def test_a_new_error_of_one_cluster_changes_its_view(world: World) -> None:
     before = world.view("of-dora").version
     report(world, {world.view("of-dora").id: "it is next"})
     assert trouble_of(world.view("of-dora")) == "it is next"
@@ -81,17 +85,17 @@ def test_a_new_error_of_one_cluster_counts_as_new(world: World) -> None:
     assert world.view("of-dora").state is ClusterState.CONFIGURING
 
 
-def test_output_of_a_device_is_stored_whatever_its_bytes(world: World) -> None:
+def test_unprintable_output_of_a_device_is_stored(world: World) -> None:
     def refuse(_call: str) -> None:
-        raise Refused("switch brno-sw1: it said '% \x00 Bad\udcff \x1b[31mport\nline 2'")
+        raise Refused("switch brno-sw1: the device answered '% \x00 Bad\udcff \x1b[31mport\nline 2'")
 
     world.switches["brno-sw1"].answer = refuse
     world.converge("brno-sw1")
-    expected = "switch brno-sw1: it said '% \ufffd Bad\ufffd \ufffd[31mport\nline 2'"
+    expected = "switch brno-sw1: the device answered '% \ufffd Bad\ufffd \ufffd[31mport\nline 2'"
     assert (world.element("brno-sw1").trouble, world.audit("element_trouble")[-1].why) == (expected, expected)
 
 
-def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
+def test_an_unprintable_fault_of_a_driver_is_stored(world: World) -> None:
     def fail(_call: str) -> None:
         raise ValueError("no number: '\x00\udcff'")
 
@@ -100,31 +104,31 @@ def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
     assert world.element("brno-sw1").trouble == "fault in the service: ValueError: no number: '\ufffd\ufffd'"
 
 
-def test_an_agents_report_is_stored_whatever_its_characters(world: World) -> None:
-    one = world.view("of-alice").id
-    report(world, {one: "guest \x00 failed"}, message="cluster of-alice: guest \x00 failed")
+def test_an_unprintable_report_of_an_agent_is_stored(world: World) -> None:
+    cluster_id = world.view("of-alice").id
+    report(world, {cluster_id: "guest \x00 failed"}, message="cluster of-alice: guest \x00 failed")
     assert world.element("brno-h1").trouble == "cluster of-alice: guest \ufffd failed"
     assert trouble_of(world.view("of-alice")) == "guest \ufffd failed"
 
 
-def test_an_agents_refusal_is_stored_whatever_its_characters(world: World) -> None:
-    one = world.view("of-alice").id
-    document = {"revision": 2, "message": "no", "clusters": {one: "no"}, "refused": {one: "image \x00"}}
+def test_an_unprintable_refusal_of_an_agent_is_stored(world: World) -> None:
+    cluster_id = world.view("of-alice").id
+    document = {"revision": 2, "message": "no", "clusters": {cluster_id: "no"}, "refused": {cluster_id: "image \x00"}}
     answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", document, token=world.token(Role.AGENT, "brno-h1"))
     assert (answer.status_code, world.view("of-alice").reason) == (204, "host brno-h1 at brno refused: image \ufffd")
 
 
-def test_an_agent_can_report_text_that_is_not_valid() -> None:
+def test_an_agent_can_report_text_with_lone_surrogates() -> None:
     """Python represents file names that are not valid UTF-8 with lone surrogates."""
-    made = ElementErrorReport(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
-    assert (made.message, made.clusters, made.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
+    error = ElementErrorReport(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
+    assert (error.message, error.clusters, error.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
 
 
-def refused_by_switch(world: World) -> None:
-    """Reconcile a switch that refuses the VLAN of alice's cluster and accepts the VLAN of bob's."""
+def refuse_vlan_of_alice(world: World) -> None:
+    """Reconcile a switch that refuses the VLAN of alice's cluster and accepts the VLAN of bob's cluster."""
 
     def refuse() -> None:
-        message = "switch brno-sw1: told 'vlan 100', it said 'no'"
+        message = "switch brno-sw1: sent 'vlan 100', the device answered 'no'"
         raise Refused(message, {world.view("of-alice").vlans["brno"]: message})
 
     world.switches["brno-sw1"].before_apply = refuse
@@ -132,18 +136,18 @@ def refused_by_switch(world: World) -> None:
 
 
 def switch_trouble(view: ClusterView) -> str | None:
-    (part,) = [one for one in view.placements if one.element == "brno-sw1"]
-    return part.trouble
+    (placement,) = [placement for placement in view.placements if placement.element == "brno-sw1"]
+    return placement.trouble
 
 
-def test_what_a_switch_refuses_is_shown_to_the_owner_concerned(world: World) -> None:
-    refused_by_switch(world)
-    assert switch_trouble(world.view("of-alice")) == "switch brno-sw1: told 'vlan 100', it said 'no'"
-    assert switch_trouble(world.view("of-bob")) == OTHERS
+def test_a_refused_vlan_is_shown_only_to_its_owner(world: World) -> None:
+    refuse_vlan_of_alice(world)
+    assert switch_trouble(world.view("of-alice")) == "switch brno-sw1: sent 'vlan 100', the device answered 'no'"
+    assert switch_trouble(world.view("of-bob")) == OTHER_CLUSTER_ERROR
 
 
 def test_a_switch_that_does_not_save_concerns_every_owner(world: World) -> None:
     world.switches["brno-sw1"].save_fails = "Device or resource busy"
     world.converge("brno-sw1")
-    message = "switch brno-sw1: told 'save', it said 'Device or resource busy'"
+    message = "switch brno-sw1: sent 'save', the device answered 'Device or resource busy'"
     assert [switch_trouble(world.view(f"of-{owner}")) for owner in ("alice", "bob")] == [message, message]

@@ -1,4 +1,4 @@
-"""Tests of lease renewal during a conversation. A conversation ends before another replica can lease the element."""
+"""Tests of lease heartbeats. A conversation ends before another replica can acquire the element's lease."""
 
 import socket
 import threading
@@ -43,15 +43,15 @@ SW1 = Name("brno-sw1")
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    made.furnish()
-    made.clock.stands = False
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish()
+    world.clock.stands = False
+    yield world
+    world.close()
 
 
 def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
-    held = HeldLease(SW1, 1, began=100.0, kept=150.0)
+    held = HeldLease(SW1, 1, began=100.0, renewed=150.0)
     assert compute_deadline(held, 30, 300) == (
         170.0,
         "its lease could not be renewed in time: the conversation was ended",
@@ -60,17 +60,17 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The lease lasts 1 s and the device answers after 2 s. Another replica cannot lease the element meanwhile."""
-    slow = restarted(world, worker_lease=1)
+    """The lease lasts 1 s, and the device answers after 2 s. Meanwhile another replica cannot acquire the lease."""
+    slow = start_again(world, worker_lease=1)
     release = world.switches[SW1].hangs = Event()
     outcomes: list[ReconcileOutcome] = []
-    working = Thread(target=lambda: outcomes.append(slow.scheduler.worker.reconcile(SW1)))
-    working.start()
+    thread = Thread(target=lambda: outcomes.append(slow.scheduler.worker.reconcile(SW1)))
+    thread.start()
     time.sleep(2)
     with world.store.change_row() as unit:
         assert acquire_lease(unit, SW1, "another", world.service.settings.timing.lease) is None
     release.set()
-    working.join(10)
+    thread.join(10)
     assert outcomes == [ReconcileOutcome.CONFIRMED]
     slow.store.close()
 
@@ -86,115 +86,112 @@ def test_a_released_lease_is_not_renewed(world: World) -> None:
 
 def test_the_threads_end_with_the_last_conversation(world: World) -> None:
     world.converge(SW1)
-    until(lambda: not [one.name for one in threading.enumerate() if one.name.startswith("leases-")])
+    wait_until(lambda: not [thread.name for thread in threading.enumerate() if thread.name.startswith("leases-")])
 
 
 @dataclass
-class Kept:
-    """The database's answers to renewals of a lease, and a clock."""
+class ScriptedRenewals:
+    """The database's answers to renewals of a lease (None: no answer), and a clock."""
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0
 
-    def keep(self, _name: Name, _fence: int) -> bool:
+    def renew(self, _name: Name, _fence: int) -> bool:
         answer = self.answers.pop(0)
         if answer is None:
-            raise DatabaseUnavailable("away")
+            raise DatabaseUnavailable("no database")
         return answer
 
 
 @dataclass
-class Watched:
-    """Records the deadlines of conversations and the reasons why conversations were disconnected."""
+class RecordingSessions:
+    """Records the deadlines of conversations, and the reasons of disconnections."""
 
-    limits: list[float] = field(default_factory=list)
-    cuts: list[str] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
+    disconnections: list[str] = field(default_factory=list)
 
     def set_deadline(self, _name: Name, until: float, _why: str) -> None:
-        self.limits.append(until)
+        self.deadlines.append(until)
 
     def clear_deadline(self, _name: Name) -> None:
         pass
 
     def disconnect(self, _name: Name, why: str) -> None:
-        self.cuts.append(why)
+        self.disconnections.append(why)
 
 
 @contextmanager
-def held(kept: Kept) -> Iterator[tuple[LeaseHeartbeats, Watched]]:
-    """Hold an element with a lease of 30 s and a conversation timeout of 60 s.
+def hold_lease(renewals: ScriptedRenewals) -> Iterator[tuple[LeaseHeartbeats, RecordingSessions]]:
+    """Hold a lease of 30 s, with a conversation timeout of 60 s.
 
-    No thread is started: the test itself calls `renew_all` and `end_overdue`.
+    No thread is started: the test calls `renew_all` and `end_overdue`.
     """
-    watched = Watched()
+    sessions = RecordingSessions()
     timing = ServiceSettings.model_validate({"timing": {"worker_lease": 30, "conversation_timeout": 60}}).timing
-    beats = LeaseHeartbeats(kept.keep, watched, timing, lambda: kept.now)
-    beats._start = lambda: None
-    with beats.hold(SW1, lambda: 7):
-        yield beats, watched
+    heartbeats = LeaseHeartbeats(renewals.renew, sessions, timing, lambda: renewals.now)
+    heartbeats._start = lambda: None
+    with heartbeats.hold(SW1, lambda: 7):
+        yield heartbeats, sessions
 
 
-def test_each_renewal_lets_the_conversation_go_on_until_its_deadline() -> None:
-    kept = Kept([True, True, True])
-    with held(kept) as (beats, watched):
+def test_each_renewal_extends_the_deadline_up_to_the_timeout() -> None:
+    renewals = ScriptedRenewals([True, True, True])
+    with hold_lease(renewals) as (heartbeats, sessions):
         for _ in range(3):
-            kept.now += 15
-            beats.renew_all()
-            beats.end_overdue()
-    assert (watched.limits, watched.cuts) == ([120.0, 135.0, 150.0, 160.0], [])
+            renewals.now += 15
+            heartbeats.renew_all()
+            heartbeats.end_overdue()
+    assert (sessions.deadlines, sessions.disconnections) == ([120.0, 135.0, 150.0, 160.0], [])
 
 
-def test_a_conversation_ends_at_its_deadline_whatever_is_renewed() -> None:
-    kept = Kept([True] * 6)
-    with held(kept) as (beats, watched):
+def test_a_conversation_ends_at_its_timeout_despite_renewals() -> None:
+    renewals = ScriptedRenewals([True] * 6)
+    with hold_lease(renewals) as (heartbeats, sessions):
         for _ in range(6):
-            kept.now += 10
-            beats.renew_all()
-            beats.end_overdue()
-    assert watched.cuts == ["the conversation was ended after 60 s"]
+            renewals.now += 10
+            heartbeats.renew_all()
+            heartbeats.end_overdue()
+    assert sessions.disconnections == ["the conversation was ended after 60 s"]
 
 
 def test_a_conversation_ends_before_an_unrenewed_lease() -> None:
-    kept = Kept([None, None])
-    with held(kept) as (beats, watched):
+    renewals = ScriptedRenewals([None, None])
+    with hold_lease(renewals) as (heartbeats, sessions):
         for seconds in (10, 9.9, 0.1):
-            kept.now += seconds
-            beats.renew_all() if kept.answers else None
-            beats.end_overdue()
-    assert watched.cuts == ["its lease could not be renewed in time: the conversation was ended"]
+            renewals.now += seconds
+            heartbeats.renew_all() if renewals.answers else None
+            heartbeats.end_overdue()
+    assert sessions.disconnections == ["its lease could not be renewed in time: the conversation was ended"]
 
 
 def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
-    with held(Kept([False])) as (beats, watched):
-        beats.renew_all()
-    assert watched.cuts == [LEASE_LOST]
+    with hold_lease(ScriptedRenewals([False])) as (heartbeats, sessions):
+        heartbeats.renew_all()
+    assert sessions.disconnections == [LEASE_LOST]
 
 
 def test_no_bytes_are_sent_after_the_deadline() -> None:
-    """The check compares the clock and needs no thread.
-
-    The check therefore also works in a process that was suspended.
-    """
+    """The session checks the clock before it sends. This needs no thread, so it also works after a suspension."""
     now = [0.0]
-    wire = CancelScope(lambda: now[0])
-    wire.allow(10, "over")
-    wire.check()
+    scope = CancelScope(lambda: now[0])
+    scope.allow(10, "over")
+    scope.check()
     now[0] = 10
     with pytest.raises(ConversationCancelledError, match="over"):
-        wire.check()
+        scope.check()
 
 
-def test_a_disconnected_session_ends_later_connections() -> None:
-    wire, ended = CancelScope(), []
-    wire.cancel("cut")
-    wire.attach(lambda: ended.append(1))
-    wire.allow(1e12, "")
-    assert (ended, wire.remaining, wire.reason) == ([1], 0, "cut")
+def test_a_cancelled_scope_ends_later_connections() -> None:
+    scope, disconnections = CancelScope(), []
+    scope.cancel("disconnect")
+    scope.attach(lambda: disconnections.append(1))
+    scope.allow(1e12, "")
+    assert (disconnections, scope.remaining, scope.reason) == ([1], 0, "disconnect")
 
 
 @contextmanager
-def dripping(banner: bytes) -> Iterator[str]:
-    """Run a device that sends ``banner`` and then one byte every 50 ms without end. Yield its address."""
+def run_dripping_device(banner: bytes) -> Iterator[str]:
+    """Run a device that sends ``banner``, and then a byte every 50 ms until the context ends. Yield its address."""
     ended = Event()
 
     def drip(connection: socket.socket) -> None:
@@ -221,19 +218,17 @@ def dripping(banner: bytes) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_login_that_drips_ends_at_the_deadline() -> None:
-    with dripping(b"") as address:
+def test_a_login_that_never_ends_is_cancelled() -> None:
+    with run_dripping_device(b"") as address:
         element = SwitchElement(name=SW1, ports=(PortName("p1"),), platform="cisco_ios", address=address)
-        driver, wire = driver_of(element)
+        driver, scope = driver_of(element)
         Thread(
-            target=lambda: (time.sleep(0.5), wire.cancel("the conversation was ended after 0.5 s")), daemon=True
+            target=lambda: (time.sleep(0.5), scope.cancel("the conversation was ended after 0.5 s")), daemon=True
         ).start()
-        began = time.monotonic()
-        with pytest.raises(
-            Unreachable, match=r"brno-sw1 .*: the conversation was ended after 0\.5 s; it is tried again"
-        ):
+        started = time.monotonic()
+        with pytest.raises(Unreachable, match=r"brno-sw1 .*: the conversation was ended after 0\.5 s; SBF tries again"):
             driver.read(SwitchScope((PortName("p1"),), VlanSet.parse("100-199")))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - started < 5
 
 
 def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDriver, CancelScope]:
@@ -242,7 +237,7 @@ def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDrive
 
 
 @dataclass
-class Pair:
+class ReplicaPair:
     """Two replicas on one database, and an emulated switch that both replicas use over SSH."""
 
     device: EmulatedSwitch
@@ -258,7 +253,7 @@ class Pair:
 
 
 @contextmanager
-def pair(folder: Path, **timing: float) -> Iterator[Pair]:
+def run_pair(folder: Path, **timing: float) -> Iterator[ReplicaPair]:
     with emulate("cisco_ios") as device:
         for name, secret in (("password", device.password), ("enable", device.secret)):
             (folder / name).write_text(secret)
@@ -266,15 +261,15 @@ def pair(folder: Path, **timing: float) -> Iterator[Pair]:
             name: {"file": str(folder / name)} for name in ("password", "enable")
         }
         settings = {"database": f"sqlite:///{folder}/sbf.db", "credentials": {"lab": credential}, "timing": timing}
-        one, two = (
+        first, second = (
             build_service(ServiceSettings.model_validate(settings | {"replica": name})) for name in ("one", "two")
         )
-        one.prepare()
-        with one.store.change() as unit:
+        first.prepare()
+        with first.store.change() as unit:
             put_topology(unit, site_of(device))
-            put_pool(unit, "brno", Pool(vlans=VlanSet.parse("100-139")), one.reserved)
-        yield Pair(device, (one, two))
-        for service in (one, two):
+            put_pool(unit, "brno", Pool(vlans=VlanSet.parse("100-139")), first.reserved)
+        yield ReplicaPair(device, (first, second))
+        for service in (first, second):
             service.scheduler.worker.sessions.end(SW1)
             service.store.close()
 
@@ -287,9 +282,9 @@ def site_of(device: EmulatedSwitch) -> Topology:
     return Topology.model_validate({"name": "one", "sites": [site], "links": links})
 
 
-def test_an_answer_that_drips_ends_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch answers the first read. It answers the second read with one byte every 50 ms, without end."""
-    with pair(tmp_path, conversation_timeout=2) as replicas:
+def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch answers the first reading. To the second reading it sends a byte every 50 ms, without end."""
+    with run_pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
         assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
 
@@ -300,83 +295,80 @@ def test_an_answer_that_drips_ends_at_the_deadline(tmp_path: Path, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(paramiko.Channel, "recv", drip)
             patched.setattr(paramiko.Channel, "recv_ready", lambda _channel: False)
-            began = time.monotonic()
+            started = time.monotonic()
             assert worker.reconcile(SW1) is ReconcileOutcome.FAILED
-            assert 1.9 < time.monotonic() - began < 5
-        assert "the conversation was ended after 2 s; it is tried again" in replicas.trouble()
+            assert 1.9 < time.monotonic() - started < 5
+        assert "the conversation was ended after 2 s; SBF tries again" in replicas.trouble()
         assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
 
 
 def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
-    with pair(tmp_path, worker_lease=1) as replicas:
-        one, two = (service.scheduler.worker for service in replicas.services)
-        assert one.reconcile(SW1) is ReconcileOutcome.CONFIRMED
+    with run_pair(tmp_path, worker_lease=1) as replicas:
+        first, second = (service.scheduler.worker for service in replicas.services)
+        assert first.reconcile(SW1) is ReconcileOutcome.CONFIRMED
         replicas.put("demo")
         replicas.device.slowness = 0.4
-        began, outcomes = time.monotonic(), []
-        working = Thread(target=lambda: outcomes.append(one.reconcile(SW1)))
-        working.start()
+        started, outcomes = time.monotonic(), []
+        thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))
+        thread.start()
         time.sleep(0.2)
-        others = set()
-        while working.is_alive():
-            outcome = two.reconcile(SW1)
-            if working.is_alive():
-                others.add(outcome)
+        other_outcomes = set()
+        while thread.is_alive():
+            outcome = second.reconcile(SW1)
+            if thread.is_alive():
+                other_outcomes.add(outcome)
             time.sleep(0.1)
-        assert (outcomes, others, time.monotonic() - began > 2) == (
+        assert (outcomes, other_outcomes, time.monotonic() - started > 2) == (
             [ReconcileOutcome.CONFIRMED],
             {ReconcileOutcome.BUSY},
             True,
         )
 
 
-def test_a_replica_without_renewal_leaves_before_another_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pair(tmp_path, worker_lease=1.5) as replicas:
-        one, two = (service.scheduler.worker for service in replicas.services)
-        assert one.reconcile(SW1) is ReconcileOutcome.CONFIRMED
+def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_pair(tmp_path, worker_lease=1.5) as replicas:
+        first, second = (service.scheduler.worker for service in replicas.services)
+        assert first.reconcile(SW1) is ReconcileOutcome.CONFIRMED
         replicas.put("demo")
         replicas.device.slowness = 0.4
         events: list[str] = []
-        monkeypatch.setattr(one.holding.__self__, "renew", unavailable)
-        monkeypatch.setattr(one.sessions, "end", noted(events, "one left", one.sessions.end))
-        monkeypatch.setattr(two.sessions, "driver", noted(events, "two began", two.sessions.driver))
-        working = Thread(target=one.reconcile, args=(SW1,))
-        working.start()
+        monkeypatch.setattr(first.holding.__self__, "renew", unavailable)
+        monkeypatch.setattr(first.sessions, "end", recorded(events, "one ended", first.sessions.end))
+        monkeypatch.setattr(second.sessions, "driver", recorded(events, "two began", second.sessions.driver))
+        thread = Thread(target=first.reconcile, args=(SW1,))
+        thread.start()
         time.sleep(0.2)
-        until(
-            lambda: two.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30
-        )  # the second lease may be lost on a busy machine
-        working.join(10)
-        assert (events[0], "two began" in events) == ("one left", True)
-        assert "its lease could not be renewed in time" in "".join(troubles(replicas))
+        # On a busy computer the second replica may lose its lease too.
+        wait_until(lambda: second.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
+        thread.join(10)
+        assert (events[0], "two began" in events) == ("one ended", True)
+        assert "its lease could not be renewed in time" in "".join(recorded_errors(replicas))
 
 
-def noted(events: list[str], event: str, work: Callable[..., object]) -> Callable[..., object]:
-    def call(*given: object) -> object:
+def recorded(events: list[str], event: str, work: Callable[..., object]) -> Callable[..., object]:
+    def call(*arguments: object) -> object:
         events.append(event)
-        return work(*given)
+        return work(*arguments)
 
     return call
 
 
 def unavailable(_name: Name, _fence: int) -> bool:
-    raise DatabaseUnavailable("away")
+    raise DatabaseUnavailable("no database")
 
 
-def troubles(replicas: Pair) -> list[str]:
+def recorded_errors(replicas: ReplicaPair) -> list[str]:
     with replicas.services[0].store.read() as unit:
         return list(unit.session.scalars(select(AuditRow.why).where(AuditRow.what == "element_trouble")))
 
 
-def restarted(world: World, **timing: float) -> SbfService:
+def start_again(world: World, **timing: float) -> SbfService:
     world.timing = timing
     return world.restarted()
 
 
-def until(holds: Callable[[], bool], seconds: float = 10) -> None:
-    ends = time.monotonic() + seconds
+def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < ends, "the condition was not met in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)

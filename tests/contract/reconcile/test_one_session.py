@@ -1,4 +1,4 @@
-"""Tests of a switch that allows one session and is used by several replicas of the service."""
+"""Tests of a switch that allows only one session, with several replicas of the service."""
 
 import time
 from collections.abc import Iterator
@@ -33,20 +33,20 @@ def topology(*, keep_session: bool) -> Topology:
 
 @pytest.fixture
 def device() -> Iterator[Emulated]:
-    with emulate("dell_os10", sessions=1) as made:
-        yield made
+    with emulate("dell_os10", sessions=1) as device:
+        yield device
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    yield world
+    world.close()
 
 
 @pytest.fixture
 def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
-    """Two workers on one database. Each worker has its own sessions with the same device."""
+    """Two workers on one database, with separate sessions to the same device."""
 
     def driver(_login: DeviceLogin) -> SwitchDriver:
         return driver_for(device, *map(PortName, PORTS), read_timeout=1)
@@ -56,18 +56,18 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
     settings, worker = world.service.settings, world.service.scheduler.worker
     platforms = Platforms(platform_of, world.edges.platform_of)
-    made = [
+    workers = [
         replace(
             worker, transactions=replace(worker.transactions, holder=name), sessions=DeviceSessions(settings, platforms)
         )
         for name in ("one", "two")
     ]
-    yield made[0], made[1]
-    for one in made:
-        one.sessions.end(SWITCH)
+    yield workers[0], workers[1]
+    for worker in workers:
+        worker.sessions.end(SWITCH)
 
 
-def freed(device: Emulated) -> bool:
+def wait_until_free(device: Emulated) -> bool:
     """Wait up to 10 s until the device has detected the end of all sessions. Return whether no session is in use."""
     deadline = time.monotonic() + 10
     while device.in_use() and time.monotonic() < deadline:
@@ -75,23 +75,23 @@ def freed(device: Emulated) -> bool:
     return not device.in_use()
 
 
-def test_replicas_take_turns_on_the_only_session(
+def test_replicas_use_the_only_session_one_after_another(
     world: World, device: Emulated, replicas: tuple[Worker, Worker]
 ) -> None:
-    """On-demand reads also share the session."""
+    """Readings for HTTP requests use the session too."""
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))
         assert worker.reconcile(SWITCH) is ReconcileOutcome.CONFIRMED
-        assert freed(device)
-        converger = replace(world.service.scheduler, worker=replicas[number % 2])
-        assert not OnDemandReader(world.service.store, converger).difference(SWITCH)
-        assert freed(device)
+        assert wait_until_free(device)
+        scheduler = replace(world.service.scheduler, worker=replicas[number % 2])
+        assert not OnDemandReader(world.service.store, scheduler).difference(SWITCH)
+        assert wait_until_free(device)
     assert device.carrying()["ethernet1/1/1"] == {100, 101, 102, 103}
 
 
-def test_a_kept_session_locks_other_replicas_out(world: World, replicas: tuple[Worker, Worker]) -> None:
-    """A switch must therefore allow one session per replica, or its description must not set ``keep_session``."""
+def test_a_permanent_session_excludes_other_replicas(world: World, replicas: tuple[Worker, Worker]) -> None:
+    """With ``keep_session``, a switch must therefore allow one session for each replica."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
     assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

@@ -1,6 +1,6 @@
 """Tests of managed ports in other use.
 
-SBF refuses such ports until an administrator adopts them, and restores their former use when they are released.
+SBF does not configure such a port until an administrator adopts it, and restores the former use after the release.
 """
 
 import asyncio
@@ -52,17 +52,17 @@ def attach(small: World) -> Iterator[Attach]:
         yield lambda platform: stack.enter_context(attach_switch(small, platform))
 
 
-def in_vlan(switch: EmulatedSwitch, name: str, vlan: int) -> None:
+def make_access_port(switch: EmulatedSwitch, name: str, vlan: int) -> None:
     """Make a port an access port of a VLAN that SBF does not own."""
-    switch.running.vlans[vlan] = "theirs"
+    switch.running.vlans[vlan] = "other"
     port = switch.running.ports[name]
     port.native, port.mode = vlan, port.mode if switch.platform == "hp_procurve" else "access"
 
 
 @pytest.mark.parametrize("platform", [name for name in EMULATED if name != "cisco_iosxr"])
-def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
+def test_an_access_port_in_other_use_is_left_unchanged(platform: str, small: World, attach: Attach) -> None:
     switch = attach(platform)
-    in_vlan(switch, switch.port_names[0], 20)
+    make_access_port(switch, switch.port_names[0], 20)
     before = switch.running_config()
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
@@ -75,28 +75,31 @@ def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: 
 
 
 @pytest.mark.parametrize("platform", OPEN_BY_LIST)
-def test_an_open_trunk_in_other_use_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
+def test_an_open_trunk_in_other_use_is_left_unchanged(platform: str, small: World, attach: Attach) -> None:
     switch = attach(platform)
-    every = set(range(1, 4095)) if platform == "hp_comware" else None
-    switch.running.vlans |= {10: "theirs", 20: "theirs"}
-    switch.running.ports[switch.port_names[2]] = EmulatedPort(mode="trunk", allowed=every)
+    all_vlans = set(range(1, 4095)) if platform == "hp_comware" else None
+    switch.running.vlans |= {10: "other", 20: "other"}
+    switch.running.ports[switch.port_names[2]] = EmulatedPort(mode="trunk", allowed=all_vlans)
     before = switch.running_config()
     small.put("c1", spec("brno-h1"))
     small.settle()
     assert switch.running_config() == before
-    assert "found a trunk with every VLAN: it was left alone; adopt it" in small.element("brno-sw1").trouble
+    assert (
+        "found a trunk with every VLAN: the port was left unchanged; adopt the port"
+        in small.element("brno-sw1").trouble
+    )
 
 
 @pytest.mark.parametrize("platform", list(EMULATED))
-def test_a_trunk_with_other_vlans_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
+def test_a_trunk_with_other_vlans_is_left_unchanged(platform: str, small: World, attach: Attach) -> None:
     switch = attach(platform)
-    switch.running.vlans |= {20: "theirs"}
+    switch.running.vlans |= {20: "other"}
     switch.running.ports[switch.port_names[0]] = EmulatedPort(mode="trunk", allowed={20})
     before = switch.running_config()
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
     assert switch.running_config() == before
-    assert "with VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
+    assert "with VLAN 20: the port was left unchanged; adopt the port" in small.element("brno-sw1").trouble
 
 
 @pytest.mark.parametrize("platform", list(EMULATED))
@@ -114,7 +117,7 @@ USES = {
     "a trunk with a list": EmulatedPort(mode="trunk", allowed={20, 30, 31, 32}),
     "a native VLAN": EmulatedPort(mode="trunk", allowed={20}, native=20, trunk_native=20),
 }
-NO_SUCH_USE = {
+UNSUPPORTED_USES = {
     ("dell_force10", "an open trunk"),
     ("dell_os10", "an open trunk"),
     ("hp_procurve", "an open trunk"),
@@ -126,10 +129,11 @@ NO_SUCH_USE = {
 
 
 def adopt(world: World, *ports: str) -> None:
-    found = {one.port: one.use for one in OnDemandReader(world.store, world.service.scheduler).ports(Name("brno-sw1"))}
+    views = OnDemandReader(world.store, world.service.scheduler).ports(Name("brno-sw1"))
+    uses = {view.port: view.use for view in views}
     with world.store.change(who="ivo (site administrator)") as unit:
         switch = read_topology(unit).element(Name("brno-sw1"))
-        adopt_ports(unit, switch, {PortName(port): found[PortName(port)] for port in ports})
+        adopt_ports(unit, switch, {PortName(port): uses[PortName(port)] for port in ports})
 
 
 def release(world: World, *ports: str, forget: bool = False) -> None:
@@ -138,12 +142,12 @@ def release(world: World, *ports: str, forget: bool = False) -> None:
         release_ports(unit, switch, wanted, PortRelease(ports=ports, forget=forget))
 
 
-def used(switch: EmulatedSwitch, name: str, use: str) -> None:
+def configure_use(switch: EmulatedSwitch, name: str, use: str) -> None:
     """Configure a port for a use other than SBF's."""
     lists_ports = switch.platform in ("dell_force10", "dell_os10", "hp_procurve", "sonic")
     port = replace(USES[use])
     port.allowed = set() if port.allowed is None and lists_ports else port.allowed
-    switch.running.vlans |= {20: "theirs", 30: "a", 31: "b", 32: "c"}
+    switch.running.vlans |= {20: "other", 30: "a", 31: "b", 32: "c"}
     if use == "an open trunk" and switch.platform == "hp_comware":
         port.allowed = set(range(1, 4095))
     if switch.platform == "hp_comware" and port.allowed and port.mode == "trunk":
@@ -157,12 +161,12 @@ def used(switch: EmulatedSwitch, name: str, use: str) -> None:
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("platform", list(EMULATED))
-def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: World, attach: Attach) -> None:
-    if (platform, use) in NO_SUCH_USE:
+def test_an_adopted_port_is_restored_exactly(platform: str, use: str, small: World, attach: Attach) -> None:
+    if (platform, use) in UNSUPPORTED_USES:
         pytest.skip("the platform has no such port")
     switch = attach(platform)
     name = switch.port_names[0]
-    used(switch, name, use)
+    configure_use(switch, name, use)
     before = switch.running_config()
     small.settle()
     adopt(small, name.replace(" ", ""))
@@ -182,15 +186,15 @@ def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: Wor
     assert switch.startup.ports == switch.running.ports
 
 
-def access_port_20(switch: EmulatedSwitch, small: World) -> str:
+def adopt_access_port(switch: EmulatedSwitch, small: World) -> str:
     """Make the first port an access port in VLAN 20 and adopt the port. Return its name."""
-    used(switch, switch.port_names[0], "an access port")
+    configure_use(switch, switch.port_names[0], "an access port")
     adopt(small, switch.port_names[0])
     return switch.port_names[0]
 
 
-def one_cluster(small: World) -> None:
-    """Run a cluster on both hosts of Brno, from its start to its end."""
+def run_cluster(small: World) -> None:
+    """Create a cluster on both hosts of Brno, and delete it."""
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
     assert small.view("c1").state is ClusterState.ACTIVE
@@ -198,34 +202,42 @@ def one_cluster(small: World) -> None:
     small.settle()
 
 
-def test_a_port_that_leaves_the_topology_is_put_back(small: World, attach: Attach) -> None:
+def test_a_port_that_leaves_the_topology_is_restored(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])
-    one_cluster(small)
+    run_cluster(small)
     assert switch.running.ports[name].mode == "trunk"
     document = small.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["ports"].remove(name)
     document["sites"][0]["hosts"].pop(0)
-    document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
+    document["links"] = [link for link in document["links"] if link["a"] != "brno-h1:eth0"]
     small.put_topology(Topology.model_validate(document))
     small.settle()
     assert switch.running.ports[name] == switch.startup.ports[name] == before
     assert small.element("brno-sw1").trouble is None
 
 
-PUT_BACK = ("^interface", "^switchport mode access", "^no switchport trunk allowed vlan", "^end$", "^write memory")
+RESTORATION_LINES = (
+    "^interface",
+    "^switchport mode access",
+    "^no switchport trunk allowed vlan",
+    "^end$",
+    "^write memory",
+)
 
 
-@pytest.mark.parametrize("line", PUT_BACK)
+@pytest.mark.parametrize("line", RESTORATION_LINES)
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_putting_back_survives_a_cut_at_every_line(line: str, done: bool, small: World, attach: Attach) -> None:
+def test_a_restoration_survives_a_lost_session_at_every_line(
+    line: str, done: bool, small: World, attach: Attach
+) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])
-    one_cluster(small)
+    run_cluster(small)
     release(small, name)
-    switch.fail("cut", line, done=done)
+    switch.fail("disconnect", line, done=done)
     small.converge("brno-sw1")
     small.service = small.restarted()
     sessions = small.service.scheduler.worker.sessions
@@ -237,11 +249,11 @@ def test_putting_back_survives_a_cut_at_every_line(line: str, done: bool, small:
 
 
 @pytest.mark.parametrize("line", ["^interface", "allowed vlan none", "^switchport mode trunk", "^write memory"])
-def test_the_use_before_survives_a_cut_at_every_line(line: str, small: World, attach: Attach) -> None:
+def test_the_former_use_survives_a_lost_session_at_every_line(line: str, small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])
-    switch.fail("cut", line)
+    switch.fail("disconnect", line)
     small.put("c1", spec("brno-h1"))
     small.converge("brno-sw1")
     small.delete("c1")
@@ -253,24 +265,24 @@ def test_the_use_before_survives_a_cut_at_every_line(line: str, small: World, at
     assert switch.running.ports[name] == switch.startup.ports[name] == before
 
 
-def test_a_use_that_changed_since_its_adoption_is_refused(small: World, attach: Attach) -> None:
+def test_a_port_whose_use_changed_after_adoption_is_refused(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     switch.running.ports[name].native = 30
     before = switch.running_config()
     small.put("c1", spec("brno-h1"))
     small.settle()
     assert switch.running_config() == before
     assert (
-        "found an access port in VLAN 30, which is not how it was adopted (an access port in VLAN 20)"
+        "found an access port in VLAN 30, which differs from the adopted use (an access port in VLAN 20)"
         in small.element("brno-sw1").trouble
     )
 
 
-def test_the_audit_shows_what_a_port_was_before(small: World, attach: Attach) -> None:
+def test_the_audit_log_contains_the_former_use(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    access_port_20(switch, small)
-    one_cluster(small)
+    adopt_access_port(switch, small)
+    run_cluster(small)
     (adopted,) = small.audit("port_adopted")
     assert (adopted.who, adopted.why) == (
         "ivo (site administrator)",
@@ -282,7 +294,7 @@ def test_the_audit_shows_what_a_port_was_before(small: World, attach: Attach) ->
 
 def test_a_port_that_a_cluster_uses_is_not_released(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     small.put("c1", spec("brno-h1"))
     small.settle()
     with pytest.raises(Conflict, match=f"port {name} of brno-sw1 carries VLAN 100 of a cluster: end the cluster first"):
@@ -291,37 +303,43 @@ def test_a_port_that_a_cluster_uses_is_not_released(small: World, attach: Attach
 
 def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
-    one_cluster(small)
+    name = adopt_access_port(switch, small)
+    run_cluster(small)
     release(small, name)
     small.settle()
     before = switch.running_config()
     small.put("c1", spec("brno-h1"))
     small.settle()
     assert switch.running_config() == before
-    assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
+    assert (
+        "found an access port in VLAN 20: the port was left unchanged; adopt the port"
+        in small.element("brno-sw1").trouble
+    )
 
 
 def test_a_pool_dry_run_lists_ports_in_other_use(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    used(switch, switch.port_names[0], "an access port")
-    rehearsal = SettingDryRun(small.store, small.service.scheduler, small.service.device_threads)
+    configure_use(switch, switch.port_names[0], "an access port")
+    dry_run = SettingDryRun(small.store, small.service.scheduler, small.service.device_threads)
     pool = Pool(vlans=VlanSet.parse("100-149"))
-    plan = rehearsal.plan(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
-    preview = asyncio.run(rehearsal.preview(plan))
-    (found,) = preview.other_use
-    assert (found.found, found.asks) == ("managed port GigabitEthernet1/0/1 is an access port in VLAN 20", False)
-    assert found.effect == (
+    plan = dry_run.plan(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
+    preview = asyncio.run(dry_run.preview(plan))
+    (other_use,) = preview.other_use
+    assert (other_use.found, other_use.asks) == (
+        "managed port GigabitEthernet1/0/1 is an access port in VLAN 20",
+        False,
+    )
+    assert other_use.effect == (
         "left as it is, and no cluster can use it, until 'virtcloud element adopt brno-sw1 GigabitEthernet1/0/1'"
     )
 
 
-def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach) -> None:
+def test_ports_are_listed_with_the_effect_of_a_cluster(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    access_port_20(switch, small)
-    used(switch, switch.port_names[1], "an open trunk")
+    adopt_access_port(switch, small)
+    configure_use(switch, switch.port_names[1], "an open trunk")
     views = OnDemandReader(small.store, small.service.scheduler).ports(Name("brno-sw1"))
-    assert [(one.state, str(one.use), one.effect) for one in views] == [
+    assert [(view.state, str(view.use), view.effect) for view in views] == [
         ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only: VLAN 20 is removed"),
         ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is removed"),
         (
@@ -332,56 +350,56 @@ def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach
     ]
 
 
-def without_brno(small: World) -> None:
+def remove_brno(small: World) -> None:
     """Remove the whole site from the topology."""
     document = small.topology().model_dump(mode="json")
     document["sites"].pop(0)
-    document["links"] = [one for one in document["links"] if not one["a"].startswith("brno")]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith("brno")]
     small.put_topology(Topology.model_validate(document))
 
 
-def known(small: World) -> list[str]:
+def elements_of_brno(small: World) -> list[str]:
     with small.store.read() as unit:
-        return [one.name for one in make_element_views(unit) if one.name.startswith("brno")]
+        return [view.name for view in make_element_views(unit) if view.name.startswith("brno")]
 
 
 def test_ports_of_a_removed_switch_are_restored(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])
-    one_cluster(small)
-    without_brno(small)
-    assert known(small) == ["brno-sw1"]
+    run_cluster(small)
+    remove_brno(small)
+    assert elements_of_brno(small) == ["brno-sw1"]
     small.settle()
     assert switch.running.ports[name] == switch.startup.ports[name] == before
-    assert known(small) == []
+    assert elements_of_brno(small) == []
 
 
-def test_a_removed_unreachable_switch_stays_until_it_is_forgotten(small: World, attach: Attach) -> None:
+def test_a_removed_unreachable_switch_stays_until_forgotten(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
-    one_cluster(small)
-    without_brno(small)
-    switch.fail("cut", ".", times=100)
+    name = adopt_access_port(switch, small)
+    run_cluster(small)
+    remove_brno(small)
+    switch.fail("disconnect", ".", times=100)
     small.settle()
-    assert known(small) == ["brno-sw1"]
+    assert elements_of_brno(small) == ["brno-sw1"]
     with small.store.change(who="eva (operator)") as unit:
-        left = parse_removed_switch(require_element(unit, "brno-sw1"))
+        removed = parse_removed_switch(require_element(unit, "brno-sw1"))
         release = PortRelease(ports=tuple(switch.port_names[:3]), forget=True)
-        release_ports(unit, left, SwitchWanted(ports={}), release)
-    assert known(small) == []
+        release_ports(unit, removed, SwitchWanted(ports={}), release)
+    assert elements_of_brno(small) == []
     assert switch.running.ports[name].mode == "trunk"
 
 
-def test_a_switch_that_comes_back_keeps_what_was_recorded(small: World, attach: Attach) -> None:
+def test_a_returning_switch_still_has_its_recorded_uses(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
-    name = access_port_20(switch, small)
+    name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])
-    one_cluster(small)
+    run_cluster(small)
     topology = small.topology()
-    without_brno(small)
+    remove_brno(small)
     small.put_topology(topology)
-    one_cluster(small)
+    run_cluster(small)
     release(small, name)
     small.settle()
     assert switch.running.ports[name] == before

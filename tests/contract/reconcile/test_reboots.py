@@ -22,7 +22,7 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Topology
 
-SAVING_APART = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
+LINE_BY_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
 ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
 
 
@@ -34,6 +34,7 @@ class OneSwitch(World):
     folder: Path = field(kw_only=True)
 
     def restarted(self) -> SbfService:
+        """Return a new service with the real drivers, on the same database."""
         password = self.folder / "password"
         password.write_text(self.switch.password)
         enable = self.folder / "enable"
@@ -50,6 +51,7 @@ class OneSwitch(World):
         )
 
     def begin(self) -> None:
+        """Store the topology and the pool, and reconcile all elements."""
         ports = [port.replace(" ", "") for port in self.switch.port_names[:2]]
         switch = {"name": "brno-sw1", "platform": self.switch.platform, "ports": ports}
         site = {
@@ -61,8 +63,8 @@ class OneSwitch(World):
         self.furnish("112", Topology.model_validate({"name": "one", "sites": [site], "links": links}))
         self.settle()
 
-    def in_112(self) -> set[str]:
-        """Return the ports that carry VLAN 112 at present."""
+    def ports_in_112(self) -> set[str]:
+        """Return the ports that carry VLAN 112 now."""
         return {port for port, vlans in self.switch.carrying().items() if 112 in vlans}
 
 
@@ -73,7 +75,7 @@ Make = Callable[..., OneSwitch]
 def make(tmp_path: Path) -> Iterator[Make]:
     with ExitStack() as stack:
 
-        def made(platform: str) -> OneSwitch:
+        def make_world(platform: str) -> OneSwitch:
             switch = stack.enter_context(emulate(platform))
             timing = {"read_timeout": 1.0}
             world = OneSwitch(f"sqlite:///{tmp_path / 'sbf.db'}", timing=timing, switch=switch, folder=tmp_path)
@@ -81,13 +83,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
             world.begin()
             return world
 
-        yield made
+        yield make_world
 
 
-def alice_ends(world: OneSwitch) -> tuple[str, str]:
-    """Create alice's cluster with VLAN 112 and delete it. Return the switch's two ports.
+def create_and_delete(world: OneSwitch) -> tuple[str, str]:
+    """Create alice's cluster with VLAN 112 and delete the cluster. Return the ports of alice and of bob.
 
-    Only the hosts confirm the removal. The switch has not confirmed it yet.
+    The hosts have confirmed the removal; the switch has not.
     """
     world.put("alice", ALICE)
     world.settle()
@@ -97,17 +99,17 @@ def alice_ends(world: OneSwitch) -> tuple[str, str]:
     return world.switch.port_names[0], world.switch.port_names[1]
 
 
-@pytest.mark.parametrize("platform", SAVING_APART)
+@pytest.mark.parametrize("platform", LINE_BY_LINE)
 def test_a_rebooted_port_is_in_no_other_clusters_vlan(platform: str, make: Make) -> None:
     world = make(platform)
-    alice_port, bob_port = alice_ends(world)
+    alice_port, bob_port = create_and_delete(world)
     world.switch.fail_save("busy" if "busy" in world.switch.save_failures else "no space", times=9)
     world.settle()
-    assert (world.in_112(), world.element("brno-sw1").unsaved_since is not None) == (set(), True)
+    assert (world.ports_in_112(), world.element("brno-sw1").unsaved_since is not None) == (set(), True)
     with pytest.raises(NoVlanFree):
         world.put("bob", BOB)
     world.switch.reboot()
-    assert world.in_112() == {alice_port}
+    assert world.ports_in_112() == {alice_port}
     with pytest.raises(NoVlanFree):
         world.put("bob", BOB)
     world.switch.save_faults.clear()
@@ -118,14 +120,14 @@ def test_a_rebooted_port_is_in_no_other_clusters_vlan(platform: str, make: Make)
     world.settle()
     assert world.view("bob").state is ClusterState.ACTIVE
     world.switch.reboot()
-    assert world.in_112() == {bob_port}
+    assert world.ports_in_112() == {bob_port}
 
 
-@pytest.mark.parametrize("how", ["cut", "cut written", "hang", "hang written"])
-def test_a_cut_save_frees_no_vlan_until_repeated(how: str, make: Make) -> None:
+@pytest.mark.parametrize("fault", ["disconnect", "disconnect written", "hang", "hang written"])
+def test_an_interrupted_save_frees_no_vlan_until_repeated(fault: str, make: Make) -> None:
     world = make("cisco_ios")
-    alice_ends(world)
-    world.switch.fail_save(how)
+    create_and_delete(world)
+    world.switch.fail_save(fault)
     world.converge("brno-sw1")
     assert str(world.site("brno").free) == ""
     world.service.store.close()
@@ -136,10 +138,10 @@ def test_a_cut_save_frees_no_vlan_until_repeated(how: str, make: Make) -> None:
 
 
 def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
-    """The switch restarts before it saves. The driver logs in again, and the switch saves the old configuration."""
+    """The switch restarts before it saves, and then saves the old configuration."""
     world = make("cisco_ios")
-    alice_port, _ = alice_ends(world)
+    alice_port, _ = create_and_delete(world)
     save = world.switch.store
     world.switch.store = lambda session: (world.switch.reboot(), save(session))  # type: ignore[method-assign]
     world.converge("brno-sw1")
-    assert (world.in_112(), str(world.site("brno").free)) == ({alice_port}, "")
+    assert (world.ports_in_112(), str(world.site("brno").free)) == ({alice_port}, "")

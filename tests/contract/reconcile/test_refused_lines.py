@@ -1,4 +1,4 @@
-"""Tests that each cluster affected by a refused command line shows the switch's message, and no other cluster does."""
+"""Tests of refused commands: the error names the VLANs that the command concerns, and quotes the switch."""
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
@@ -27,7 +27,7 @@ def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> SwitchBench:
     return make_bench(request.param)
 
 
-def test_a_refused_line_names_the_vlan_it_concerns(bench: SwitchBench) -> None:
+def test_a_refused_line_concerns_only_its_vlan(bench: SwitchBench) -> None:
     bench.converge("100", "120")
     platform = bench.switch.platform
     bench.switch.fail("refuse", ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow, "112"), times=9)
@@ -37,7 +37,7 @@ def test_a_refused_line_names_the_vlan_it_concerns(bench: SwitchBench) -> None:
     assert "112" in caught.value.about[112]
 
 
-def test_a_refused_port_names_the_vlans_moving_on_it(make_bench: MakeBench) -> None:
+def test_a_refused_port_concerns_the_vlans_added_there(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.converge("100", "120")
     bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
@@ -46,16 +46,18 @@ def test_a_refused_port_names_the_vlans_moving_on_it(make_bench: MakeBench) -> N
     assert set(caught.value.about) == {112}
 
 
-def test_a_port_that_stays_open_quotes_the_device(make_bench: MakeBench) -> None:
+def test_the_error_of_an_open_port_quotes_the_device(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
-    with pytest.raises(Refused, match=r"told 'interface .*1/0/1', it said .*Invalid input.*wanted an empty list"):
+    with pytest.raises(
+        Refused, match=r"sent 'interface .*1/0/1', the device answered .*Invalid input.*wanted an empty list"
+    ):
         bench.converge("112")
 
 
 @pytest.mark.parametrize("platform", ["cisco_ios", "cisco_nxos", "arista_eos"])
-def test_a_vlan_with_a_taken_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
-    """VLAN names are unique on these platforms. SBF would treat a VLAN without its own name as foreign."""
+def test_a_vlan_with_a_used_name_gets_another_name(platform: str, make_bench: MakeBench) -> None:
+    """VLAN names are unique on these platforms. SBF would treat a VLAN without a name of SBF as foreign."""
     bench = make_bench(platform)
     bench.switch.running.vlans[50] = "vc-112"
     bench.switch.forbid("^name vc-112$")

@@ -22,16 +22,16 @@ from sbf_fakes.world import spec
 pytestmark = pytest.mark.postgresql
 
 SITES = ("brno", "praha")
-BOTH = ("brno-h1", "praha-h1")
+HOSTS = ("brno-h1", "praha-h1")
 TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most = 1\nworker_lease = 6\n"
 
 
-def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - any value that is not false
-    ends = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < ends, "the condition was not met in time"
+def wait_until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - any value that is not false
+    deadline = time.monotonic() + seconds
+    while not (value := holds()):
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)
-    return found
+    return value
 
 
 @dataclass
@@ -46,16 +46,16 @@ class Replica:
         return self.http.put(f"/v1/clusters/{key}", json={"spec": spec(*hosts).model_dump(mode="json")})
 
     def cluster(self, key: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.http.get(f"/v1/clusters/{key}").raise_for_status().json()
-        return found
+        view: dict[str, Any] = self.http.get(f"/v1/clusters/{key}").raise_for_status().json()
+        return view
 
     def element(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.http.get(f"/v1/elements/{name}").raise_for_status().json()
-        return found
+        view: dict[str, Any] = self.http.get(f"/v1/elements/{name}").raise_for_status().json()
+        return view
 
     def confirm_hosts(self) -> None:
         """Confirm the wanted revision of each host, as the hosts' agents do."""
-        for host in BOTH:
+        for host in HOSTS:
             wanted = self.http.get(f"/v1/elements/{host}/wanted").raise_for_status().json()
             answer = self.http.post(f"/v1/elements/{host}/confirmed", json={"revision": wanted["revision"]})
             answer.raise_for_status()
@@ -77,7 +77,7 @@ class Installation:
         processes = [self._start(name) for name in names]
         for name, process in zip(names, processes, strict=True):
             socket = self.folder / f"{name}.sock"
-            until(socket.exists)
+            wait_until(socket.exists)
             transport = httpx.HTTPTransport(uds=str(socket), retries=5)
             client = self.stack.enter_context(httpx.Client(transport=transport, base_url="http://sbf", timeout=60))
             self.replicas.append(Replica(name, process, client))
@@ -85,29 +85,29 @@ class Installation:
         first.http.put("/v1/topology", json=self._topology()).raise_for_status()
         for site in SITES:
             first.http.put(f"/v1/sites/{site}/pool", json={"vlans": "100-139"}).raise_for_status()
-            until(lambda name=f"{site}-sw1": self.rests(first, name))
+            wait_until(lambda name=f"{site}-sw1": self.is_confirmed(first, name))
         first.confirm_hosts()
         return self.replicas
 
-    def rests(self, replica: Replica, name: str) -> bool:
+    def is_confirmed(self, replica: Replica, name: str) -> bool:
         element = replica.element(name)
         return bool(element["confirmed_revision"] == element["wanted_revision"])
 
-    def ask(self, question: str, *values: str) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database) as connection:
-            return connection.execute(question.encode(), values).fetchall()
+            return connection.execute(statement.encode(), values).fetchall()
 
-    def worker_in_the_middle(self, name: str) -> tuple[Replica, list[Replica]]:
+    def wait_for_change(self, name: str) -> tuple[Replica, list[Replica]]:
         """Wait until a replica has begun to change a switch. Return this replica and the other replicas."""
-        seen = len(self.switches[name].commands)
-        until(lambda: "configure terminal" in self.switches[name].commands[seen:])
-        holder = self.ask("SELECT lease_holder FROM elements WHERE name = %s", name)[0][0].removeprefix("sbf@")
-        found = next(one for one in self.replicas if one.name == holder)
-        return found, [one for one in self.replicas if one is not found]
+        before = len(self.switches[name].commands)
+        wait_until(lambda: "configure terminal" in self.switches[name].commands[before:])
+        holder = self.query("SELECT lease_holder FROM elements WHERE name = %s", name)[0][0].removeprefix("sbf@")
+        replica = next(replica for replica in self.replicas if replica.name == holder)
+        return replica, [other for other in self.replicas if other is not replica]
 
     def confirmations(self, name: str, revision: int) -> list[str]:
         """Return the replicas that confirmed a revision of an element."""
-        rows = self.ask(
+        rows = self.query(
             "SELECT who FROM audit WHERE what = 'element_confirmed' AND element = %s AND why = %s",
             name,
             f"revision {revision}",
@@ -155,98 +155,98 @@ class Installation:
 def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
     with ExitStack() as stack:
         switches = {f"{site}-sw1": stack.enter_context(emulate("arista_eos")) for site in SITES}
-        one = switches["brno-sw1"]
-        (tmp_path / "password").write_text(one.password)
-        (tmp_path / "enable").write_text(one.secret)
+        switch = switches["brno-sw1"]
+        (tmp_path / "password").write_text(switch.password)
+        (tmp_path / "enable").write_text(switch.secret)
         yield Installation(tmp_path, postgresql, switches, stack)
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """§7.1: 45 simultaneous requests need a VLAN ID from a pool of 40.
+    """§7.1: 45 simultaneous requests need a VLAN ID from a pool of 40 VLAN IDs.
 
-    A long poll at one replica then returns a change that another replica made.
+    After that, a long poll at one replica returns a change that another replica made.
     """
     replicas = installation.start(3)
 
-    def ask(number: int) -> httpx.Response:
-        return replicas[number % 3].put(f"c{number}", *BOTH)
+    def create(number: int) -> httpx.Response:
+        return replicas[number % 3].put(f"c{number}", *HOSTS)
 
     with ThreadPoolExecutor(15) as threads:
-        answers = list(threads.map(ask, range(45)))
-    made = [answer.json()["vlans"] for answer in answers if answer.status_code == 201]
-    assert sorted(vlans["brno"] for vlans in made) == list(range(100, 140))
-    assert sorted(vlans["praha"] for vlans in made) == list(range(100, 140))
+        answers = list(threads.map(create, range(45)))
+    allocated = [answer.json()["vlans"] for answer in answers if answer.status_code == 201]
+    assert sorted(vlans["brno"] for vlans in allocated) == list(range(100, 140))
+    assert sorted(vlans["praha"] for vlans in allocated) == list(range(100, 140))
     refused = {answer.json()["type"] for answer in answers if answer.status_code != 201}
     assert refused == {"urn:virtcloud:problem:no-vlan-free"}
-    until(lambda: all(installation.rests(replicas[1], f"{site}-sw1") for site in SITES))
+    wait_until(lambda: all(installation.is_confirmed(replicas[1], f"{site}-sw1") for site in SITES))
     replicas[2].confirm_hosts()
     key = next(f"c{number}" for number, answer in enumerate(answers) if answer.status_code == 201)
-    until(lambda: replicas[0].cluster(key)["state"] == "active")
+    wait_until(lambda: replicas[0].cluster(key)["state"] == "active")
     version = replicas[0].cluster(key)["version"]
     with ThreadPoolExecutor(1) as threads:
         poll = threads.submit(replicas[0].http.get, f"/v1/clusters/{key}?after={version}&wait=30")
         time.sleep(0.3)  # wait until the request has arrived, which cannot be observed from outside
-        began = time.monotonic()
+        started = time.monotonic()
         replicas[1].http.delete(f"/v1/clusters/{key}").raise_for_status()
         assert poll.result(30).json()["state"] == "draining"
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - started < 2
 
 
 def test_another_replica_continues_after_a_kill(installation: Installation) -> None:
     replicas = installation.start(2)
     installation.switches["brno-sw1"].slowness = 0.2
     with ThreadPoolExecutor(1) as threads:
-        middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
-        vlan = replicas[0].put("demo", *BOTH).json()["vlans"]["brno"]
-        killed, (other,) = middle.result()
+        change = threads.submit(installation.wait_for_change, "brno-sw1")
+        vlan = replicas[0].put("demo", *HOSTS).json()["vlans"]["brno"]
+        killed, (other,) = change.result()
     killed.process.send_signal(signal.SIGKILL)
     installation.switches["brno-sw1"].slowness = 0
     other.confirm_hosts()
-    until(lambda: other.cluster("demo")["state"] == "active")
+    wait_until(lambda: other.cluster("demo")["state"] == "active")
     assert installation.carried("brno") == installation.carried("praha") == {vlan}
     other.http.delete("/v1/clusters/demo").raise_for_status()
-    until(lambda: installation.rests(other, "brno-sw1") and installation.rests(other, "praha-sw1"))
+    wait_until(lambda: installation.is_confirmed(other, "brno-sw1") and installation.is_confirmed(other, "praha-sw1"))
     other.confirm_hosts()
     assert other.cluster("demo")["state"] == "released"
     assert installation.carried("brno") == set()
 
 
 def test_a_replica_suspended_past_its_lease_confirms_nothing(installation: Installation) -> None:
-    """The fencing token is tested: only the replica that took over confirms the revision.
+    """Only the replica with the newer fencing token confirms the revision.
 
-    A change that the suspended replica still makes causes another read of the switch.
+    If the suspended replica changes the switch afterwards, the switch is read again.
     """
     replicas = installation.start(3)
     switch = installation.switches["brno-sw1"]
     switch.slowness = 0.2
     with ThreadPoolExecutor(1) as threads:
-        middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
+        change = threads.submit(installation.wait_for_change, "brno-sw1")
         vlan = replicas[0].put("demo", "brno-h1").json()["vlans"]["brno"]
-        suspended, others = middle.result()
+        suspended, others = change.result()
     suspended.process.send_signal(signal.SIGSTOP)
     revision = others[0].element("brno-sw1")["wanted_revision"]
     switch.slowness = 0
-    until(lambda: installation.rests(others[0], "brno-sw1"))
+    wait_until(lambda: installation.is_confirmed(others[0], "brno-sw1"))
     (successor,) = installation.confirmations("brno-sw1", revision)
     assert successor != f"sbf@{suspended.name}"
     suspended.process.send_signal(signal.SIGCONT)
-    until(lambda: others[0].element("brno-sw1")["wanted_revision"] == revision + 1)
+    wait_until(lambda: others[0].element("brno-sw1")["wanted_revision"] == revision + 1)
     assert installation.confirmations("brno-sw1", revision) == [successor]
-    until(lambda: installation.rests(others[0], "brno-sw1"))
+    wait_until(lambda: installation.is_confirmed(others[0], "brno-sw1"))
     others[0].confirm_hosts()
     assert suspended.cluster("demo")["state"] == "active"
     assert installation.carried("brno") == {vlan}
 
 
-def test_the_database_restarts_in_the_middle_and_all_goes_on(
+def test_a_database_restart_during_a_change_is_survived(
     installation: Installation, postgres_server: PostgresServer
 ) -> None:
     replicas = installation.start(2)
     installation.switches["brno-sw1"].slowness = 0.2
     with ThreadPoolExecutor(1) as threads:
-        middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
-        replicas[0].put("demo", *BOTH).raise_for_status()
-        middle.result()
+        change = threads.submit(installation.wait_for_change, "brno-sw1")
+        replicas[0].put("demo", *HOSTS).raise_for_status()
+        change.result()
     postgres_server.stop(signal.SIGQUIT)
     try:
         for replica in replicas:
@@ -256,6 +256,6 @@ def test_the_database_restarts_in_the_middle_and_all_goes_on(
         postgres_server.start()
     installation.switches["brno-sw1"].slowness = 0
     replicas[1].confirm_hosts()
-    until(lambda: replicas[0].cluster("demo")["state"] == "active")
+    wait_until(lambda: replicas[0].cluster("demo")["state"] == "active")
     assert replicas[0].element("brno-sw1")["trouble"] is None
-    assert [one.process.poll() for one in replicas] == [None, None]
+    assert [replica.process.poll() for replica in replicas] == [None, None]

@@ -22,7 +22,7 @@ BUSY = "startup-config file open failed (Device or resource busy)"
 
 
 class Killed(BaseException):
-    """Raised in place of a kill of the service at this instruction."""
+    """Simulates a kill of the service."""
 
 
 def kill() -> None:
@@ -35,20 +35,20 @@ def restart(world: World) -> None:
     world.service = world.restarted()
 
 
-def unsaved(world: World) -> bool:
+def is_unsaved(world: World) -> bool:
     return world.element("brno-sw1").unsaved_since is not None
 
 
-def active(world: World, key: str = "alice") -> None:
-    """Create an active cluster of alice on VLAN 100. The switch has saved its configuration."""
+def create_active(world: World, key: str = "alice") -> None:
+    """Create an active cluster of alice with VLAN 100. The switch has saved its configuration."""
     world.settle()
     world.put(key, ALICE)
     world.settle()
     assert world.view(key).state is ClusterState.ACTIVE
 
 
-def deleted(world: World, key: str = "alice") -> None:
-    """Delete a cluster. All hosts confirm the removal before any switch does."""
+def delete_on_hosts(world: World, key: str = "alice") -> None:
+    """Delete a cluster. The hosts have confirmed the removal; the switches have not."""
     world.delete(key)
     world.confirm_hosts()
 
@@ -56,10 +56,10 @@ def deleted(world: World, key: str = "alice") -> None:
 def test_a_save_is_pending_before_the_switch_is_changed(world: World) -> None:
     world.settle()
     world.put("alice", ALICE)
-    found = []
-    world.switches["brno-sw1"].before_apply = lambda: found.append(unsaved(world))
+    pending = []
+    world.switches["brno-sw1"].before_apply = lambda: pending.append(is_unsaved(world))
     world.converge("brno-sw1")
-    assert (found, unsaved(world)) == ([True], False)
+    assert (pending, is_unsaved(world)) == ([True], False)
 
 
 def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
@@ -69,13 +69,13 @@ def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
     world.settle()
     assert world.switches["brno-sw1"].carried() == {"p1": "100"}
     assert world.view("alice").state is ClusterState.CONFIGURING
-    assert world.element("brno-sw1").trouble == f"switch brno-sw1: told 'save', it said {BUSY!r}"
+    assert world.element("brno-sw1").trouble == f"switch brno-sw1: sent 'save', the device answered {BUSY!r}"
 
 
 def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
-    """After the restart there is no difference left to apply, but the save is still pending."""
-    active(world)
-    deleted(world)
+    """After the restart there is no difference to apply, but the save is still pending."""
+    create_active(world)
+    delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
     switch.before_save = kill
     with pytest.raises(Killed):
@@ -84,21 +84,21 @@ def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
     switch.before_save = lambda: None
     changes = len(switch.applied)
     restart(world)
-    assert unsaved(world)
+    assert is_unsaved(world)
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
-    assert (len(switch.applied), switch.startup, unsaved(world)) == (changes, ({"p1": set()}, set()), False)
+    assert (len(switch.applied), switch.startup, is_unsaved(world)) == (changes, ({"p1": set()}, set()), False)
 
 
 def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
-    """A reboot before the save puts alice's port back into VLAN 100.
+    """If the switch reboots before the save, alice's port is in VLAN 100 again.
 
-    Bob's cluster must therefore not receive VLAN 100 until the removal is saved.
+    Therefore bob's cluster must not get VLAN 100 until the removal is saved.
     """
     world.put_pool("brno", "100")
-    active(world)
+    create_active(world)
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY
-    deleted(world)
+    delete_on_hosts(world)
     world.settle()
     assert switch.carried() == {}
     assert str(world.site("brno").free) == ""
@@ -115,9 +115,9 @@ def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
 
 
 def test_a_restart_between_change_and_save_prevents_confirmation(world: World) -> None:
-    """The save after the restart stores the old configuration."""
-    active(world)
-    deleted(world)
+    """The restarted switch saves its old configuration."""
+    create_active(world)
+    delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
     switch.before_save = switch.reboot
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
@@ -143,18 +143,18 @@ def test_a_session_lost_during_a_save_causes_another_save(world: World) -> None:
 
 
 def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
-    active(world)
+    create_active(world)
     switch = world.switches["brno-sw1"]
     saves, switch.refuses = switch.saves, True
     world.put("bob", BOB)
     for _ in range(20):
         world.clock.advance(60)
         assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
-    assert (switch.saves, unsaved(world)) == (saves, False)
+    assert (switch.saves, is_unsaved(world)) == (saves, False)
 
 
 def test_a_switch_that_ignores_commands_is_not_saved(world: World) -> None:
-    active(world)
+    create_active(world)
     switch = world.switches["brno-sw1"]
     saves, switch.lies = switch.saves, True
     world.put("bob", BOB)
@@ -164,7 +164,7 @@ def test_a_switch_that_ignores_commands_is_not_saved(world: World) -> None:
     assert switch.saves == saves
 
 
-def test_failed_saves_are_retried_ever_more_rarely(world: World) -> None:
+def test_failed_saves_are_repeated_with_growing_pauses(world: World) -> None:
     world.settle()
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY
@@ -178,7 +178,7 @@ def test_failed_saves_are_retried_ever_more_rarely(world: World) -> None:
 
 def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
     """The VLAN of a deleted cluster is removed immediately, even if an earlier save failed."""
-    active(world)
+    create_active(world)
     switch = world.switches["brno-sw1"]
     switch.save_fails = BUSY
     world.put("bob", BOB)
@@ -189,42 +189,42 @@ def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
     assert (switch.carried(), switch.saves) == ({"p2": "101"}, saves)
 
 
-def test_what_a_refused_change_did_all_the_same_is_saved(world: World) -> None:
-    """The part of the change that took effect may serve other clusters. The element stays unconfirmed."""
+def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
+    """Other clusters may use the accepted part. The element stays unconfirmed."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
 
-    def half_done() -> None:
+    def accept_a_part() -> None:
         switch.ports["p1"] = {100}
         switch.refuses = True
 
     world.put("bob", BOB)
-    switch.before_apply = half_done
+    switch.before_apply = accept_a_part
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
-    assert (switch.startup[0], unsaved(world)) == ({"p1": {100}}, False)
+    assert (switch.startup[0], is_unsaved(world)) == ({"p1": {100}}, False)
     assert world.view("alice").state is ClusterState.CONFIGURING
 
 
 def test_a_vlan_removed_by_hand_is_saved_before_release(world: World) -> None:
     """SBF finds no difference in the running configuration, but the startup configuration still contains the VLAN."""
-    active(world)
+    create_active(world)
     switch = world.switches["brno-sw1"]
     switch.ports["p1"] = set()
-    deleted(world)
+    delete_on_hosts(world)
     world.settle()
     assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
 
 
 def test_a_reading_without_difference_saves_nothing(world: World) -> None:
-    active(world)
+    create_active(world)
     saves = world.switches["brno-sw1"].saves
     world.clock.advance(301)
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
     assert world.switches["brno-sw1"].saves == saves
 
 
-def test_two_clusters_that_come_together_cost_one_save(world: World) -> None:
+def test_two_simultaneous_clusters_need_one_save(world: World) -> None:
     world.settle()
     saves = world.switches["brno-sw1"].saves
     world.put("alice", ALICE)
@@ -244,9 +244,9 @@ def test_an_edge_is_saved_before_its_cluster_is_active(tmp_path: Path) -> None:
     world.close()
 
 
-def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -> None:
-    """The changed description may belong to another device of the same name."""
-    active(world)
+def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
+    """The new description may be the description of another device."""
+    create_active(world)
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["address"] = "192.0.2.9"
     world.put_topology(type(world.topology()).model_validate(document))
@@ -256,7 +256,7 @@ def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -
 
 
 def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
-    """The commit of this driver is already persistent, so the read-back after the change suffices."""
+    """A commit of this driver is persistent, so there is no second reading after a save."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -267,7 +267,7 @@ def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None
     assert switch.calls[calls:] == ["read", "apply", "read"]
 
 
-def test_what_is_running_and_not_saved_is_visible(world: World) -> None:
+def test_an_unsaved_configuration_is_visible(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].save_fails = BUSY
     world.put("alice", ALICE)
@@ -290,20 +290,20 @@ def test_reconciling_on_demand_skips_the_pause_between_saves(world: World) -> No
     switch.save_fails = ""
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
     assert ask(world, "POST", "/v1/elements/brno-sw1/reconcile").status_code == 200
-    assert not unsaved(world)
+    assert not is_unsaved(world)
 
 
 def kill_at_call(world: World, number: int) -> bool:
-    """Reconcile, and kill the service at its n-th call of a switch. Return whether this call was reached."""
+    """Reconcile, and kill the service at the n-th call to the switch. Return whether this call was reached."""
     switch = world.switches["brno-sw1"]
     answer, last = switch.answer, len(switch.calls) + number
 
-    def mortal(call: str) -> None:
+    def answer_or_kill(call: str) -> None:
         if len(switch.calls) + 1 >= last:
             raise Killed
         answer(call)
 
-    switch.answer = mortal
+    switch.answer = answer_or_kill
     try:
         world.converge("brno-sw1")
     except Killed:
@@ -315,8 +315,8 @@ def kill_at_call(world: World, number: int) -> bool:
 
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_kill_at_any_call_releases_no_unsaved_vlan(world: World, number: int) -> None:
-    active(world)
-    deleted(world)
+    create_active(world)
+    delete_on_hosts(world)
     killed = kill_at_call(world, number)
     assert killed is (number <= len(["read", "apply", "read", "save", "read"]))
     saved = world.switches["brno-sw1"].startup[0].get("p1") == set()
@@ -333,15 +333,15 @@ def test_a_crash_at_any_statement_releases_no_unsaved_vlan(tmp_path: Path) -> No
     (tmp_path / "0").mkdir()
     first = make_world(tmp_path / "0")
     first.furnish()
-    active(first)
-    deleted(first)
+    create_active(first)
+    delete_on_hosts(first)
     first.close()
     statements = next(statement for statement in range(1, 99) if not crashed_at(first, tmp_path, statement))
     assert statements > 20
 
 
 def crashed_at(first: World, folder: Path, statement: int) -> bool:
-    """Crash a copy of a world at the n-th statement of a reconciliation, and restart the copy.
+    """Crash a copy of the service at the n-th statement of a reconciliation, and restart the copy.
 
     Return whether the n-th statement was reached.
     """
@@ -352,9 +352,9 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
         switches=FakeSwitches({"brno-sw1": deepcopy(first.switches["brno-sw1"])}),
     )
     switch = world.switches["brno-sw1"]
-    with suppress(Crash), crash_at(world, statement) as seen:
+    with suppress(Crash), crash_at(world, statement) as executed:
         world.converge("brno-sw1")
-    if len(seen) >= statement:
+    if len(executed) >= statement:
         assert switch.startup[0] == {"p1": set()} or str(world.site("brno").claimed) == "100"
         restart(world)
         world.clock.advance(400)
@@ -362,14 +362,14 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
             pass
         assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
     world.close()
-    return len(seen) >= statement
+    return len(executed) >= statement
 
 
-def test_a_switch_that_cannot_have_all_is_saved_once(world: World) -> None:
-    """A VLAN in other use prevents confirmation. The applied part of the wanted state is saved, and only once."""
+def test_a_partly_configured_switch_is_saved_once(world: World) -> None:
+    """A VLAN in other use prevents the confirmation. The applied part of the wanted state is saved once."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
-    active(world)
+    create_active(world)
     world.put("bob", spec("brno-h2", owner="bob", deadline_s=3600))
     switch.ports["p9"] = {101}
     switch.table |= {101: "offices"}
@@ -378,13 +378,13 @@ def test_a_switch_that_cannot_have_all_is_saved_once(world: World) -> None:
     for _ in range(20):
         world.clock.advance(60)
         world.converge("brno-sw1")
-    assert (switch.carried(), switch.saves, unsaved(world)) == ({"p9": "101"}, saves + 1, False)
+    assert (switch.carried(), switch.saves, is_unsaved(world)) == ({"p9": "101"}, saves + 1, False)
 
 
-def test_a_pending_save_of_such_a_switch_is_made_once(world: World) -> None:
+def test_a_pending_save_of_a_partly_configured_switch_is_made_once(world: World) -> None:
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
-    active(world)
+    create_active(world)
     world.put("bob", spec("brno-h2", owner="bob", deadline_s=3600))
     switch.ports["p9"] = {101}
     switch.table |= {101: "offices"}
@@ -398,21 +398,18 @@ def test_a_pending_save_of_such_a_switch_is_made_once(world: World) -> None:
     for _ in range(20):
         world.clock.advance(60)
         world.converge("brno-sw1")
-    assert (switch.saves, unsaved(world)) == (saves + 1, False)
+    assert (switch.saves, is_unsaved(world)) == (saves + 1, False)
 
 
-def test_a_switch_that_stays_without_a_vlan_is_saved_once(world: World) -> None:
-    """An administrator moved alice's VLAN to a port that is not managed, so SBF cannot restore it.
-
-    The rest is saved.
-    """
+def test_a_switch_with_a_lost_vlan_is_saved_once(world: World) -> None:
+    """An administrator moved alice's VLAN to an unmanaged port, so SBF cannot restore the VLAN on alice's port."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
-    active(world)
+    create_active(world)
     switch.ports["p1"], switch.ports["p9"] = set(), {100}
     saves = switch.saves
     for _ in range(20):
         world.clock.advance(60)
         world.converge("brno-sw1")
     assert world.view("alice").state is ClusterState.DEGRADED
-    assert (switch.saves, unsaved(world)) == (saves + 1, False)
+    assert (switch.saves, is_unsaved(world)) == (saves + 1, False)

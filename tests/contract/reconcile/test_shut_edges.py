@@ -1,4 +1,4 @@
-"""Tests that a circuit on a shut port of a provider edge is not confirmed. Such a circuit carries no frames."""
+"""Tests of circuits on shut ports of provider edges. Such a circuit carries no frames and is not confirmed."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from virtcloud.model.values import Name
 PE = Name("pe1")
 
 
-def bench_of(platform: str) -> EdgeBench:
+def open_converged_bench(platform: str) -> EdgeBench:
     """Return an edge with its first kind of transport, and VLAN 112 on its first port."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     assert not bench.converge(112)
@@ -22,48 +22,50 @@ def bench_of(platform: str) -> EdgeBench:
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
 def test_a_shut_port_of_an_edge_carries_no_circuit(platform: str) -> None:
-    bench = bench_of(platform)
+    bench = open_converged_bench(platform)
     wanted = EdgeWanted(circuits=(bench.circuit(112),))
     assert bench.read() == EdgeObserved(circuits=wanted.circuits)
     bench.device.running.ports[bench.ports[0]].down = True
     shut = bench.read()
     assert shut.down == wanted.circuits
     assert read_edge(PE, wanted, shut, behind=True).has_drifted
-    with pytest.raises(Refused, match=rf"edge pe1: VLAN 112 on port {bench.ports[0]} .* found it or its port shut"):
+    with pytest.raises(
+        Refused, match=rf"edge pe1: VLAN 112 on port {bench.ports[0]} .* found the circuit or its port shut"
+    ):
         read_edge(PE, wanted, shut).check_read_back()
 
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
 def test_another_shut_port_does_not_affect_a_circuit(platform: str) -> None:
-    bench = bench_of(platform)
+    bench = open_converged_bench(platform)
     bench.device.running.ports[bench.ports[1]].down = True
     assert bench.read().down == ()
 
 
-def in_the_service_instance(bench: EdgeBench) -> None:
+def shut_service_instance(bench: EdgeBench) -> None:
     bench.device.units("GigabitEthernet0/0/1")[112].append("shutdown")
 
 
-def in_the_subinterface(bench: EdgeBench) -> None:
+def shut_subinterface(bench: EdgeBench) -> None:
     bench.device.units("GigabitEthernet0/0/0/1")[112].append("shutdown")
 
 
-def in_the_unit(bench: EdgeBench) -> None:
+def shut_unit(bench: EdgeBench) -> None:
     bench.device.services[""].append("interfaces ge-0/0/1 unit 112 disable")
 
 
 @pytest.mark.parametrize(
     ("platform", "shut"),
-    [("cisco_iosxe", in_the_service_instance), ("cisco_iosxr", in_the_subinterface), ("juniper_junos", in_the_unit)],
+    [("cisco_iosxe", shut_service_instance), ("cisco_iosxr", shut_subinterface), ("juniper_junos", shut_unit)],
 )
-def test_a_circuit_that_is_itself_shut_is_down(platform: str, shut: Callable[[EdgeBench], None]) -> None:
-    bench = bench_of(platform)
+def test_a_circuit_that_is_shut_down_is_down(platform: str, shut: Callable[[EdgeBench], None]) -> None:
+    bench = open_converged_bench(platform)
     shut(bench)
     assert bench.read().down == (bench.circuit(112),)
 
 
 def test_an_unwanted_circuit_may_be_shut() -> None:
-    bench = bench_of("cisco_iosxe")
+    bench = open_converged_bench("cisco_iosxe")
     bench.device.running.ports[bench.ports[0]].down = True
     reading = read_edge(PE, EdgeWanted(), EdgeObserved(down=bench.read().down))
     assert not reading.has_drifted
@@ -76,6 +78,8 @@ def test_a_member_of_an_aggregate_accepts_no_circuit(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     bench.device.running.ports[bench.ports[0]].lines.append("channel-group 1 mode active")
     before = bench.device.running_config()
-    with pytest.raises(Unsafe, match=r"expected an unused port .*, found a member of a link aggregate: it was left"):
+    with pytest.raises(
+        Unsafe, match=r"expected an unused port .*, found a member of a link aggregate: the port was left"
+    ):
         bench.converge(112)
     assert bench.device.running_config() == before

@@ -1,4 +1,4 @@
-"""Tests of managed ports that others shut down. Such ports carry no cluster, and SBF does not enable them."""
+"""Tests of managed ports that another user shut down. Such a port carries no cluster, and SBF does not enable it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,10 +27,10 @@ Attach = Callable[..., EmulatedSwitch]
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A service with fake devices on SQLite."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish()
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def attach(world: World) -> Iterator[Attach]:
         yield lambda platform, **more: stack.enter_context(attach_switch(world, platform, **more))
 
 
-def look(world: World) -> None:
+def read_again(world: World) -> None:
     """Advance the clock past the drift interval and let a worker read Brno's switch."""
     world.clock.advance(3600)
     world.converge("brno-sw1")
@@ -58,28 +58,31 @@ def test_a_shut_port_degrades_its_cluster_and_stays_shut(
     world.settle()
     assert world.view("c1").state is ClusterState.ACTIVE
     switch.running.ports[name].down = True
-    look(world)
+    read_again(world)
     assert world.view("c1").state is ClusterState.DEGRADED
     trouble = world.element("brno-sw1").trouble
-    assert f"port {name}: expected it enabled, since it must carry a cluster, found it shut down" in trouble
-    assert "enable it on the switch" in trouble
-    look(world)
+    assert (
+        f"port {name}: expected an enabled port, because the port must carry a cluster, found a port that is shut down"
+        in trouble
+    )
+    assert "enable the port on the switch" in trouble
+    read_again(world)
     assert switch.running.ports[name].down
     switch.running.ports[name].down = False
-    look(world)
+    read_again(world)
     assert (world.view("c1").state, world.element("brno-sw1").trouble) == (ClusterState.ACTIVE, None)
 
 
-def test_an_access_port_shut_before_sbf_is_not_enabled(world: World, attach: Attach) -> None:
+def test_an_access_port_shut_by_another_user_is_not_enabled(world: World, attach: Attach) -> None:
     switch = attach("cisco_ios", access=True)
     switch.running.ports[switch.port_names[0]].down = True
     world.put("c1", spec("brno-h1"))
     world.settle()
     assert switch.running.ports[switch.port_names[0]].down
-    assert "found it shut down: enable it on the switch" in world.element("brno-sw1").trouble
+    assert "found a port that is shut down: enable the port on the switch" in world.element("brno-sw1").trouble
 
 
-def test_an_access_port_shut_by_sbf_changes_clusters(world: World, attach: Attach) -> None:
+def test_an_access_port_shut_by_sbf_is_enabled_again(world: World, attach: Attach) -> None:
     switch = attach("cisco_ios", access=True)
     name = switch.port_names[0]
     for key in ("c1", "c2"):
@@ -93,7 +96,7 @@ def test_an_access_port_shut_by_sbf_changes_clusters(world: World, attach: Attac
 
 def test_a_port_shut_by_a_killed_worker_is_enabled(world: World, attach: Attach) -> None:
     switch = attach("cisco_ios", access=True)
-    switch.fail("cut", "^no shutdown$")
+    switch.fail("disconnect", "^no shutdown$")
     world.put("c1", spec("brno-h1"))
     world.converge("brno-sw1")
     assert switch.running.ports[switch.port_names[0]].down

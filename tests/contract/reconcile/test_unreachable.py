@@ -1,4 +1,4 @@
-"""Tests of unreachable elements: retries with pauses, and the time of the last read in all views."""
+"""Tests of unreachable elements: retries with pauses, and the time of the last reading in views."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name
 from virtcloud.model.views import PlacementView
 
-ONE = spec("brno-h1")
+ONE_HOST = spec("brno-h1")
 
 
 @pytest.fixture
@@ -20,44 +20,44 @@ def active(world: World) -> World:
 
     The scheduler runs its workers in the test's own thread, on a clock that the test advances.
     """
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
     world.settle()
-    converge_by_hand(world)
+    control_scheduler(world)
     world.clock.advance(20)
     return world
 
 
-def converge_by_hand(world: World) -> Callable[[float], None]:
+def control_scheduler(world: World) -> Callable[[float], None]:
     """Replace the clocks and threads of the scheduler.
 
-    Return a function that advances all clocks and starts due workers.
+    Return a function that advances all clocks and runs due workers.
     """
-    converger, now = world.service.scheduler, [1000.0]
-    converger.clock = converger._queue.clock = lambda: now[0]
-    converger._queue.jitter = lambda: 0
-    converger.spawn = lambda work, _name: work()
-    converger._start_due()
+    scheduler, now = world.service.scheduler, [1000.0]
+    scheduler.clock = scheduler._queue.clock = lambda: now[0]
+    scheduler._queue.jitter = lambda: 0
+    scheduler.spawn = lambda work, _name: work()
+    scheduler._start_due()
 
-    def go_on(seconds: float) -> None:
+    def advance(seconds: float) -> None:
         now[0] += seconds
         world.clock.advance(seconds)
-        converger._start_due()
+        scheduler._start_due()
 
-    world.go_on = go_on
-    return go_on
-
-
-def part(world: World, element: str) -> PlacementView:
-    (found,) = [one for one in world.view("demo").placements if one.element == element]
-    return found
+    world.advance = advance
+    return advance
 
 
-def reads(world: World, name: str = "brno-sw1") -> int:
+def placement(world: World, element: str) -> PlacementView:
+    (view,) = [view for view in world.view("demo").placements if view.element == element]
+    return view
+
+
+def count_reads(world: World, name: str = "brno-sw1") -> int:
     return world.switches[name].calls.count("read")
 
 
-def boots(world: World, error: Exception | None = None) -> None:
-    """Restart a switch. Until the switch is up, it does not answer or fails with ``error``."""
+def boot(world: World, error: Exception | None = None) -> None:
+    """Restart a switch. While the switch boots, it does not answer, or each call fails with ``error``."""
     switch = world.switches["brno-sw1"]
     switch.ended_session = True
     if error is None:
@@ -72,54 +72,54 @@ def boots(world: World, error: Exception | None = None) -> None:
     switch.answer = refuse
 
 
-def test_a_switch_that_still_boots_is_tried_again_with_pauses(active: World) -> None:
-    """The first read is immediate. The next reads do not wait for the drift interval (300 s)."""
-    boots(active)
-    seen = []
+def test_a_booting_switch_is_read_again_with_pauses(active: World) -> None:
+    """The first reading is immediate. The next readings do not wait for the drift interval (300 s)."""
+    boot(active)
+    counts = []
     for _ in range(60):
-        before = reads(active)
-        active.go_on(1)
-        seen.append(reads(active) - before)
-    assert (seen[0], sum(seen[:10]), sum(seen)) == (1, 5, 7)
+        before = count_reads(active)
+        active.advance(1)
+        counts.append(count_reads(active) - before)
+    assert (counts[0], sum(counts[:10]), sum(counts)) == (1, 5, 7)
 
 
 def test_a_booted_switch_is_read_within_the_longest_pause(active: World) -> None:
-    boots(active)
+    boot(active)
     for _ in range(60):
-        active.go_on(1)
+        active.advance(1)
     active.switches["brno-sw1"].cut_off = False
     for _ in range(31):
-        active.go_on(1)
+        active.advance(1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.ACTIVE, True)
 
 
-@pytest.mark.parametrize("error", [Refused("not let in"), Unsafe("rubbish"), ZeroDivisionError("fault")])
+@pytest.mark.parametrize("error", [Refused("login refused"), Unsafe("unknown answer"), ZeroDivisionError("fault")])
 def test_a_switch_that_could_not_be_read_is_unreachable(active: World, error: Exception) -> None:
-    boots(active, error)
-    active.go_on(1)
+    boot(active, error)
+    active.advance(1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.DEGRADED, False)
-    before = reads(active)
+    before = count_reads(active)
     for _ in range(60):
-        active.go_on(1)
-    assert reads(active) - before == 6
+        active.advance(1)
+    assert count_reads(active) - before == 6
 
 
 def test_the_answer_to_a_new_cluster_shows_unreachable_elements(active: World) -> None:
     active.switches["brno-sw1"].unsafe = True
     active.clock.advance(active.service.settings.timing.drift_interval)
     active.settle()
-    made = active.put("other", spec("brno-h1")).view
-    assert made == active.view("other")
-    assert [(one.element, one.reachable, one.seen_at is None) for one in made.placements] == [
+    view = active.put("other", spec("brno-h1")).view
+    assert view == active.view("other")
+    assert [(part.element, part.reachable, part.seen_at is None) for part in view.placements] == [
         ("brno-h1", True, False),
         ("brno-sw1", False, False),
     ]
 
 
-def test_what_refuses_a_change_but_was_read_is_reachable(active: World) -> None:
+def test_a_switch_that_refuses_a_change_is_reachable(active: World) -> None:
     active.switches["brno-sw1"].refuses = True
     active.put("other", spec("brno-h2"))
-    active.go_on(1)
+    active.advance(1)
     assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.ACTIVE, True)
 
 
@@ -127,41 +127,41 @@ def test_an_edge_that_restarts_is_unreachable_until_it_is_read(world: World) -> 
     world.furnish(topology=three_edges())
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
-    converge_by_hand(world)
+    control_scheduler(world)
     world.edges["brno-pe1"].cut_off = True
-    world.go_on(301)
+    world.advance(301)
     assert (world.view("demo").state, world.element("brno-pe1").reachable) == (ClusterState.DEGRADED, False)
     world.edges["brno-pe1"].cut_off = False
-    world.go_on(2)
+    world.advance(2)
     assert (world.view("demo").state, world.element("brno-pe1").reachable) == (ClusterState.ACTIVE, True)
 
 
-def test_a_service_that_starts_reads_every_device_at_once(active: World) -> None:
-    """After a power failure, all earlier reads may date from before the devices' restart."""
+def test_a_starting_service_reads_every_device_once(active: World) -> None:
+    """After a power failure, all devices may have restarted since their last reading."""
     other = active.restarted()
     other.scheduler.spawn = lambda work, _name: work()
-    before = reads(active)
+    before = count_reads(active)
     other.scheduler._start_due()
     other.scheduler._start_due()
-    assert reads(active) - before == 1
+    assert count_reads(active) - before == 1
     other.store.close()
 
 
-def test_a_replica_tries_what_another_one_could_not_read(active: World) -> None:
-    boots(active)
-    active.go_on(1)
+def test_a_replica_reads_a_device_that_another_could_not_read(active: World) -> None:
+    boot(active)
+    active.advance(1)
     other = active.restarted()
     other.scheduler.spawn = lambda work, _name: work()
     other.scheduler._queue.since = active.clock.now.replace(year=2000)
-    before = reads(active)
+    before = count_reads(active)
     other.scheduler._start_due()
-    assert reads(active) - before == 1
+    assert count_reads(active) - before == 1
     other.store.close()
 
 
 def test_an_observed_state_has_the_time_of_its_reading(active: World) -> None:
-    boots(active)
-    active.go_on(10)
+    boot(active)
+    active.advance(10)
     shown = ask(active, "GET", "/v1/elements/brno-sw1").json()
     assert (shown["carried"]["p1"], shown["read_at"], shown["reachable"]) == ("100", "2026-01-01T00:00:00Z", False)
     difference = ask(active, "GET", "/v1/elements/brno-sw1/difference").json()
@@ -169,10 +169,10 @@ def test_an_observed_state_has_the_time_of_its_reading(active: World) -> None:
 
 
 def test_placements_have_the_time_of_the_elements_last_reading(active: World) -> None:
-    boots(active)
-    active.go_on(10)
-    found = part(active, "brno-sw1")
-    assert (str(found.progress), found.reachable, str(found.seen_at)) == (
+    boot(active)
+    active.advance(10)
+    view = placement(active, "brno-sw1")
+    assert (str(view.progress), view.reachable, str(view.seen_at)) == (
         "confirmed",
         False,
         "2026-01-01 00:00:00+00:00",
@@ -180,7 +180,7 @@ def test_placements_have_the_time_of_the_elements_last_reading(active: World) ->
 
 
 @pytest.fixture
-def silent(active: World) -> World:
+def stale(active: World) -> World:
     """The last heartbeat of brno-h1's agent is older than the limit."""
     active.service.scheduler.sweep.clock = lambda: 1e12
     active.clock.advance(151)
@@ -189,31 +189,31 @@ def silent(active: World) -> World:
     return active
 
 
-def test_a_stale_agent_has_to_confirm_again(silent: World) -> None:
-    """The host may have restarted. A request for the wanted state does not confirm the wanted state."""
-    wanted = ask(silent, "GET", "/v1/elements/brno-h1/wanted").json()
+def test_a_stale_agent_has_to_confirm_again(stale: World) -> None:
+    """The host may have restarted. Fetching the wanted state does not confirm the wanted state."""
+    wanted = ask(stale, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
-    assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)
-    ask(silent, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
-    assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.ACTIVE, True)
+    assert (stale.view("demo").state, stale.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)
+    ask(stale, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
+    assert (stale.view("demo").state, stale.element("brno-h1").reachable) == (ClusterState.ACTIVE, True)
 
 
-def test_an_error_of_a_stale_agent_resets_its_confirmations(silent: World) -> None:
-    ask(silent, "POST", "/v1/elements/brno-h1/trouble", {"revision": 2, "message": "libvirt does not answer"})
-    found = part(silent, "brno-h1")
-    assert (str(found.progress), found.reachable, found.trouble) == ("adding", True, "libvirt does not answer")
-    assert silent.view("demo").state is ClusterState.DEGRADED
+def test_an_error_of_a_stale_agent_resets_its_confirmations(stale: World) -> None:
+    ask(stale, "POST", "/v1/elements/brno-h1/trouble", {"revision": 2, "message": "libvirt does not answer"})
+    view = placement(stale, "brno-h1")
+    assert (str(view.progress), view.reachable, view.trouble) == ("adding", True, "libvirt does not answer")
+    assert stale.view("demo").state is ClusterState.DEGRADED
 
 
-def test_what_a_stale_host_sets_up_again_is_audited(silent: World) -> None:
-    ask(silent, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
-    row = silent.audit("element_confirmed")[-1]
+def test_a_confirmation_of_a_stale_agent_is_audited(stale: World) -> None:
+    ask(stale, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
+    row = stale.audit("element_confirmed")[-1]
     assert (row.element, '"key":"demo"' in (row.difference or "")) == ("brno-h1", True)
 
 
-def test_a_stale_agent_has_the_time_of_its_last_heartbeat(silent: World) -> None:
-    found = part(silent, "brno-h1")
-    assert (found.element, found.reachable, str(found.seen_at)) == (
+def test_a_stale_agent_has_the_time_of_its_last_heartbeat(stale: World) -> None:
+    view = placement(stale, "brno-h1")
+    assert (view.element, view.reachable, str(view.seen_at)) == (
         Name("brno-h1"),
         False,
         "2026-01-01 00:00:00+00:00",

@@ -1,4 +1,4 @@
-"""Tests of workers and of their scheduler: leases and fencing tokens, failures of switches, retries, batches."""
+"""Tests of workers and of the scheduler: leases, fencing tokens, failures of switches, retries, combined changes."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -12,22 +12,22 @@ from sbf_service.store.leases import acquire_lease
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.topology import Topology
 
-ONE = spec("brno-h1")
+ONE_HOST = spec("brno-h1")
 
 
-def holder_takes(world: World, name: str) -> None:
+def acquire_for_another(world: World, name: str) -> None:
     with world.store.change_row() as unit:
         acquire_lease(unit, name, "another replica", world.service.settings.timing.lease)
 
 
-def test_a_switch_that_another_replica_converges_is_left_alone(world: World) -> None:
-    holder_takes(world, "brno-sw1")
+def test_a_switch_leased_by_another_replica_is_not_read(world: World) -> None:
+    acquire_for_another(world, "brno-sw1")
     assert world.converge("brno-sw1") is ReconcileOutcome.BUSY
     assert world.switches["brno-sw1"].calls == []
 
 
 def test_an_expired_lease_is_acquired_by_another(world: World) -> None:
-    holder_takes(world, "brno-sw1")
+    acquire_for_another(world, "brno-sw1")
     world.clock.advance(world.service.settings.timing.lease.total_seconds() + 1)
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
 
@@ -39,21 +39,21 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """The worker is suspended after its read until another worker has the lease.
+    """The worker is suspended after its reading. Meanwhile another worker acquires the lease.
 
-    The suspended worker then neither changes the switch nor confirms anything.
+    Then the suspended worker does not change the switch and confirms no revision.
     """
     world.settle()
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
     switch = world.switches["brno-sw1"]
     answer = switch.answer
 
-    def suspended(call: str) -> None:
+    def answer_late(call: str) -> None:
         answer(call)
         world.clock.advance(3600)
-        holder_takes(world, "brno-sw1")
+        acquire_for_another(world, "brno-sw1")
 
-    switch.answer = suspended
+    switch.answer = answer_late
     assert world.converge("brno-sw1") is ReconcileOutcome.BUSY
     assert switch.carried() == {}
     assert world.element("brno-sw1").confirmed_revision == 2
@@ -61,11 +61,11 @@ def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
 
 def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> None:
     world.settle()
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
 
     def slow_change() -> None:
         world.clock.advance(3600)
-        holder_takes(world, "brno-sw1")
+        acquire_for_another(world, "brno-sw1")
 
     world.switches["brno-sw1"].before_apply = slow_change
     assert world.converge("brno-sw1") is ReconcileOutcome.BUSY
@@ -73,17 +73,17 @@ def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> No
     assert (element.confirmed_revision, element.wanted_revision) == (2, 4)
 
 
-def test_a_session_lost_before_read_back_is_unknown(world: World) -> None:
-    """The session is lost after the change and before the read-back. SBF reports an error.
+def test_a_session_lost_before_read_back_leaves_an_unknown_state(world: World) -> None:
+    """The session is lost after the change and before the read-back, and SBF reports an error.
 
-    The next reconciliation confirms the change without a second change.
+    The next reconciliation confirms the wanted revision without another change.
     """
     world.settle()
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
     switch = world.switches["brno-sw1"]
     switch.cut_off_after = len(switch.calls) + 2
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
-    assert world.element("brno-sw1").trouble == ("switch brno-sw1 (fake) does not answer: cut off; it is tried again")
+    assert world.element("brno-sw1").trouble == ("switch brno-sw1 (fake) does not answer: cut off; SBF tries again")
     assert switch.carried() == {"p1": "100"}
     switch.cut_off_after, switch.cut_off = None, False
     changes = len(switch.applied)
@@ -94,28 +94,28 @@ def test_a_session_lost_before_read_back_is_unknown(world: World) -> None:
 
 def test_a_switch_cut_off_before_the_change_is_not_changed(world: World) -> None:
     world.settle()
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
     assert world.switches["brno-sw1"].applied == []
 
 
-def test_what_a_switch_refuses_is_shown_where_it_matters(world: World) -> None:
+def test_a_refusal_is_shown_at_the_refusing_switch(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.switches["praha-sw1"].refuses = True
     world.converge_switches()
     world.confirm_hosts()
-    troubles = {one.element: one.trouble for one in world.view("demo").placements}
+    troubles = {part.element: part.trouble for part in world.view("demo").placements}
     assert troubles == {
         "brno-h1": None,
         "brno-sw1": None,
         "praha-h1": None,
-        "praha-sw1": 'switch praha-sw1: the switch said "% Invalid input"',
+        "praha-sw1": 'switch praha-sw1: the switch answered "% Invalid input"',
     }
 
 
-def test_the_deadline_removes_everything_and_names_the_cause(world: World) -> None:
+def test_the_set_up_deadline_ends_a_cluster_with_the_cause(world: World) -> None:
     world.settle()
     world.switches["praha-sw1"].cut_off = True
     world.put("demo", spec("brno-h1", "praha-h1"))
@@ -126,7 +126,7 @@ def test_the_deadline_removes_everything_and_names_the_cause(world: World) -> No
     assert view.state is ClusterState.FAILING
     assert view.reason == (
         "not set up in time: switch praha-sw1 at praha has not confirmed "
-        "(switch praha-sw1 (fake) does not answer: cut off; it is tried again)"
+        "(switch praha-sw1 (fake) does not answer: cut off; SBF tries again)"
     )
     world.settle()
     assert world.switches["brno-sw1"].carried() == {}
@@ -138,7 +138,7 @@ def test_the_deadline_removes_everything_and_names_the_cause(world: World) -> No
     assert view.reason.startswith("not set up in time: switch praha-sw1")
 
 
-def test_the_end_of_the_lease_ends_a_cluster(world: World) -> None:
+def test_a_cluster_ends_with_its_lease(world: World) -> None:
     world.put("demo", spec("brno-h1", lease_s=600))
     world.settle()
     world.clock.advance(599)
@@ -152,8 +152,8 @@ def test_the_end_of_the_lease_ends_a_cluster(world: World) -> None:
     )
 
 
-def test_an_unreachable_switch_degrades_its_clusters_until_it_is_back(world: World) -> None:
-    world.put("demo", ONE)
+def test_an_unreachable_switch_degrades_its_clusters(world: World) -> None:
+    world.put("demo", ONE_HOST)
     world.settle()
     world.switches["brno-sw1"].cut_off = True
     world.clock.advance(301)
@@ -164,40 +164,40 @@ def test_an_unreachable_switch_degrades_its_clusters_until_it_is_back(world: Wor
     assert (world.view("demo").state, world.view("demo").reason) == (ClusterState.ACTIVE, None)
 
 
-def test_a_silent_agent_degrades_its_clusters_until_it_speaks(world: World) -> None:
-    world.put("demo", ONE)
+def test_a_stale_agent_degrades_its_clusters_until_its_heartbeat(world: World) -> None:
+    world.put("demo", ONE_HOST)
     world.settle()
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.clock.advance(151)
     world.sweep()
     assert world.view("demo").state is ClusterState.DEGRADED
-    assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
+    assert world.element("brno-h1").trouble == "its agent has sent no heartbeat for 150 s: check that the agent runs"
     world.confirm_hosts()
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -> None:
+def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
     world.put_pool("brno", "100-299")
     world.settle()
     for number in range(100):
-        world.put(f"c{number}", ONE)
+        world.put(f"c{number}", ONE_HOST)
     changes = len(world.switches["brno-sw1"].applied)
     world.converge_switches()
     assert len(world.switches["brno-sw1"].applied) == changes + 1
     assert world.switches["brno-sw1"].carried() == {"p1": "100-199"}
 
 
-def test_one_session_is_used_again_and_again(world: World) -> None:
+def test_a_session_is_reused(world: World) -> None:
     for key in ("a", "b", "c"):
-        world.put(key, ONE)
+        world.put(key, ONE_HOST)
         world.settle()
     assert world.switches["brno-sw1"].sessions == 1
 
 
-def test_after_an_error_a_new_session_is_made(world: World) -> None:
+def test_after_an_error_a_new_session_is_opened(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].cut_off = True
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
     world.converge("brno-sw1")
     world.switches["brno-sw1"].cut_off = False
     world.converge("brno-sw1")
@@ -205,7 +205,7 @@ def test_after_an_error_a_new_session_is_made(world: World) -> None:
     assert "close" in world.switches["brno-sw1"].calls
 
 
-def test_a_switch_described_anew_is_read_over_a_new_session(world: World) -> None:
+def test_a_switch_with_a_new_description_gets_a_new_session(world: World) -> None:
     world.settle()
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["address"] = "192.0.2.9"
@@ -216,7 +216,7 @@ def test_a_switch_described_anew_is_read_over_a_new_session(world: World) -> Non
     assert world.switches["brno-sw1"].sessions == 2
 
 
-def test_a_fault_in_a_driver_is_trouble_not_the_end(world: World) -> None:
+def test_a_fault_of_a_driver_does_not_end_the_service(world: World) -> None:
     def broken(_call: str) -> None:
         raise ZeroDivisionError("division by zero")
 
@@ -225,8 +225,8 @@ def test_a_fault_in_a_driver_is_trouble_not_the_end(world: World) -> None:
     assert world.element("brno-sw1").trouble == "fault in the service: ZeroDivisionError: division by zero"
 
 
-def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
-    """One switch never answers. The running scheduler configures the other switch, and stops within one second."""
+def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
+    """One switch never answers. The scheduler configures the other switch, and stops without waiting."""
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()
@@ -247,87 +247,87 @@ def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
 
 
 def test_a_switch_that_returns_is_reconciled(world: World) -> None:
-    """The running scheduler retries automatically, with growing pauses."""
+    """The scheduler reads the switch again by itself, with growing pauses."""
     world.clock.stands = False
     world.switches["brno-sw1"].cut_off = True
     changes: list[frozenset[str]] = []
-    tried, well = Event(), Event()
+    tried, reconciled = Event(), Event()
 
     def listen(changed: frozenset[str]) -> None:
         changes.append(changed)
         tried.set()
         if "cluster:demo" in changed and world.switches["brno-sw1"].applied:
-            well.set()
+            reconciled.set()
 
     world.service.start()
     world.service.change_feed.add_listener(listen)
-    world.put("demo", ONE)
+    world.put("demo", ONE_HOST)
     assert tried.wait(10)
     world.switches["brno-sw1"].cut_off = False
-    assert well.wait(10)
+    assert reconciled.wait(10)
     world.service.stop()
     assert world.switches["brno-sw1"].carried() == {"p1": "100"}
 
 
 def test_a_database_outage_ends_no_cluster(world: World) -> None:
     world.clock.stands = False
-    failed, found = Event(), Event()
+    failed, continued = Event(), Event()
 
-    def sick() -> None:
+    def fail() -> None:
         failed.set()
         raise OperationalError("SELECT", {}, Exception("disk I/O error"))
 
-    world.service.scheduler.sweep.run = sick
+    world.service.scheduler.sweep.run = fail
     world.service.start()
     assert failed.wait(10)
-    world.service.scheduler.sweep.run = found.set
-    assert found.wait(10)
+    world.service.scheduler.sweep.run = continued.set
+    assert continued.wait(10)
     world.service.stop()
 
 
-def test_a_failed_switch_is_freed_with_its_failure_recorded(world: World) -> None:
-    """Otherwise another thread could retry the switch immediately, without the pause after a failure."""
-    world.put("demo", ONE)
+def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
+    """Otherwise another thread could reconcile the switch immediately, without the pause after a failure."""
+    world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:
-        one = next(found for found in read_device_statuses(unit, "sbf@one") if found.name == "brno-sw1")
-    converger = world.service.scheduler
+        status = next(status for status in read_device_statuses(unit, "sbf@one") if status.name == "brno-sw1")
+    scheduler = world.service.scheduler
     freed = []
-    converger._free = lambda name: freed.append(name in converger._queue.retries)
-    converger._work(one)
+    scheduler._free = lambda name: freed.append(name in scheduler._queue.retries)
+    scheduler._work(status)
     assert freed == [True]
 
 
 def test_a_device_without_a_thread_is_retried_later(world: World) -> None:
-    """No thread could be started for a moment. The device does not stay marked as busy."""
-    converger, now = world.service.scheduler, [100.0]
-    converger.clock = converger._queue.clock = lambda: now[0]
-    converger.spawn = no_thread
-    converger._start_due()
-    assert (converger._queue.busy, "brno-sw1" in converger._queue.retries) == (set(), True)
-    converger.spawn = at_once
-    converger._start_due()
+    """If no thread can be started, the device must not stay busy."""
+    scheduler, now = world.service.scheduler, [100.0]
+    scheduler.clock = scheduler._queue.clock = lambda: now[0]
+    scheduler.spawn = fail_to_start
+    scheduler._start_due()
+    assert (scheduler._queue.busy, "brno-sw1" in scheduler._queue.retries) == (set(), True)
+    scheduler.spawn = run_directly
+    scheduler._start_due()
     assert world.switches["brno-sw1"].calls == []
     now[0] += 1
-    converger._start_due()
+    scheduler._start_due()
     assert world.switches["brno-sw1"].calls == ["read"]
 
 
-def no_thread(_work: Callable[[], None], _name: str) -> None:
+def fail_to_start(_work: Callable[[], None], _name: str) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def at_once(work: Callable[[], None], _name: str) -> None:
+def run_directly(work: Callable[[], None], _name: str) -> None:
     work()
 
 
 def test_a_session_ends_when_its_device_leaves_the_topology(world: World) -> None:
     world.settle()
     document = three_sites().model_dump(mode="json")
-    document["sites"] = [one for one in document["sites"] if one["name"] != "plzen"]
-    document["links"] = [one for one in document["links"] if "plzen" not in one["a"]]
+    document["sites"] = [site for site in document["sites"] if site["name"] != "plzen"]
+    document["links"] = [link for link in document["links"] if "plzen" not in link["a"]]
     world.put_topology(Topology.model_validate(document))
-    world.service.scheduler.spawn = at_once
+    world.service.scheduler.spawn = run_directly
     world.service.scheduler._start_due()
     assert [world.switches[f"{name}-sw1"].calls[-1] for name in ("plzen", "brno")] == ["close", "read"]
     assert world.service.scheduler._queue.busy == set()

@@ -8,7 +8,10 @@ from fake_machine.clusters import FakeSbf
 from virtcloud.cli import printing
 from virtcloud.model.views import ClusterView
 
-LONG = "switch brno-sw: told 'write memory', it said 'startup-config file open failed (Device or resource busy)'"
+LONG = (
+    "switch brno-sw: sent 'write memory', the device answered 'startup-config file open failed (Device or resource "
+    "busy)'"
+)
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
 A cluster consists of a VLAN with SBF's name, the VLAN's VNI on ``Vxlan1``, the VLAN's MAC-VRF in BGP, and the VLAN on
-the trunk, created in this order. The backbone's administrators configure ``Vxlan1``, BGP and its EVPN neighbours
-beforehand.
+the trunk, created in this order. Before that, the backbone's administrators configure ``Vxlan1``, BGP and the EVPN
+neighbours.
 
 Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of all lines, with one line for each VNI;
-OpenStack's networking-generic-switch for the creation of the VLAN as the first step, and for the VNI in the ``no``
-form. From memory, to be checked on a device: ``no vlan`` in BGP.
+OpenStack's networking-generic-switch for the order (the VLAN is created first), and for the ``no`` form with the VNI.
+From memory, to be checked on a device: ``no vlan`` in BGP.
 """
 
 import re
@@ -75,15 +75,15 @@ def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iter
             continue
         name = block.after("name ")
         for vlan in parse_vlans(words) & vlans:
-            ours = name in (None, f"VLAN{vlan:04}") or parse_service_name(name) is not None
+            by_sbf = name in (None, f"VLAN{vlan:04}") or parse_service_name(name) is not None
             body = frozenset({block.head, *block.lines})
             yield CircuitPiece(
-                kind=VLAN, domain=str(vlan), service=parse_service_name(name), vlan=vlan, body=body, ours=ours
+                kind=VLAN, domain=str(vlan), service=parse_service_name(name), vlan=vlan, body=body, by_sbf=by_sbf
             )
 
 
 def _parse_vnis(block: ConfigurationBlock) -> Iterator[CircuitPiece]:
-    """Parse single VNIs and parallel ranges (``vxlan vlan 10-11 vni 10010-10011``)."""
+    """Parse single VNIs, and ranges of VLANs with a range of VNIs (``vxlan vlan 10-11 vni 10010-10011``)."""
     for words, _ in block.below("vxlan vlan "):
         found = re.fullmatch(r"(\d[\d,\-]*) vni (\d[\d,\-]*)", words)
         if found is None:
@@ -98,12 +98,12 @@ def _parse_mac_vrfs(bgp: ConfigurationBlock, vlans: VlanSet) -> Iterator[Circuit
         yield CircuitPiece(kind=BGP, domain=words, vlan=int(words), body=block.lines)
     for _, block in bgp.below("vlan-aware-bundle "):
         for vlan in parse_vlans(block.after("vlan ") or "") & vlans:
-            yield CircuitPiece(kind=BGP, domain=str(vlan), vlan=vlan, body=frozenset({block.head}), ours=False)
+            yield CircuitPiece(kind=BGP, domain=str(vlan), vlan=vlan, body=frozenset({block.head}), by_sbf=False)
 
 
 def _expand_numbers(text: str) -> list[int]:
-    ends = [part.partition("-") for part in text.split(",")]
-    return [number for first, _, last in ends for number in range(int(first), int(last or first) + 1)]
+    ranges = [part.partition("-") for part in text.split(",")]
+    return [number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)]
 
 
 DIALECT = EdgeDialect(

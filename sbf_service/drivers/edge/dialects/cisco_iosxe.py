@@ -1,12 +1,12 @@
 """Cisco IOS-XE with Ethernet virtual connections (ASR 900, ASR 920, ASR 1000, ME 3600X).
 
 A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP, RFC
-4762) or a service instance with the S-tag on the core port (``qinq``). The number of a bridge domain is the VLAN ID,
-which belongs to one cluster at the site. The number of the bridge domain of a shared VFI is the VPN ID, which must
-therefore be at most 4094 and in no pool.
+4762) or a service instance with the S-tag on the core port (``qinq``). The number of the bridge domain is the VLAN ID,
+which belongs to one cluster at the site. A shared VFI has a bridge domain with the number of the VPN ID. Such a VPN ID
+must therefore be at most 4094 and in no pool.
 
 In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
-Filtering", ASR 920 Ethernet guide), so VLANs are separated although they share a bridge domain and its MAC table.
+Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
 
 Sources: configurations in public repositories and a STIG check for ``l2 vfi … manual`` with its ``bridge-domain`` and
 neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and their egress filter. From memory, to
@@ -62,7 +62,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     pieces = [_parse_vfi(words, block) for words, block in find_blocks(blocks, "l2 vfi ")]
     for port, block in ports.items():
         if port.startswith("BDI"):
-            pieces.append(CircuitPiece(kind="routed", domain=port.removeprefix("BDI"), body=block.lines, ours=False))
+            pieces.append(CircuitPiece(kind="routed", domain=port.removeprefix("BDI"), body=block.lines, by_sbf=False))
         pieces += _parse_service_instances(port, block, vlans)
     return EdgeReading(tuple(pieces), dict.fromkeys(ports, True), down=find_shut_ports(ports))
 
@@ -79,9 +79,11 @@ def domain(circuit: Circuit, transport: Transport) -> str:
 def _parse_vfi(words: str, block: ConfigurationBlock) -> CircuitPiece:
     name, _, how = words.partition(" ")
     number = int(block.after("vpn id ") or 0) or parse_service_name(name)
-    ours = how == "manual" and number is not None and parse_service_name(name) == number
+    by_sbf = how == "manual" and number is not None and parse_service_name(name) == number
     body = frozenset({block.head, *block.lines})
-    return CircuitPiece(kind=VFI, domain=block.after("bridge-domain ") or name, service=number, body=body, ours=ours)
+    return CircuitPiece(
+        kind=VFI, domain=block.after("bridge-domain ") or name, service=number, body=body, by_sbf=by_sbf
+    )
 
 
 def _parse_service_instances(port: str, block: ConfigurationBlock, vlans: VlanSet) -> Iterator[CircuitPiece]:
@@ -97,12 +99,12 @@ def _parse_service_instances(port: str, block: ConfigurationBlock, vlans: VlanSe
             port=port,
             vlan=next(iter(tags & vlans), None) if not single else int(number),
             body=instance.lines,
-            ours=single and (service is not None or _is_empty(instance)),
+            by_sbf=single and (service is not None or _is_empty(instance)),
         )
 
 
 def _is_empty(instance: ConfigurationBlock) -> bool:
-    """Return whether a service instance has no bridge domain and no cross-connect: its creation was interrupted."""
+    """Return whether a service instance has no bridge domain and no cross-connect, after an interrupted creation."""
     return instance.after("bridge-domain") is None and instance.after("xconnect") is None
 
 

@@ -1,8 +1,8 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
-A cluster consists of an ``l2transport`` subinterface, a bridge domain in its own bridge group, and a VFI in the bridge
-domain. A line for a bridge domain contains its complete path. A commit applies all lines or none, and survives a
-restart.
+A cluster consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
+bridge domain. A line for a bridge domain contains the complete path. A commit applies all lines or no line, and
+survives a restart.
 
 In a shared VFI the tag stays on the frames, and each subinterface filters the frames that it sends. Without the filter,
 a frame of one VLAN would leave through all subinterfaces.
@@ -10,7 +10,7 @@ a frame of one VLAN would leave through all subinterfaces.
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
 subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, complete paths on one line, and ``root``. From memory, to
 be checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the question that the device
-prints when another user committed meanwhile.
+prints if another user has committed after SBF began the change.
 """
 
 import re
@@ -91,12 +91,12 @@ def _find_domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, Confi
 
 def _parse_domain(domain: str, block: ConfigurationBlock) -> CircuitPiece:
     vfis = list(block.below("vfi "))
-    lines = {one.head for one in block.body} | {line for _, vfi in vfis for line in vfi.lines}
+    lines = block.lines | {line for _, vfi in vfis for line in vfi.lines}
     number = next((vfi.after("vpn-id ") for _, vfi in vfis), None)
     service = int(number) if number else parse_service_name(domain)
-    ours = service is not None and domain == format_service_name(service) and all(name == domain for name, _ in vfis)
-    ours = ours and not any(one.head.startswith(OTHER_USE) for one in block.body)
-    return CircuitPiece(kind=DOMAIN, domain=domain, service=service, body=frozenset(lines), ours=ours)
+    by_sbf = service is not None and domain == format_service_name(service) and all(name == domain for name, _ in vfis)
+    by_sbf = by_sbf and not any(line.startswith(OTHER_USE) for line in block.lines)
+    return CircuitPiece(kind=DOMAIN, domain=domain, service=service, body=lines, by_sbf=by_sbf)
 
 
 def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPiece]:
@@ -106,10 +106,7 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 
 
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
-    """Return a member as a port and a VLAN.
-
-    A member that is no subinterface stays unchanged and does not belong to SBF.
-    """
+    """Return a member with the port and the VLAN of its subinterface. SBF did not create members of another kind."""
     port, _, number = (piece.port or "").rpartition(".")
     is_subinterface = bool(port) and number.isdigit()
     return CircuitPiece(
@@ -118,7 +115,7 @@ def _split_member(piece: CircuitPiece) -> CircuitPiece:
         port=port if is_subinterface else piece.port,
         vlan=int(number) if is_subinterface else None,
         body=piece.body,
-        ours=is_subinterface,
+        by_sbf=is_subinterface,
     )
 
 
@@ -137,7 +134,7 @@ def _parse_subinterface(
         port=port,
         vlan=int(number) if single else next(iter(tags & vlans), None),
         body=frozenset({block.head, *block.lines}),
-        ours=single and (service is not None or alone) and block.head.endswith("l2transport"),
+        by_sbf=single and (service is not None or alone) and block.head.endswith("l2transport"),
     )
 
 

@@ -1,12 +1,12 @@
 """Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster consists of a VLAN with SBF's name and its VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication
-by BGP, its MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. The backbone's administrators
-enable the features and configure ``nve1``, BGP and its neighbours beforehand.
+A cluster consists of a VLAN with SBF's name and a VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication by
+BGP, the MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. Before that, the backbone's
+administrators enable the features and configure ``nve1``, BGP and the BGP neighbours.
 
 Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the rule that a route
-distinguisher is not changed in place (an incomplete MAC-VRF is removed first). From memory, to be checked on a device:
-that a VLAN without a name has no block of its own.
+distinguisher cannot be changed, so that an incomplete MAC-VRF is removed first. From memory, to be checked on a device:
+that the configuration contains no block for a VLAN without a name.
 """
 
 import re
@@ -54,12 +54,12 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     (text,) = answers
     blocks = parse_tree(text)
     ports = parse_ports(blocks, PORTS, text)
-    made = list(_parse_vlan_pieces(blocks, vlans))
-    domains = {piece.service: piece.domain for piece in made if piece.service is not None}
-    members = [one for _, nve in find_blocks(blocks, "interface nve") for one in nve.below("member vni ")]
-    instances = [one for _, evpn in find_blocks(blocks, "evpn") for one in evpn.below("vni ")]
+    vlan_pieces = list(_parse_vlan_pieces(blocks, vlans))
+    domains = {piece.service: piece.domain for piece in vlan_pieces if piece.service is not None}
+    members = [member for _, nve in find_blocks(blocks, "interface nve") for member in nve.below("member vni ")]
+    instances = [instance for _, evpn in find_blocks(blocks, "evpn") for instance in evpn.below("vni ")]
     pieces = [
-        *made,
+        *vlan_pieces,
         *(_parse_member(NVE, words, "", block, domains) for words, block in members),
         *(_parse_member(MAC_VRF, words, "l2", block, domains) for words, block in instances),
         *parse_attachments(ports, vlans),
@@ -75,17 +75,17 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the VLANs of the list of all VLANs, with the blocks of those that have further configuration."""
+    """Yield the VLANs in ``vlans`` and the VLANs of services, each with its configuration block, if there is one."""
     heads = [(words, block) for words, block in find_blocks(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
     configured = {int(words): block for words, block in heads if words.isdigit() and block.body}
-    for vlan in VlanSet(number for words, _ in heads for number in parse_vlans(words)):
+    for vlan in VlanSet(vlan for words, _ in heads for vlan in parse_vlans(words)):
         block = configured.get(vlan, ConfigurationBlock(f"vlan {vlan}"))
         name, segment = block.after("name "), block.after("vn-segment ")
         service = int(segment) if segment else parse_service_name(name)
-        ours = parse_service_name(name) is not None or (name in (None, f"VLAN{vlan:04}") and not segment)
+        by_sbf = parse_service_name(name) is not None or (name in (None, f"VLAN{vlan:04}") and not segment)
         if vlan in vlans or service is not None:
             body = frozenset({block.head, *block.lines})
-            yield CircuitPiece(kind=VLAN, domain=str(vlan), service=service, vlan=vlan, body=body, ours=ours)
+            yield CircuitPiece(kind=VLAN, domain=str(vlan), service=service, vlan=vlan, body=body, by_sbf=by_sbf)
 
 
 def _parse_member(
@@ -94,7 +94,9 @@ def _parse_member(
     number, _, rest = words.partition(" ")
     vni = int(number)
     body = frozenset({block.head, *block.lines})
-    return CircuitPiece(kind=kind, domain=domains.get(vni, f"vni {vni}"), service=vni, body=body, ours=rest == expected)
+    return CircuitPiece(
+        kind=kind, domain=domains.get(vni, f"vni {vni}"), service=vni, body=body, by_sbf=rest == expected
+    )
 
 
 DIALECT = EdgeDialect(

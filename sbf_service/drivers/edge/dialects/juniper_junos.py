@@ -1,12 +1,12 @@
 """Juniper Junos (MX) as a VPLS edge, signalled by LDP (RFC 4762), and as an EVPN edge (VXLAN, RFC 8365).
 
 A cluster consists of a unit on the port, and a routing instance with SBF's name that contains the unit. A private
-candidate configuration is committed completely or not at all. The backbone's administrators configure
-``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port beforehand.
+candidate configuration is committed completely or not at all. The backbone's administrators must have configured
+``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port.
 
-``vlan-id none`` removes the tag within the instance. The VLAN maps that OESS writes would leave the tag on the frames
-in the pseudowire, while the edges of other vendors send the frames without a tag. ``vlan-id all``, for an instance that
-all clusters share, keeps tags and learns addresses for each VLAN.
+``vlan-id none`` removes the tag within the instance, because the edges of other vendors send frames without a tag in
+the pseudowire. OESS uses VLAN maps instead, which would leave the tag on these frames. An instance that all clusters
+share has ``vlan-id all``, which leaves tags on frames and learns addresses for each VLAN.
 
 Sources: GlobalNOC's OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within
 Bridge Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``,
@@ -79,8 +79,8 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 def _parse_statements(answer: str) -> Statements:
     """Return the statements of each interface or instance. Deactivated statements end with ``inactive``."""
     statements = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
-    if strange := [line for line in statements if not STATEMENTS.match(line)]:
-        raise ValueError(strange[0])
+    if unknown := [line for line in statements if not STATEMENTS.match(line)]:
+        raise ValueError(unknown[0])
     found: Statements = {}
     for verb, _, name, rest in STATEMENTS.findall(answer):
         found.setdefault(name, set()).add(rest if verb == "set" else f"{rest} inactive".strip())
@@ -101,8 +101,8 @@ def _group_units(lines: set[str]) -> Statements:
 def _parse_instance(name: str, lines: set[str]) -> CircuitPiece:
     number = next((int(found[1]) for line in sorted(lines) if (found := NUMBERED.match(line))), None)
     service = parse_service_name(name) if number is None else number
-    ours = service is not None and name == format_service_name(service) and not _is_deactivated(lines)
-    return CircuitPiece(kind=INSTANCE, domain=name, service=service, body=frozenset(lines - {""}), ours=ours)
+    by_sbf = service is not None and name == format_service_name(service) and not _is_deactivated(lines)
+    return CircuitPiece(kind=INSTANCE, domain=name, service=service, body=frozenset(lines - {""}), by_sbf=by_sbf)
 
 
 def _parse_member(unit: str, name: str) -> CircuitPiece:
@@ -116,7 +116,7 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
     tags = _parse_tags(number, lines)
     single = list(tags) == [int(number)]
     domain = members.get(f"{port}.{number}")
-    begun = domain is None and not lines - {"", *(one.format(vlan=number) for one in (*VPLS_UNIT, *EVPN_UNIT))}
+    is_new = domain is None and not lines - {"", *(line.format(vlan=number) for line in (*VPLS_UNIT, *EVPN_UNIT))}
     return CircuitPiece(
         kind=ATTACHMENT,
         domain=domain or f"{port}.{number}",
@@ -124,30 +124,30 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
         port=port,
         vlan=int(number) if single else next(iter(tags & vlans), None),
         body=frozenset(lines - {""}),
-        ours=single and (service is not None or begun) and not _is_deactivated(lines),
+        by_sbf=single and (service is not None or is_new) and not _is_deactivated(lines),
     )
 
 
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts.
 
-    A new unit without a tag counts as accepting the VLAN ID of its number.
+    A unit without any tag counts as new: return the VLAN ID that equals its ``number``.
     """
-    one = [
+    single = [
         *_find_arguments(lines, "vlan-id "),
         *_find_arguments(lines, "vlan-id-range "),
         *_find_arguments(lines, "vlan-tags outer "),
     ]
-    listed = [words.strip("[] ").replace(" ", ",") for words in _find_arguments(lines, "vlan-id-list ")]
-    numbers = [words.split()[0] for words in one if words[0].isdigit()] + listed
-    if not numbers:
+    lists = [words.strip("[] ").replace(" ", ",") for words in _find_arguments(lines, "vlan-id-list ")]
+    tags = [words.split()[0] for words in single if words[0].isdigit()] + lists
+    if not tags:
         bare = (
             not _find_arguments(lines, "family ")
             and not _find_arguments(lines, "vlan-tags ")
             and int(number) in range(1, 4095)
         )
         return VlanSet([int(number)]) if bare else VlanSet()
-    return VlanSet(vlan for words in numbers for vlan in parse_vlans(words))
+    return VlanSet(vlan for words in tags for vlan in parse_vlans(words))
 
 
 def _is_deactivated(lines: set[str]) -> bool:

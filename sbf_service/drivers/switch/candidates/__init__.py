@@ -15,7 +15,9 @@ def render_candidate_dialects() -> str:
     """Return the lines that each dialect loads, in Markdown."""
     return "\n".join(
         render_section(
-            f"## `{name}`: {dialect.title}", "lines of the candidate", {"read": dialect.show, **dialect.told}
+            f"## `{name}`: {dialect.title}",
+            "lines of the candidate",
+            {"read": dialect.show, **dialect.documented_lines},
         )
         for name, dialect in CANDIDATE_DIALECTS.items()
     )

@@ -19,10 +19,10 @@ from virtcloud.model.wanted import SwitchDifference
 
 def _find_unclosed(difference: SwitchDifference, closed: tuple[PortName, ...], candidate: str) -> list[str]:
     reading = SwitchReading(VlanSet(), parse_ports(candidate))
-    found = {port: find_port(DIALECT, reading, port) for port in closed}
+    states = {port: find_port(DIALECT, reading, port) for port in closed}
     wanted = {port: difference.add.get(port, VlanSet()) for port in closed}
-    bad = (port for port, one in found.items() if one is None or one.open or one.tagged - wanted[port])
-    return [f"port {port}: {UNCLOSED}" for port in bad]
+    unclosed = (port for port, state in states.items() if state is None or state.open or state.tagged - wanted[port])
+    return [f"port {port}: {UNCLOSED}" for port in unclosed]
 
 
 CANDIDATE_DIALECT = CandidateDialect(
@@ -33,7 +33,7 @@ CANDIDATE_DIALECT = CandidateDialect(
     neighbours=partial(parse_neighbours, LLDP),
     closed_first=partial(find_ports_to_close, DIALECT),
     unclosed=_find_unclosed,
-    told={
+    documented_lines={
         "create a VLAN": DIALECT.create,
         "delete": DIALECT.delete,
         "set an empty list": DIALECT.prepare,

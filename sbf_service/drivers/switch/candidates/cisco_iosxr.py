@@ -31,7 +31,7 @@ GROUP = "virtcloud"
 UNTAGGED = 4095
 """The subinterface of an access port; no VLAN has this ID."""
 ROOT = "root"
-"""Leaves every mode. Within a bridge domain, ``no interface`` would remove a member, whatever its indentation."""
+"""Leaves all modes. Otherwise ``no interface`` after a bridge domain would remove a member of that domain."""
 DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
 COMMANDS = {
     "create a VLAN": (*DOMAIN, ROOT),
@@ -80,8 +80,8 @@ PORTS = PortNames(
 class _BridgeDomains:
     """The bridge domain (group, name) of each subinterface, and the VLAN IDs of SBF's bridge domains."""
 
-    of: dict[str, tuple[str, str]] = field(default_factory=dict)
-    ours: set[VlanId] = field(default_factory=set)
+    by_interface: dict[str, tuple[str, str]] = field(default_factory=dict)
+    sbf_vlans: set[VlanId] = field(default_factory=set)
 
 
 def parse_configuration(shown: Sequence[str]) -> SwitchReading:
@@ -96,9 +96,8 @@ def parse_configuration(shown: Sequence[str]) -> SwitchReading:
         raise ValueError(f"no interface in {quote_first_line(shown[0])!r}")
     parents = {PORTS.canonical(name.split()[0]) for name in interfaces if "." not in name}
     ports = {parent: _parse_port(parent, interfaces, domains) for parent in parents}
-    return SwitchReading(
-        VlanSet(domains.ours), ports, names={number: make_vlan_name(number) for number in domains.ours}
-    )
+    names = {int(vlan): make_vlan_name(vlan) for vlan in domains.sbf_vlans}
+    return SwitchReading(VlanSet(domains.sbf_vlans), ports, names=names)
 
 
 def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
@@ -110,10 +109,10 @@ def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
             group, domain = line.removeprefix("bridge group "), ""
         elif first == "bridge-domain":
             domain = rest
-            number = _parse_domain_vlan((group, domain))
-            found.ours |= {number} if number else set()
+            vlan = _parse_domain_vlan((group, domain))
+            found.sbf_vlans |= {vlan} if vlan else set()
         elif first == "interface" and domain:
-            found.of[_canonical_name(rest)] = (group, domain)
+            found.by_interface[_canonical_name(rest)] = (group, domain)
     return found
 
 
@@ -126,13 +125,13 @@ def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _
             continue
         off = off or (name == parent and "shutdown" in body)
         accepted = _parse_encapsulation(head, body)
-        ours = len(accepted) == 1 and _is_ours(head, body, f"{parent}.{min(accepted)}", min(accepted))
-        where = domains.of.get(name)
+        is_sbf = len(accepted) == 1 and _is_sbf_subinterface(head, body, f"{parent}.{min(accepted)}", min(accepted))
+        domain = domains.by_interface.get(name)
         if name == f"{parent}.{UNTAGGED}" and not accepted:
-            access = _parse_domain_vlan(where)
-        elif ours and where == (GROUP, make_vlan_name(min(accepted))):
+            access = _parse_domain_vlan(domain)
+        elif is_sbf and domain == (GROUP, make_vlan_name(min(accepted))):
             tagged |= accepted
-        elif not (ours and where is None):
+        elif not (is_sbf and domain is None):
             others |= accepted
     mode = _parse_other_mode(interfaces, parent) or ("trunk" if tagged | others else "access" if access else "")
     untagged = others | ([access] if access else [])
@@ -140,33 +139,33 @@ def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _
 
 
 def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> str:
-    """Return the mode of a member of a bundle, or of a port with an address of its own; empty for other ports."""
+    """Return the mode of a bundle member or of a port with an IP address or VRF; empty for other ports."""
     lines = [line for head, body in interfaces.items() if _canonical_name(head.split()[0]) == parent for line in body]
     if any(line.startswith("bundle id ") for line in lines):
         return AGGREGATED
     return ROUTED if any(line.startswith(ROUTES) for line in lines) else ""
 
 
-def _parse_domain_vlan(where: tuple[str, str] | None) -> VlanId | None:
+def _parse_domain_vlan(domain: tuple[str, str] | None) -> VlanId | None:
     """Return the VLAN ID of a bridge domain of SBF; None for other bridge domains."""
-    found = re.fullmatch(r"vc-(\d+)", where[1]) if where and where[0] == GROUP else None
+    found = re.fullmatch(r"vc-(\d+)", domain[1]) if domain and domain[0] == GROUP else None
     return VlanId(int(found[1])) if found else None
 
 
-def _is_ours(head: str, body: Sequence[str], name: str, vlan: VlanId) -> bool:
-    called, _, rest = head.partition(" ")
-    return _canonical_name(called) == name and rest == "l2transport" and f"encapsulation dot1q {vlan}" in body
+def _is_sbf_subinterface(head: str, body: Sequence[str], expected_name: str, vlan: VlanId) -> bool:
+    name, _, rest = head.partition(" ")
+    return _canonical_name(name) == expected_name and rest == "l2transport" and f"encapsulation dot1q {vlan}" in body
 
 
 def _parse_encapsulation(head: str, body: Sequence[str]) -> VlanSet:
-    """Return the VLAN IDs of the tagged frames that an interface accepts: those of its encapsulation, or all."""
+    """Return the VLAN IDs of the tagged frames that an interface accepts; all VLAN IDs for an unknown encapsulation."""
     encapsulations = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
     if not encapsulations:
         return ALL_VLANS if "l2transport" in (*head.split(), *body) and "." not in head else VlanSet()
-    kind, _, numbers = encapsulations[0].partition(" ")
+    kind, _, tags = encapsulations[0].partition(" ")
     if kind == "untagged":
         return VlanSet()
-    listed = re.match(r"[\d ,-]+", numbers.removeprefix("vlan "))
+    listed = re.match(r"[\d ,-]+", tags.removeprefix("vlan "))
     return parse_vlans(listed[0].replace(" ", "")) if kind in ("dot1q", "dot1ad") and listed else ALL_VLANS
 
 
@@ -176,18 +175,15 @@ def _canonical_name(name: str) -> str:
 
 
 def parse_iosxr_neighbours(shown: str) -> tuple[Neighbour, ...]:
-    """Parse the answer about LLDP, which is empty or contains the details of each neighbour.
-
-    Raise ValueError for any other answer.
-    """
+    """Parse the XML of LLDP neighbours. Raise ValueError for another document."""
     root = parse_xml(shown)
-    strange = [one for one in root.iterfind("./{*}data/*") if not one.tag.endswith("}lldp")]
-    if strange or root.find("./{*}data") is None:
+    unknown = [element for element in root.iterfind("./{*}data/*") if not element.tag.endswith("}lldp")]
+    if unknown or root.find("./{*}data") is None:
         raise ValueError(extract_text(root) or quote_first_line(shown))
-    return tuple(_parse_neighbour(one) for one in root.iter("{*}lldp-neighbor"))
+    return tuple(_parse_neighbour(element) for element in root.iter("{*}lldp-neighbor"))
 
 
-def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
+def _parse_neighbour(element: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
     keys = {
         "local": "receiving-interface-name",
         "chassis": "chassis-id",
@@ -196,7 +192,7 @@ def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
         "port_description": "detail/{*}port-description",
         "address": "detail//{*}ipv4-address",
     }
-    return build_neighbour({key: (one.findtext(f"./{{*}}{path}") or "").strip() for key, path in keys.items()})
+    return build_neighbour({key: (element.findtext(f"./{{*}}{path}") or "").strip() for key, path in keys.items()})
 
 
 def render_changes(difference: SwitchDifference, reading: SwitchReading) -> list[str]:
@@ -230,10 +226,10 @@ def _render_vacating(port: PortName, reading: SwitchReading) -> Iterator[str]:
     yield from _fill_commands("vacate an access port", VlanSet([before.access] if before.access else []), port)
 
 
-def _fill_commands(what: str, vlans: VlanSet, port: PortName | None = None) -> Iterator[str]:
+def _fill_commands(action: str, vlans: VlanSet, port: PortName | None = None) -> Iterator[str]:
     spelt = "" if port is None else PORTS.canonical(port)
     for vlan in vlans:
-        yield from (line.format(port=spelt, vlan=vlan, name=make_vlan_name(vlan)) for line in COMMANDS[what])
+        yield from (line.format(port=spelt, vlan=vlan, name=make_vlan_name(vlan)) for line in COMMANDS[action])
 
 
 CANDIDATE_DIALECT = CandidateDialect(
@@ -242,7 +238,7 @@ CANDIDATE_DIALECT = CandidateDialect(
     see=parse_configuration,
     lines=render_changes,
     neighbours=parse_iosxr_neighbours,
-    told=COMMANDS,
+    documented_lines=COMMANDS,
     ports=PORTS,
     vlans_are_local=True,
     capabilities=SwitchCapabilities(VlanSet(), atomic=True, confirm_timer=True, access=True),

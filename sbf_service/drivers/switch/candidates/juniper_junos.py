@@ -45,7 +45,7 @@ COMMANDS = {
 
 
 class JunosPorts(PortNames):
-    """Ports by interface name. ``ge-0/0/1.0`` denotes the first unit of ``ge-0/0/1``, where VLANs are configured."""
+    """The ports of Junos. ``ge-0/0/1.0`` (the unit on which VLANs are configured) denotes the port ``ge-0/0/1``."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading that also contains the VLAN members of each port as written, because deletions must name them."""
+    """A reading with the VLAN members of each port as written in the configuration. Deletions repeat this text."""
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
@@ -74,7 +74,10 @@ def parse_configuration(shown: Sequence[str]) -> JunosReading:
     }
     return JunosReading(
         vlans=VlanSet(names),
-        ports={one.name: _add_interface(ports.get(one.name, PortReading()), one) for one in _parse_interfaces(root)},
+        ports={
+            interface.name: _add_interface(ports.get(interface.name, PortReading()), interface)
+            for interface in _parse_interfaces(root)
+        },
         names=names,
         members=members,
     )
@@ -82,11 +85,11 @@ def parse_configuration(shown: Sequence[str]) -> JunosReading:
 
 def parse_junos_neighbours(shown: str) -> tuple[Neighbour, ...]:
     """Parse the XML of LLDP neighbours. Raise ValueError for another document."""
-    return tuple(_parse_neighbour(one) for one in _parse_root(shown, "lldp-neighbors-information"))
+    return tuple(_parse_neighbour(element) for element in _parse_root(shown, "lldp-neighbors-information"))
 
 
-def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401
-    values = {part.tag: (part.text or "").strip() for part in one}
+def _parse_neighbour(element: Any) -> Neighbour:  # noqa: ANN401
+    values = {part.tag: (part.text or "").strip() for part in element}
     description = values.get("lldp-remote-port-description", "")
     return build_neighbour(
         {
@@ -108,18 +111,18 @@ def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
 
 
 def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the elements at a path, without elements that are deactivated or inside a deactivated element."""
+    """Yield the elements at a path. Skip deactivated elements and all elements inside them."""
     step, _, rest = path.partition("/")
-    for one in parent.findall(step):
-        if one.get("inactive") is None:
-            yield from _find_active(one, rest) if rest else (one,)
+    for element in parent.findall(step):
+        if element.get("inactive") is None:
+            yield from _find_active(element, rest) if rest else (element,)
 
 
 def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
     for vlan in _find_active(root, "vlans/vlan"):
-        for number in (*_find_active(vlan, "vlan-id"), *_find_active(vlan, "vlan-id-list")):
-            if number.text.strip() != "none":
-                yield from ((one, vlan.findtext("name")) for one in parse_vlans(number.text))
+        for element in (*_find_active(vlan, "vlan-id"), *_find_active(vlan, "vlan-id-list")):
+            if element.text.strip() != "none":
+                yield from ((vlan_id, vlan.findtext("name")) for vlan_id in parse_vlans(element.text))
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
@@ -128,7 +131,7 @@ def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
                 yield from (
-                    (interface.findtext("name"), one) for one in _find_active(unit, "family/ethernet-switching")
+                    (interface.findtext("name"), family) for family in _find_active(unit, "family/ethernet-switching")
                 )
 
 
@@ -146,33 +149,37 @@ class _InterfaceReading:
 def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
     """Yield the interfaces with the VLAN IDs that they use untagged or in another unit."""
     for interface in _find_active(root, "interfaces/interface"):
-        native = VlanSet(
-            number for one in _find_active(interface, "native-vlan-id") for number in parse_vlans(one.text)
-        )
-        units = VlanSet(number for one in _find_active(interface, "unit/vlan-id") for number in parse_vlans(one.text))
-        families = {one.tag for family in _find_active(interface, "unit/family") for one in family}
-        joined = any(True for kind in AGGREGATE_OPTIONS for _ in _find_active(interface, f"{kind}/ieee-802.3ad"))
-        mode = AGGREGATED if joined else ROUTED if families - {"ethernet-switching"} else ""
+        native = _parse_vlan_ids(interface, "native-vlan-id")
+        units = _parse_vlan_ids(interface, "unit/vlan-id")
+        families = {family.tag for group in _find_active(interface, "unit/family") for family in group}
+        is_member = any(True for kind in AGGREGATE_OPTIONS for _ in _find_active(interface, f"{kind}/ieee-802.3ad"))
+        mode = AGGREGATED if is_member else ROUTED if families - {"ethernet-switching"} else ""
         off = any(True for _ in _find_active(interface, "disable"))
         yield _InterfaceReading(PORTS.canonical(interface.findtext("name")), native | units, native, mode, off)
 
 
+def _parse_vlan_ids(interface: Any, path: str) -> VlanSet:  # noqa: ANN401
+    return VlanSet(vlan for element in _find_active(interface, path) for vlan in parse_vlans(element.text))
+
+
 def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
-    """Return the VLANs of each member as written in the configuration: ``all``, a name, a VLAN ID or a range."""
-    numbers: dict[str, set[int]] = {}
-    for number, name in names.items():
-        numbers.setdefault(name, set()).add(number)
-    written = [one.text.strip() for one in _find_active(unit, "vlan/members")]
-    return {one: ALL_VLANS if one == "all" else VlanSet(numbers.get(one, ())) or _parse_member(one) for one in written}
+    """Return the VLANs of each member. The key is the member's text: ``all``, a name, a VLAN ID or a range."""
+    by_name: dict[str, set[int]] = {}
+    for vlan, name in names.items():
+        by_name.setdefault(name, set()).add(vlan)
+    texts = [element.text.strip() for element in _find_active(unit, "vlan/members")]
+    return {
+        text: ALL_VLANS if text == "all" else VlanSet(by_name.get(text, ())) or _parse_member(text) for text in texts
+    }
 
 
 def _parse_member(member: str) -> VlanSet:
-    """Parse a VLAN ID or a range. A name that no VLAN has denotes no VLAN."""
+    """Parse a VLAN ID or a range. The name of a VLAN that does not exist denotes no VLAN."""
     return parse_vlans(member) if member[:1].isdigit() else VlanSet()
 
 
 def _parse_port(unit: Any, members: Mapping[str, VlanSet]) -> PortReading:  # noqa: ANN401
-    carried = VlanSet(number for vlans in members.values() for number in vlans)
+    carried = VlanSet(vlan for vlans in members.values() for vlan in vlans)
     mode = unit.findtext("interface-mode") or "access"
     lines = (f"interface-mode {mode}", *(f"vlan members {member}" for member in members))
     if mode != "trunk":
@@ -187,10 +194,7 @@ def _add_interface(reading: PortReading, interface: _InterfaceReading) -> PortRe
 
 
 def render_changes(difference: SwitchDifference, reading: JunosReading) -> list[str]:
-    """Return the lines of a difference.
-
-    All lines become active simultaneously, so their order matters to Junos only.
-    """
+    """Return the lines of a difference. All lines become active simultaneously."""
     return list(_render_changes(difference, reading))
 
 
@@ -215,7 +219,7 @@ def _render_changes(difference: SwitchDifference, reading: JunosReading) -> Iter
 
 
 def _render_vacating(port: PortName, reading: JunosReading) -> list[str]:
-    """Return the lines that remove all configuration from an access port; empty for a port without configuration."""
+    """Return the lines that remove the switching family of an access port; empty for a port without it."""
     return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in reading.members else []
 
 
@@ -234,36 +238,33 @@ def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> 
 
 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the names of VLANs to delete. A VLAN with further IDs is not deleted, and the read-back finds it."""
+    """Yield the names of VLANs to delete. Skip a VLAN with further VLAN IDs; the read-back then reports a fault."""
     for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
-        if VlanSet(number for number, other in reading.names.items() if other == name) <= vlans:
+        if VlanSet(vlan for vlan, other in reading.names.items() if other == name) <= vlans:
             yield name
 
 
 def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the deletions of members that denote no other VLAN.
-
-    Any other member is not deleted; the read-back finds it.
-    """
-    for member, stands_for in reading.members.get(PORTS.canonical(port), {}).items():
-        if stands_for & vlans and not stands_for - vlans:
+    """Yield the deletions of members. Skip a member that denotes further VLANs; the read-back then reports a fault."""
+    for member, denoted in reading.members.get(PORTS.canonical(port), {}).items():
+        if denoted & vlans and not denoted - vlans:
             yield from _fill_commands("remove from a port", port, member=member)
 
 
 def _render_addition(port: PortName, vlans: Iterable[VlanId], reading: JunosReading) -> Iterator[str]:
     before = reading.ports.get(PORTS.canonical(port))
     if before is None or not before.ready:
-        kept = _fill_commands("prepare a port", port)
-        yield from kept[1:] if before is None else kept
+        lines = _fill_commands("prepare a port", port)
+        yield from lines[1:] if before is None else lines
     for vlan in vlans:
         yield from _fill_commands(
             "allow on a port", port, name=reading.names.get(vlan, make_vlan_name(vlan, reading.names))
         )
 
 
-def _fill_commands(what: str, port: PortName | None = None, **values: object) -> list[str]:
+def _fill_commands(action: str, port: PortName | None = None, **values: object) -> list[str]:
     spelt = "" if port is None else PORTS.canonical(port)
-    return [line.format(port=spelt, **values) for line in COMMANDS[what]]
+    return [line.format(port=spelt, **values) for line in COMMANDS[action]]
 
 
 CANDIDATE_DIALECT = CandidateDialect(
@@ -272,7 +273,7 @@ CANDIDATE_DIALECT = CandidateDialect(
     see=parse_configuration,
     lines=render_changes,
     neighbours=parse_junos_neighbours,
-    told=COMMANDS,
+    documented_lines=COMMANDS,
     ports=PORTS,
     shows_every_port=False,
     capabilities=SwitchCapabilities(VlanSet([1]), atomic=True, confirm_timer=True, access=True),

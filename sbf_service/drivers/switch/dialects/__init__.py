@@ -1,6 +1,6 @@
 """The dialects of switches with a command line, one file for each platform.
 
-Each module of this package has a ``DIALECT``; the name of the module is the name of the platform.
+Each module of this package contains a ``DIALECT``. The name of the module is the name of the platform.
 """
 
 from importlib import import_module
@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from sbf_service.drivers.switch.dialect import Dialect, render_section
 
 DIALECTS: dict[str, Dialect] = {
-    one.name: import_module(f"{__name__}.{one.name}").DIALECT for one in iter_modules(__path__)
+    module.name: import_module(f"{__name__}.{module.name}").DIALECT for module in iter_modules(__path__)
 }
 
 
@@ -21,7 +21,7 @@ def render_dialects() -> str:
 def _render_dialect(name: str, dialect: Dialect) -> str:
     rows = {
         "read": dialect.show,
-        "read where that is refused": tuple(one for commands in dialect.instead.values() for one in commands),
+        "read where that is refused": tuple(command for commands in dialect.instead.values() for command in commands),
         "create a VLAN": dialect.create,
         "delete a VLAN": dialect.delete,
         "set an empty list, read back before any other change": dialect.prepare,

@@ -5,10 +5,10 @@ VLAN 1, which no cluster has. ``vlan trunk native`` is not used, because it also
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
 (ntc-templates) for neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` replaces ``all``,
-what remains when the last VLAN is removed, and lists of VLANs.
+the list that remains when the last VLAN is removed, and lists of VLANs in commands.
 
-``copy running-config startup-config`` overwrites its line and ends with ``Copying configuration: [Success]`` (published
-sessions and guides). Releases 10.01 to 10.03 print only ``Success`` (their command references).
+``copy running-config startup-config`` rewrites its output line, which ends with ``Copying configuration: [Success]``
+(published sessions and guides). Releases 10.01 to 10.03 print only ``Success`` (their command references).
 """
 
 import re
@@ -34,14 +34,14 @@ PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": (
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
     """Parse the VLANs and the interfaces of the configuration."""
     (text,) = answers
-    found = {
+    blocks = {
         head.removeprefix("vlan "): body for head, body in split_blocks(text) if re.fullmatch(r"vlan [\d,-]+", head)
     }
-    if not found:
+    if not blocks:
         raise ValueError(f"no VLAN in {quote_first_line(text)!r}")
-    vlans = VlanSet(number for head in found for number in parse_vlans(head, f"vlan {head}"))
+    vlans = VlanSet(vlan for head in blocks for vlan in parse_vlans(head, f"vlan {head}"))
     names = {
-        int(head): name for head, body in found.items() if head.isdigit() for name in find_arguments(body, "name ")
+        int(head): name for head, body in blocks.items() if head.isdigit() for name in find_arguments(body, "name ")
     }
     bodies = parse_interfaces(text, PORTS)
     ports = {name: _parse_port(body) for name, body in bodies.items() if re.fullmatch(r"(?:lag)?[\d/]+", name)}
@@ -59,11 +59,11 @@ def _parse_port(lines: list[str]) -> PortReading:
     if "all" in allowed or (not allowed and is_trunk):
         return PortReading(ALL_VLANS, open=True, untagged=untagged, off=off, **used)
     if not allowed:
-        bridged = "no routing" in lines or find_arguments(lines, "vlan access ")
-        number = parse_access_vlan(lines, "vlan access ") if bridged else None
-        return PortReading(untagged=untagged, access=number, off=off, **used)
-    listed = [parse_vlans(words, f"vlan trunk allowed {words}") for words in allowed]
-    tagged = VlanSet(number for numbers in listed for number in numbers)
+        is_bridged = "no routing" in lines or find_arguments(lines, "vlan access ")
+        access = parse_access_vlan(lines, "vlan access ") if is_bridged else None
+        return PortReading(untagged=untagged, access=access, off=off, **used)
+    lists = [parse_vlans(words, f"vlan trunk allowed {words}") for words in allowed]
+    tagged = VlanSet(vlan for vlans in lists for vlan in vlans)
     return PortReading(tagged, ready=True, untagged=untagged, off=off, **used)
 
 

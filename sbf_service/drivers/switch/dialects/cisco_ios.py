@@ -9,12 +9,12 @@ that ``exit`` creates the VLANs.
 
 ``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides); if the configuration is compressed,
 ``[OK]`` is on the line of the compressed size. ``startup-config file open failed (Device or resource busy)`` is a
-failure without ``%`` (recorded by Netspoc, whose driver retries it). If the configuration is too large for NVRAM, the
-device asks whether to save a truncated configuration, and SBF answers no.
+failure without ``%`` (recorded by Netspoc, whose driver retries the command). If the configuration is too large for
+NVRAM, the device asks whether to save a truncated configuration, and SBF answers no.
 
-If an account lacks the right to filter, SBF reads the whole configuration. If it also lacks the right to read the
-configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). That output does not show
-which ports are shut down, so with such an account SBF cannot remove access ports from all VLANs.
+If an account lacks the right to filter, SBF reads the whole configuration. If the account also lacks the right to read
+the configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). The output of that
+command does not show which ports are shut down. With such an account, SBF therefore cannot vacate access ports.
 """
 
 import re
@@ -50,9 +50,7 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""The lines that determine which VLANs a port carries, whether it routes, and whether it is a member of an
-aggregate.
-"""
+"""The lines that determine the VLANs of a port, and whether the port is a routed port or a member of an aggregate."""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 

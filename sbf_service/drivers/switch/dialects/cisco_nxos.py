@@ -34,9 +34,9 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
     table, lines, reserved = answers
     ports = {name: parse_switchport_lines(body, "access") for name, body in parse_interfaces(lines, PORTS).items()}
     ranges = re.findall(r"running vlan reservation: *(\d+)-(\d+)", reserved)
-    kept = VlanSet(number for first, last in ranges for number in range(int(first), min(int(last), 4094) + 1))
+    internal = VlanSet(vlan for first, last in ranges for vlan in range(int(first), min(int(last), 4094) + 1))
     names = parse_vlan_table(table)
-    return SwitchReading(VlanSet(names), ports, kept, names)
+    return SwitchReading(VlanSet(names), ports, internal, names)
 
 
 LLDP = LldpFormat(

@@ -1,8 +1,8 @@
 """Force10 FTOS and Dell OS9.
 
-Membership of a VLAN is configured on the VLAN. A port that is in no VLAN, not even the default VLAN, is not a
-``switchport`` yet. SBF gives VLANs a description instead of a name: a name must not start with a digit, and has at most
-32 characters.
+The membership of ports is configured on the VLAN. A port that is in no VLAN (not even in the default VLAN) is not a
+``switchport`` yet. SBF sets the description of a VLAN instead of the name, because a name must not start with a digit
+and has at most 32 characters.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
 dellos9_facts for neighbours. From memory, to be checked on a device: how a port becomes a ``switchport``, how a list
@@ -34,16 +34,13 @@ ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan``.
-
-    It has a row for each VLAN, with its members in a column that continues in the rows below.
-    """
+    """Parse ``show vlan``: a row for each VLAN, with a column of members that may continue in the following rows."""
     (text,) = answers
     head = HEAD.search(text)
     if head is None:
         raise ValueError(f"no table of VLANs in {quote_first_line(text)!r}")
     column = head.end() - head.start()
-    described = slice(head[0].index("Description"), column)
+    description = slice(head[0].index("Description"), column)
     vlans: list[int] = []
     names: dict[int, str] = {}
     members: list[tuple[str, str, int]] = []
@@ -51,24 +48,23 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
         row = ROW.fullmatch(line[:column].rstrip())
         if row:
             vlans.append(int(row["number"]))
-            names[vlans[-1]] = line[described].strip()
+            names[vlans[-1]] = line[description].strip()
         elif line[:column].strip() or (line.strip() and not vlans):
             raise ValueError(line)
-        members += [(how, port, vlans[-1]) for how, port in _parse_members(line[column:])]
+        members += [(kind, port, vlans[-1]) for kind, port in _parse_members(line[column:])]
     return SwitchReading(VlanSet(vlans), build_port_readings(members, tagged="T", untagged="U"), names=names)
 
 
 def _parse_members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the memberships of a list such as ``T Te 0/30,35-37``."""
+    """Yield the memberships (kind, port) of a list such as ``T Te 0/30,35-37``."""
     if text.strip():
-        found = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ([\d/,-]+)", text.strip())
-        if found is None:
+        match = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ([\d/,-]+)", text.strip())
+        if match is None:
             raise ValueError(text)
-        how, kind, numbers = found.groups()
+        kind, letters, numbers = match.groups()
         slot = numbers[: numbers.rfind("/") + 1]
-        yield from (
-            (how, PORTS.canonical(f"{kind}{slot}{number}")) for number in expand_port_list(numbers.removeprefix(slot))
-        )
+        for number in expand_port_list(numbers.removeprefix(slot)):
+            yield kind, PORTS.canonical(f"{letters}{slot}{number}")
 
 
 LLDP = LldpFormat(

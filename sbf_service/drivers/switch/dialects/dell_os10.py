@@ -1,11 +1,11 @@
 """Dell SmartFabric OS10.
 
-``switchport trunk allowed vlan`` adds to the list. A trunk carries no tagged VLAN by default, so there is no list to
-empty. The VLT uses VLAN 4094.
+``switchport trunk allowed vlan`` adds VLANs to the list. A trunk carries no tagged VLAN by default, so no list must be
+emptied. The VLT uses VLAN 4094.
 
-Sources: networking-generic-switch for the commands; recorded sessions for neighbours, whose form is that of OS9. From
-memory, to be checked on a device: ``show running-configuration interface`` without a name and its form, ``interface
-range vlan``, and VLAN 4094.
+Sources: networking-generic-switch for the commands; recorded sessions for neighbours, which have the same form as on
+OS9. From memory, to be checked on a device: ``show running-configuration interface`` without a name, the form of its
+output, ``interface range vlan``, and VLAN 4094.
 
 A successful save prints nothing (published sessions with ``write memory``) or, from memory, ``Copy completed``.
 """
@@ -30,17 +30,17 @@ PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse the interfaces, which include the VLANs."""
+    """Parse the interfaces. A VLAN is an interface too."""
     (text,) = answers
-    found = parse_interfaces(text, PORTS)
-    vlans = VlanSet(int(name.removeprefix("vlan")) for name in found if name.startswith("vlan"))
-    ports = {name: _parse_port(body) for name, body in found.items() if not name.startswith(("vlan", "mgmt"))}
-    return SwitchReading(vlans, ports, names=dict(_parse_names(found)))
+    interfaces = parse_interfaces(text, PORTS)
+    vlans = VlanSet(int(name.removeprefix("vlan")) for name in interfaces if name.startswith("vlan"))
+    ports = {name: _parse_port(body) for name, body in interfaces.items() if not name.startswith(("vlan", "mgmt"))}
+    return SwitchReading(vlans, ports, names=dict(_parse_names(interfaces)))
 
 
-def _parse_names(found: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
-    """Yield the descriptions of VLANs. SBF writes the names of VLANs there."""
-    for name, body in found.items():
+def _parse_names(interfaces: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
+    """Yield the descriptions of VLANs, which SBF uses as names."""
+    for name, body in interfaces.items():
         if name.startswith("vlan"):
             yield from (
                 (int(name.removeprefix("vlan")), text.strip('"')) for text in find_arguments(body, "description ")
@@ -56,10 +56,10 @@ def _parse_port(lines: list[str]) -> PortReading:
     mode = "routed" if "no switchport" in lines else "trunk" if trunk else "access"
     used = parse_use(lines, mode, "switchport access vlan " if trunk else "switchport trunk native vlan ")
     if not trunk:
-        number = None if "no switchport" in lines else parse_access_vlan(lines, "switchport access vlan ")
-        return PortReading(untagged=untagged, access=number, off=off, **used)
-    listed = [parse_vlans(words, ALLOWED_VLANS + words) for words in find_arguments(lines, ALLOWED_VLANS)]
-    tagged = VlanSet(number for numbers in listed for number in numbers)
+        access = None if "no switchport" in lines else parse_access_vlan(lines, "switchport access vlan ")
+        return PortReading(untagged=untagged, access=access, off=off, **used)
+    lists = [parse_vlans(words, ALLOWED_VLANS + words) for words in find_arguments(lines, ALLOWED_VLANS)]
+    tagged = VlanSet(vlan for vlans in lists for vlan in vlans)
     return PortReading(tagged, ready=True, untagged=untagged, off=off, **used)
 
 

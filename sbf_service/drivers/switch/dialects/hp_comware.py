@@ -1,14 +1,14 @@
 """HP and H3C Comware 5 and 7.
 
-A port that becomes a trunk carries only VLAN 1, until VLAN 1 is removed too.
+A port that becomes a trunk carries VLAN 1 until VLAN 1 is removed.
 
 Sources: networking-generic-switch for VLANs; recorded sessions (ntc-templates) for neighbours in Comware 7; published
 configurations for trunks. From memory, to be checked on a device: ``display vlan``, ``undo port trunk permit vlan
 all``, and ten ranges in a command.
 
 ``save force`` ends with ``Saved the current configuration to mainboard device successfully.`` or ``Configuration is
-saved to device successfully.``, in a stack with ``Save next configuration file successfully.`` (H3C's guides, published
-sessions).
+saved to device successfully.``. In a stack it ends with ``Save next configuration file successfully.`` (H3C's guides,
+published sessions).
 """
 
 import re
@@ -68,11 +68,11 @@ def _parse_port(lines: list[str]) -> PortReading:
     if kind == "hybrid":
         return PortReading(untagged=untagged or DEFAULT_VLAN, off=off, **used)
     if "port link-type trunk" not in lines:
-        number = None if "port link-mode route" in lines else parse_access_vlan(lines, "port access vlan ")
-        return PortReading(untagged=untagged, access=number, off=off, **used)
+        access = None if "port link-mode route" in lines else parse_access_vlan(lines, "port access vlan ")
+        return PortReading(untagged=untagged, access=access, off=off, **used)
     permitted = [_parse_permitted(words) for words in find_arguments(lines, PERMIT)]
     default = VlanSet() if f"undo {PERMIT}1" in lines else VlanSet([1])
-    tagged = VlanSet(number for numbers in (default, *permitted) for number in numbers)
+    tagged = VlanSet(vlan for vlans in (default, *permitted) for vlan in vlans)
     return PortReading(tagged, ready=tagged != ALL_VLANS, open=tagged == ALL_VLANS, untagged=untagged, off=off, **used)
 
 

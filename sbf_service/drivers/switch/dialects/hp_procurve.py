@@ -1,7 +1,7 @@
 """HP ProCurve and Aruba-OS switches.
 
-Membership of a VLAN is configured on the VLAN, and a port carries no other VLANs. A VLAN is deleted when no managed
-port is in it. If other ports are in the VLAN, the switch asks whether to move them, and SBF answers no.
+The membership of ports is configured on the VLAN. SBF deletes a VLAN when no managed port is in the VLAN. If other
+ports are in the VLAN, the switch asks whether to move these ports, and SBF answers no.
 
 Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. Everything else is from memory, to
 be checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
@@ -29,29 +29,29 @@ PORTS = PortNames({"Trk": ()})
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
     """Parse the VLANs of the configuration, each with its ports."""
     (text,) = answers
-    found = [(int(head.split()[1]), body) for head, body in split_blocks(text) if re.fullmatch(r"vlan \d+", head)]
-    if not found:
+    blocks = [(int(head.split()[1]), body) for head, body in split_blocks(text) if re.fullmatch(r"vlan \d+", head)]
+    if not blocks:
         raise ValueError(f"no VLAN in {quote_first_line(text)!r}")
     members = [
-        (how, PORTS.canonical(port), number)
-        for number, body in found
-        for how in ("tagged", "untagged")
-        for ports in find_arguments(body, f"{how} ")
+        (kind, PORTS.canonical(port), vlan)
+        for vlan, body in blocks
+        for kind in ("tagged", "untagged")
+        for ports in find_arguments(body, f"{kind} ")
         for port in expand_port_list(ports)
     ]
     ports = build_port_readings(members, "tagged", "untagged")
     off = {PORTS.canonical(head.split()[1]) for head, body in split_blocks(text) if _is_disabled(head, body)}
-    joined = {name: PortReading(member=True, mode=AGGREGATED, lines=(line,)) for name, line in _parse_aggregates(text)}
-    shown = {name: replace(port, off=name in off) for name, port in (ports | joined).items()}
-    names = {number: name.strip('"') for number, body in found for name in find_arguments(body, "name ")}
-    return SwitchReading(VlanSet(number for number, _ in found), shown, names=names)
+    ports |= {name: PortReading(member=True, mode=AGGREGATED, lines=(line,)) for name, line in _parse_aggregates(text)}
+    readings = {name: replace(port, off=name in off) for name, port in ports.items()}
+    names = {vlan: name.strip('"') for vlan, body in blocks for name in find_arguments(body, "name ")}
+    return SwitchReading(VlanSet(vlan for vlan, _ in blocks), readings, names=names)
 
 
 def _parse_aggregates(text: str) -> Iterator[tuple[str, str]]:
     """Yield the members of link aggregates, which the platform calls trunks, each with its line."""
     for head, _ in split_blocks(text):
-        if found := re.match(r"trunk (\S+) \S+", head):
-            yield from ((PORTS.canonical(port), head) for port in expand_port_list(found[1]))
+        if match := re.match(r"trunk (\S+) \S+", head):
+            yield from ((PORTS.canonical(port), head) for port in expand_port_list(match[1]))
 
 
 def _is_disabled(head: str, body: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """SONiC: ``config`` and ``show`` in a Linux shell, with an account that may use sudo without a password.
 
 From release 202305 on, ``config switchport mode`` must first make a port a trunk. Earlier releases do not have that
-command, and their ports accept VLANs unless they route.
+command; on these releases, every port that is not a routed port accepts VLANs.
 
 Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
 config``; Cisco's guide for SONiC for neighbours, which have the form of lldpcli(8). From memory, to be checked on a
@@ -26,7 +26,7 @@ MODE = "sudo -n config switchport mode trunk {port}"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan config``. It has a row for each member of a VLAN, and a row for each VLAN without members."""
+    """Parse ``show vlan config``: a row for each member of a VLAN, and a row for each VLAN without members."""
     (text,) = answers
     lines = [line.split() for line in text.splitlines() if line.strip()]
     if not lines or lines[0] != ["Name", "VID", "Member", "Mode"]:
@@ -35,7 +35,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
     for row in rows:
         if not re.fullmatch(r"Vlan\d+ \d+( \S+ (un)?tagged)?", " ".join(row)):
             raise ValueError(" ".join(row))
-    members = [(mode, port, int(vid)) for _, vid, port, mode in (row for row in rows if row[2:])]
+    members = [(kind, port, int(vlan)) for _, vlan, port, kind in (row for row in rows if row[2:])]
     return SwitchReading(VlanSet(int(row[1]) for row in rows), build_port_readings(members, "tagged", "untagged"))
 
 

@@ -37,7 +37,7 @@ JUNOS = """<configuration>
  </interfaces>
  <vlans>
   <vlan><name>vc-112</name><vlan-id>112</vlan-id></vlan>
-  <vlan><name>theirs</name><vlan-id-list>130</vlan-id-list><vlan-id-list>140-141</vlan-id-list></vlan>
+  <vlan><name>other</name><vlan-id-list>130</vlan-id-list><vlan-id-list>140-141</vlan-id-list></vlan>
   <vlan inactive="inactive"><name>off</name><vlan-id>170</vlan-id></vlan>
   <vlan><name>routed</name><vlan-id>none</vlan-id></vlan>
  </vlans>
@@ -45,13 +45,13 @@ JUNOS = """<configuration>
 
 
 def test_a_junos_configuration_is_parsed() -> None:
-    """A member of a port may be a VLAN's name, a VLAN ID, a range or ``all``.
+    """The members of a port are names of VLANs, VLAN IDs, ranges or ``all``.
 
-    Some ports are access ports, have deactivated configuration, or have a unit other than 0 with a VLAN ID.
+    The configuration also contains an access port, deactivated configuration, and a unit other than 0 with a VLAN ID.
     """
-    seen = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
-    assert seen.vlans == vlans("112,130,140-141")
-    assert seen.ports == {
+    reading = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
+    assert reading.vlans == vlans("112,130,140-141")
+    assert reading.ports == {
         "ge-0/0/1": PortReading(vlans("112,130,140-141"), ready=True),
         "ge-0/0/2": PortReading(ALL_VLANS, ready=True, open=True),
         "ge-0/0/3": PortReading(untagged=vlans("112"), access=VlanId(112)),
@@ -66,14 +66,14 @@ def test_another_document_than_a_junos_configuration_raises(document: str) -> No
         CANDIDATE_DIALECTS["juniper_junos"].see([document])
 
 
-SEEN = JunosReading(
+READING = JunosReading(
     vlans=vlans("112,130,140-141"),
     ports={
         "ge-0/0/1": PortReading(vlans("112,130,140-141"), ready=True),
         "ge-0/0/2": PortReading(ALL_VLANS, ready=True, open=True),
         "ge-0/0/3": PortReading(untagged=vlans("50")),
     },
-    names={VlanId(112): "blue", VlanId(130): "theirs", VlanId(140): "two", VlanId(141): "two"},
+    names={VlanId(112): "blue", VlanId(130): "other", VlanId(140): "two", VlanId(141): "two"},
     members={
         "ge-0/0/1": {"blue": vlans("112"), "130": vlans("130"), "140-141": vlans("140-141")},
         "ge-0/0/2": {"all": ALL_VLANS},
@@ -81,8 +81,8 @@ SEEN = JunosReading(
 )
 
 
-def told(**changes: object) -> list[str]:
-    return CANDIDATE_DIALECTS["juniper_junos"].lines(difference(**changes), SEEN)
+def render(**changes: object) -> list[str]:
+    return CANDIDATE_DIALECTS["juniper_junos"].lines(difference(**changes), READING)
 
 
 def test_the_junos_lines_of_one_change() -> None:
@@ -94,7 +94,7 @@ def test_the_junos_lines_of_one_change() -> None:
         "remove": {"GE-0/0/1": "112,140-141"},
     }
     unit = "unit 0 family ethernet-switching"
-    assert told(**change) == [
+    assert render(**change) == [
         f"delete interfaces ge-0/0/2 {unit} vlan members",
         f"delete interfaces ge-0/0/1 {unit} vlan members blue",
         f"delete interfaces ge-0/0/1 {unit} vlan members 140-141",
@@ -110,11 +110,11 @@ def test_the_junos_lines_of_one_change() -> None:
 
 
 def test_the_junos_lines_of_access_ports() -> None:
-    """A port without configuration is in no VLAN. Each change of an access port to a cluster starts from this state."""
+    """A port without configuration is in no VLAN. SBF adds an access port to a cluster only from this state."""
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
     unit = "unit 0 family ethernet-switching"
-    assert told(access=access, **change) == [
+    assert render(access=access, **change) == [
         f"delete interfaces ge-0/0/1 {unit}",
         f"set interfaces ge-0/0/4 {unit} interface-mode access",
         f"set interfaces ge-0/0/4 {unit} vlan members vc-113",
@@ -122,15 +122,15 @@ def test_the_junos_lines_of_access_ports() -> None:
 
 
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
-    """The read-back finds the remaining member, and the commit is reverted."""
-    assert told(remove={"ge-0/0/1": "140"}) == []
-    assert told(delete="140") == []
+    """The read-back then shows the member, and the driver reverts the commit."""
+    assert render(remove={"ge-0/0/1": "140"}) == []
+    assert render(delete="140") == []
 
 
 def test_a_port_joins_a_vlan_by_its_existing_name() -> None:
-    assert told(add={PortName("ge-0/0/1"): "130"})[-1].endswith("vlan members theirs")
+    assert render(add={PortName("ge-0/0/1"): "130"})[-1].endswith("vlan members other")
 
 
 def test_no_line_allows_all_vlans() -> None:
-    every = told(close=["ge-0/0/2"], create="113", add={"ge-0/0/2": "113", "ge-0/0/3": "113"})
-    assert not [line for line in every if line.startswith("set") and "all" in line.split()]
+    lines = render(close=["ge-0/0/2"], create="113", add={"ge-0/0/2": "113", "ge-0/0/3": "113"})
+    assert not [line for line in lines if line.startswith("set") and "all" in line.split()]

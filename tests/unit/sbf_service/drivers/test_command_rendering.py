@@ -20,15 +20,15 @@ CHANGE = SwitchDifference(
 
 
 @dataclass
-class Listening:
+class RecordingLine:
     """A command line that records the lines that it receives, and accepts every line."""
 
-    told: list[str] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
     prompt: str = "^#"
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         lines = command.split("\n")
-        self.told += lines
+        self.sent += lines
         return "".join(f"{line}\n#" for line in lines)
 
     def close(self) -> None: ...
@@ -36,19 +36,19 @@ class Listening:
 
 @pytest.mark.parametrize("platform", DIALECTS)
 def test_a_dry_run_lists_exactly_the_sent_commands(platform: str) -> None:
-    dialect, line = DIALECTS[platform], Listening()
+    dialect, line = DIALECTS[platform], RecordingLine()
     driver = CommandLineSwitch(Name("sw1"), dialect, line)
     driver._reading = SwitchReading(
         VlanSet([130]), {dialect.ports.canonical(PORT): PortReading(tagged=VlanSet([130]), ready=True)}
     )
     commands = driver.list_commands(CHANGE)
-    assert line.told == []
+    assert line.sent == []
     driver.apply(CHANGE)
     with suppress(Refused):  # an empty answer is not a successful save on most platforms
         driver.save()
-    assert list(commands) == line.told
+    assert list(commands) == line.sent
 
 
 def test_an_empty_difference_has_no_commands() -> None:
-    driver = CommandLineSwitch(Name("sw1"), DIALECTS["cisco_ios"], Listening())
+    driver = CommandLineSwitch(Name("sw1"), DIALECTS["cisco_ios"], RecordingLine())
     assert driver.list_commands(SwitchDifference()) == ()

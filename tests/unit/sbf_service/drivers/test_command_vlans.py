@@ -1,4 +1,4 @@
-"""The VLANs that a refused command concerns. The clusters of these VLANs get the error message."""
+"""The VLANs that a refused command concerns. The error message is reported for the clusters of these VLANs."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_each_command_concerns_the_vlans_of_its_block(platform: str) -> None:
             assert find_command_vlans(dialect, line, [line], CHANGE) == VlanSet([112]), line
 
 
-def test_a_command_without_a_vlan_concerns_its_ports_changes() -> None:
+def test_a_command_without_vlan_concerns_its_ports_vlans() -> None:
     assert find_command_vlans(IOS, "switchport mode trunk", BLOCK, CHANGE) == VlanSet([112])
     assert find_command_vlans(IOS, "interface Ethernet1/2", ["interface Ethernet1/2", "exit"], CHANGE) == VlanSet([130])
 
@@ -43,21 +43,19 @@ def test_a_range_concerns_all_its_vlans() -> None:
     assert str(find_command_vlans(comware, "port trunk permit vlan 100 to 102 110", [], CHANGE)) == "100-102,110"
 
 
-def test_each_vlan_gets_its_own_faults_only() -> None:
+def test_each_vlan_has_only_its_faults_in_the_error() -> None:
     faults = [
-        ChangeFault("told 'vlan 112', it said 'no'", VlanSet([112])),
+        ChangeFault("sent 'vlan 112', the device answered 'no'", VlanSet([112])),
         ChangeFault("port p2: no", VlanSet([112, 130])),
     ]
     error = build_refusal("switch sw1: ", faults)
-    assert str(error) == "switch sw1: told 'vlan 112', it said 'no'; port p2: no"
+    assert str(error) == "switch sw1: sent 'vlan 112', the device answered 'no'; port p2: no"
     assert error.about == {112: str(error), 130: "switch sw1: port p2: no"}
 
 
 def test_a_fault_without_vlans_concerns_every_cluster() -> None:
-    assert (
-        build_refusal("switch sw1: ", [ChangeFault("told 'end', it said 'no'"), ChangeFault("x", VlanSet([112]))]).about
-        == {}
-    )
+    faults = [ChangeFault("sent 'end', the device answered 'no'"), ChangeFault("x", VlanSet([112]))]
+    assert build_refusal("switch sw1: ", faults).about == {}
 
 
 def test_faults_are_listed_up_to_the_limit() -> None:

@@ -1,4 +1,6 @@
-"""The lines of one change on each platform of provider edges, in full."""
+"""The complete lines of a change on each platform of provider edges."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +15,8 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 
 TRANSPORTS = tuple(
-    Transport.model_validate(one)
-    for one in (
+    Transport.model_validate(fields)
+    for fields in (
         {"name": "vpls", "kind": "vpls", "vpn_ids": "10100-10299", "asn": 65000},
         {"name": "shared", "kind": "vpls", "vpn_id": 77, "asn": 65000},
         {"name": "qinq", "kind": "qinq", "s_tags": "1000-1199"},
@@ -36,7 +38,7 @@ neighbor 10.0.0.2 encapsulation mpls
 neighbor 10.0.0.3 encapsulation mpls
 exit
 """
-TOLD = {
+CREATION_LINES = {
     ("cisco_iosxe", "vpls", 10112): f"""
 {IOS_XE_VFI}
 interface GigabitEthernet0/0/1
@@ -190,21 +192,21 @@ exit
 }
 
 
-def filling(platform: str, **more: object) -> EdgeTemplates:
+def make_templates(platform: str, **fields: object) -> EdgeTemplates:
     edge = {"name": "pe1", "platform": platform, "ports": [PORTS[platform]], "loopback": "10.0.0.1"}
-    edge |= {"core_port": "Te0/0/12", **more}
-    peers = {one.name: ("10.0.0.2", "10.0.0.3") for one in TRANSPORTS}
+    edge |= {"core_port": "Te0/0/12", **fields}
+    peers = {transport.name: ("10.0.0.2", "10.0.0.3") for transport in TRANSPORTS}
     backbone = Backbone(TRANSPORTS, peers)
     return EdgeTemplates(Edge.model_validate(edge), EDGE_DIALECTS[platform], backbone, {"bgp": "65001"})
 
 
-def seen(platform: str, *pieces: CircuitPiece) -> EdgeReading:
+def make_reading(platform: str, *pieces: CircuitPiece) -> EdgeReading:
     ports = EDGE_DIALECTS[platform].ports
     return EdgeReading(pieces, {ports.canonical(PORTS[platform]): True})
 
 
-def told(made: EdgeTemplates, change: EdgeDifference, before: EdgeReading) -> list[str]:
-    return [line for step in plan_steps(made, change, before) for line in step.lines]
+def plan_lines(templates: EdgeTemplates, change: EdgeDifference, before: EdgeReading) -> list[str]:
+    return [line for step in plan_steps(templates, change, before) for line in step.lines]
 
 
 def circuit(platform: str, transport: str, service: int, vlan: int = 112) -> Circuit:
@@ -215,30 +217,30 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
-@pytest.mark.parametrize("made", TOLD, ids=lambda made: f"{made[0]}-{made[1]}")
-def test_the_lines_of_one_circuit_in_each_dialect(made: tuple[str, str, int]) -> None:
-    platform, transport, service = made
+@pytest.mark.parametrize("case", CREATION_LINES, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_the_lines_of_one_circuit_in_each_dialect(case: tuple[str, str, int]) -> None:
+    platform, transport, service = case
     change = EdgeDifference(add=(circuit(platform, transport, service),))
-    assert told(filling(platform), change, seen(platform)) == lines_of(TOLD[made])
+    assert plan_lines(make_templates(platform), change, make_reading(platform)) == lines_of(CREATION_LINES[case])
 
 
 def test_every_recipe_is_listed_here() -> None:
-    kinds = {one.name: (one.kind, one.shared is not None) for one in TRANSPORTS}
-    written = {(platform, kinds[Name(transport)]) for platform, transport, _ in TOLD}
-    assert written == {(name, made) for name, dialect in EDGE_DIALECTS.items() for made in dialect.recipes}
+    kinds = {transport.name: (transport.kind, transport.shared is not None) for transport in TRANSPORTS}
+    listed = {(platform, kinds[Name(transport)]) for platform, transport, _ in CREATION_LINES}
+    assert listed == {(name, recipe) for name, dialect in EDGE_DIALECTS.items() for recipe in dialect.recipes}
 
 
 def test_an_existing_service_gets_only_the_port_pieces() -> None:
     vfi = CircuitPiece(kind="vfi", domain="77", service=77)
-    there = CircuitPiece(kind=ATTACHMENT, domain="77", service=77, port="GigabitEthernet0/0/1", vlan=120)
+    attachment = CircuitPiece(kind=ATTACHMENT, domain="77", service=77, port="GigabitEthernet0/0/1", vlan=120)
     change = EdgeDifference(add=(circuit("cisco_iosxe", "shared", 77),))
-    assert told(filling("cisco_iosxe"), change, seen("cisco_iosxe", vfi, there))[:2] == [
+    assert plan_lines(make_templates("cisco_iosxe"), change, make_reading("cisco_iosxe", vfi, attachment))[:2] == [
         "interface GigabitEthernet0/0/1",
         "service instance 112 ethernet",
     ]
 
 
-def test_attachments_leave_first_and_creations_come_last() -> None:
+def test_attachments_are_removed_first_and_creations_are_last() -> None:
     old = [
         CircuitPiece(kind="VLAN", domain="130", service=20130, vlan=130),
         CircuitPiece(kind="VNI", domain="130", service=20130, vlan=130),
@@ -248,7 +250,7 @@ def test_attachments_leave_first_and_creations_come_last() -> None:
     change = EdgeDifference(
         add=(circuit("arista_eos", "evpn", 20112),), remove=(circuit("arista_eos", "evpn", 20130, vlan=130),)
     )
-    assert told(filling("arista_eos"), change, seen("arista_eos", *old))[:11] == [
+    assert plan_lines(make_templates("arista_eos"), change, make_reading("arista_eos", *old))[:11] == [
         "interface Ethernet2",
         "switchport trunk allowed vlan remove 130",
         "exit",
@@ -269,30 +271,31 @@ def test_attachments_leave_first_and_creations_come_last() -> None:
         ("arista_eos", "evpn", 20112, {"loopback": None}, "pe1: expected an IPv4 loopback in the topology, got none"),
         ("arista_eos", "evpn", 20112, {"loopback": "2001:db8::1"}, "expected an IPv4 loopback .* got 2001:db8::1"),
         ("cisco_iosxe", "qinq", 1012, {"core_port": None}, "pe1: expected a core_port in the topology, found none"),
-        ("arista_eos", "vpls", 10112, {}, "wanted service 10112 of transport vpls, which Arista EOS cannot make"),
+        ("arista_eos", "vpls", 10112, {}, "wanted service 10112 of transport vpls, which Arista EOS cannot create"),
     ],
 )
-def test_a_missing_setting_is_reported_before_any_command(
+def test_a_missing_field_is_reported_before_any_command(
     platform: str, transport: str, service: int, edge: dict[str, object], message: str
 ) -> None:
     change = EdgeDifference(add=(circuit(platform, transport, service),))
     with pytest.raises(Refused, match=message):
-        plan_steps(filling(platform, **edge), change, seen(platform))
+        plan_steps(make_templates(platform, **edge), change, make_reading(platform))
 
 
 def test_a_route_target_that_does_not_fit_is_refused() -> None:
     """A route target with an AS number of 32 bits has only 16 bits for the VNI (RFC 5668)."""
-    made = filling("arista_eos")
+    templates = make_templates("arista_eos")
     wide = Transport.model_validate({"name": "evpn", "kind": "evpn", "vnis": "70000-70010", "asn": 4200000000})
-    made = EdgeTemplates(made.edge, made.dialect, Backbone((wide,), {}), made.known)
+    templates = replace(templates, backbone=Backbone((wide,), {}))
     with pytest.raises(Refused, match="wanted service 70001 of AS 4200000000"):
-        plan_steps(made, EdgeDifference(add=(circuit("arista_eos", "evpn", 70001),)), seen("arista_eos"))
+        plan_steps(templates, EdgeDifference(add=(circuit("arista_eos", "evpn", 70001),)), make_reading("arista_eos"))
 
 
-def test_the_table_shows_every_platform_with_its_commands() -> None:
-    shown = render_edge_dialects()
-    assert all(f"### `{name}`" in shown for name in EDGE_DIALECTS)
+def test_the_tables_contain_every_platform_with_its_commands() -> None:
+    tables = render_edge_dialects()
+    assert all(f"### `{name}`" in tables for name in EDGE_DIALECTS)
     assert (
-        "| evpn, one for each cluster: VNI | `interface Vxlan1` / `vxlan vlan {vlan} vni {service}` / `exit` |" in shown
+        "| evpn, one for each cluster: VNI | `interface Vxlan1` / `vxlan vlan {vlan} vni {service}` / `exit` |"
+        in tables
     )
-    assert "| vpls, one service for all clusters: attachment |" in shown
+    assert "| vpls, one service for all clusters: attachment |" in tables

@@ -163,7 +163,7 @@ NXOS = """
 feature nv overlay
 vlan 1,10,112-113
 vlan 10
-  name theirs
+  name other
   vn-segment 10010
 vlan 112
   name vc-10112
@@ -196,8 +196,8 @@ ANSWERS = {
     "arista_eos": (EOS,),
     "cisco_nxos": (NXOS,),
 }
-Short = tuple[str, str, int | None, str | None, int | None, bool]
-EXPECTED: dict[str, set[Short]] = {
+PieceSummary = tuple[str, str, int | None, str | None, int | None, bool]
+EXPECTED: dict[str, set[PieceSummary]] = {
     "cisco_iosxe": {
         ("vfi", "50", 500, None, None, False),
         ("vfi", "112", 10112, None, None, True),
@@ -251,15 +251,15 @@ EXPECTED: dict[str, set[Short]] = {
 }
 
 
-def short(piece: CircuitPiece) -> Short:
-    return piece.kind, piece.domain, piece.service, piece.port, piece.vlan, piece.ours
+def summarize(piece: CircuitPiece) -> PieceSummary:
+    return piece.kind, piece.domain, piece.service, piece.port, piece.vlan, piece.by_sbf
 
 
 @pytest.mark.parametrize("platform", ANSWERS)
 def test_sbfs_pieces_are_distinguished_from_others(platform: str) -> None:
     """The last value of each expected piece is True if SBF may have created the piece."""
-    seen = EDGE_DIALECTS[platform].see(ANSWERS[platform], POOL)
-    assert {short(piece) for piece in seen.pieces} == EXPECTED[platform]
+    reading = EDGE_DIALECTS[platform].see(ANSWERS[platform], POOL)
+    assert {summarize(piece) for piece in reading.pieces} == EXPECTED[platform]
 
 
 def test_a_port_is_ready_as_a_trunk_with_a_list() -> None:

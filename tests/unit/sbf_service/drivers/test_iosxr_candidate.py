@@ -1,4 +1,4 @@
-"""IOS-XR: subinterfaces and bridge domains as VLANs of a switch, and foreign uses of managed VLAN IDs."""
+"""IOS-XR as a switch: parsing of subinterfaces and bridge domains, other use of managed VLAN IDs, and commands."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 XR = CANDIDATE_DIALECTS["cisco_iosxr"]
-TAIL = """interface {0}.112 l2transport
+SUBINTERFACE = """interface {0}.112 l2transport
  encapsulation dot1q 112
  rewrite ingress tag pop 1 symmetric
 !
@@ -21,7 +21,7 @@ interface GigabitEthernet0/0/0/0
  description to brno-h1
 !
 """
-    + TAIL.format("GigabitEthernet0/0/0/0")
+    + SUBINTERFACE.format("GigabitEthernet0/0/0/0")
     + """interface GigabitEthernet0/0/0/1
 !
 interface GigabitEthernet0/0/0/1.113
@@ -82,10 +82,10 @@ def vlans(text: str) -> VlanSet:
 
 
 def test_an_xr_configuration_is_parsed() -> None:
-    """A subinterface of SBF that is in no bridge domain carries no VLAN and is not a foreign use."""
-    seen = XR.see([CONFIGURATION])
-    assert seen.vlans == vlans("112,130")
-    assert seen.ports == {
+    """A subinterface of SBF without a bridge domain (121) carries no VLAN and is not in other use."""
+    reading = XR.see([CONFIGURATION])
+    assert reading.vlans == vlans("112,130")
+    assert reading.ports == {
         "GigabitEthernet0/0/0/0": PortReading(vlans("112")),
         "GigabitEthernet0/0/0/1": PortReading(untagged=vlans("113-118,120")),
         "TenGigE0/0/0/2": PortReading(untagged=ALL_VLANS),
@@ -109,7 +109,7 @@ def test_the_xr_lines_of_one_change() -> None:
         "add": {"Gi0/0/0/1": "113"},
         "remove": {"GigabitEthernet0/0/0/0": "112"},
     }
-    told = XR.lines(SwitchDifference.model_validate(change), SwitchReading(vlans("112"), {}))
+    lines = XR.lines(SwitchDifference.model_validate(change), SwitchReading(vlans("112"), {}))
     expected = """l2vpn
  bridge group virtcloud
   bridge-domain vc-112
@@ -133,12 +133,12 @@ l2vpn
   bridge-domain vc-113
    interface GigabitEthernet0/0/0/1.113
 root"""
-    assert "\n".join(told) == expected
+    assert "\n".join(lines) == expected
 
 
-def test_the_xr_lines_of_a_trunk_turned_access_port() -> None:
+def test_the_xr_lines_that_make_a_trunk_an_access_port() -> None:
     change = {"access": ["Gi0/0/0/1"], "close": ["Gi0/0/0/1"], "add": {"Gi0/0/0/1": "113"}}
-    seen = SwitchReading(vlans("112-113"), {"GigabitEthernet0/0/0/1": PortReading(vlans("112"))})
+    reading = SwitchReading(vlans("112-113"), {"GigabitEthernet0/0/0/1": PortReading(vlans("112"))})
     expected = """l2vpn
  bridge group virtcloud
   bridge-domain vc-112
@@ -153,7 +153,7 @@ l2vpn
   bridge-domain vc-113
    interface GigabitEthernet0/0/0/1.4095
 root"""
-    assert "\n".join(XR.lines(SwitchDifference.model_validate(change), seen)) == expected
+    assert "\n".join(XR.lines(SwitchDifference.model_validate(change), reading)) == expected
 
 
 @pytest.mark.parametrize(("lines", "off"), [(" shutdown\n", True), (" description up\n", False)])

@@ -31,11 +31,11 @@ COMPRESSED = (
 PLAIN = '[{"ifname":"p1","vlans":[{"vlan":100},{"vlan":101},{"vlan":102}]}]'
 
 
-def carried(printed: str, managed: str = "100-199") -> dict[str, str]:
-    found = derive_bridge_state(
+def observed_ports(printed: str, managed: str = "100-199") -> dict[str, str]:
+    observed = derive_bridge_state(
         SWITCH, parse_vlan_entries("switch sw1", printed), SwitchScope(PORTS, VlanSet.parse(managed))
     )
-    return {port: str(vlans) for port, vlans in found.ports.items()}
+    return {port: str(vlans) for port, vlans in observed.ports.items()}
 
 
 class Line:
@@ -54,24 +54,24 @@ class Line:
 
 
 def test_ranges_are_parsed() -> None:
-    assert carried(COMPRESSED) == {"p1": "100-105,107", "p2": "", "uplink": ""}
+    assert observed_ports(COMPRESSED) == {"p1": "100-105,107", "p2": "", "uplink": ""}
 
 
 def test_single_vlans_are_parsed() -> None:
-    assert carried(PLAIN) == {"p1": "100-102", "p2": "", "uplink": ""}
+    assert observed_ports(PLAIN) == {"p1": "100-102", "p2": "", "uplink": ""}
 
 
 def test_only_the_managed_vlans_of_a_range_are_observed() -> None:
-    assert carried(COMPRESSED, "104-106") == {"p1": "104-105", "p2": "", "uplink": ""}
+    assert observed_ports(COMPRESSED, "104-106") == {"p1": "104-105", "p2": "", "uplink": ""}
 
 
 def test_an_untagged_vlan_outside_the_pool_is_left_unchanged() -> None:
-    assert carried(COMPRESSED, "100-299") == {"p1": "100-105,107", "p2": "", "uplink": ""}
+    assert observed_ports(COMPRESSED, "100-299") == {"p1": "100-105,107", "p2": "", "uplink": ""}
 
 
 def test_an_untagged_pool_vlan_is_unsafe() -> None:
     with pytest.raises(Unsafe) as caught:
-        carried(COMPRESSED, "100-400")
+        observed_ports(COMPRESSED, "100-400")
     assert str(caught.value) == (
         "switch sw1, port p2: expected VLAN 300 tagged or absent, found PVID, Egress Untagged: "
         "move the other use to a VLAN outside the pool, or remove the VLAN from the pool"
@@ -88,11 +88,11 @@ def test_an_untagged_pool_vlan_is_unsafe() -> None:
         '[{"ifname":"p1","vlans":[{"vlan":100,"vlanEnd":10',
         '{"ifname":"p1"}',
     ],
-    ids=["nothing", "an error", "text for a number", "no such number", "cut off", "another shape"],
+    ids=["empty", "an error", "text instead of a number", "VLAN ID too high", "truncated", "object instead of list"],
 )
 def test_unknown_output_is_unsafe_and_quoted(printed: str) -> None:
     with pytest.raises(Unsafe, match=r"^switch sw1: expected JSON from 'bridge -compressvlans -json vlan show', got "):
-        carried(printed)
+        observed_ports(printed)
 
 
 def test_removals_come_first_and_ranges_are_used() -> None:
@@ -106,51 +106,60 @@ def test_removals_come_first_and_ranges_are_used() -> None:
     ]
 
 
-def untagged(printed: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
+def observed_access_port(printed: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
     managed = SwitchScope(PORTS, VlanSet.parse("100-199"), (PortName(port),))
-    found = derive_bridge_state(
+    observed = derive_bridge_state(
         SWITCH, parse_vlan_entries("switch sw1", f'[{{"ifname":"{port}","vlans":[{printed}]}}]'), managed
     )
-    return str(found.ports[PortName(port)]), found.open
+    return str(observed.ports[PortName(port)]), observed.open
 
 
-WHOLE = '"flags":["PVID","Egress Untagged"]'
+UNTAGGED_FLAGS = '"flags":["PVID","Egress Untagged"]'
 
 
 @pytest.mark.parametrize(
     ("printed", "carried", "is_open"),
     [
         ("", "", False),
-        (f'{{"vlan":112,{WHOLE}}}', "112", False),
-        (f'{{"vlan":112,{WHOLE}}},{{"vlan":50}}', "112", False),
-        (f'{{"vlan":1,{WHOLE}}}', "", True),
+        (f'{{"vlan":112,{UNTAGGED_FLAGS}}}', "112", False),
+        (f'{{"vlan":112,{UNTAGGED_FLAGS}}},{{"vlan":50}}', "112", False),
+        (f'{{"vlan":1,{UNTAGGED_FLAGS}}}', "", True),
         ('{"vlan":112}', "", True),
         ('{"vlan":112,"flags":["PVID"]}', "", True),
-        (f'{{"vlan":111,"flags":["Egress Untagged"]}},{{"vlan":112,{WHOLE}}}', "", True),
-        (f'{{"vlan":111}},{{"vlan":112,{WHOLE}}}', "", True),
+        (f'{{"vlan":111,"flags":["Egress Untagged"]}},{{"vlan":112,{UNTAGGED_FLAGS}}}', "", True),
+        (f'{{"vlan":111}},{{"vlan":112,{UNTAGGED_FLAGS}}}', "", True),
     ],
-    ids=["none", "ours", "ours beside theirs", "the default", "tagged", "in only", "another out", "another tagged"],
+    ids=[
+        "no VLAN",
+        "managed VLAN",
+        "managed and foreign VLAN",
+        "default VLAN",
+        "tagged",
+        "ingress only",
+        "second VLAN on egress",
+        "second VLAN tagged",
+    ],
 )
 def test_an_access_port_has_one_managed_vlan_or_is_open(printed: str, carried: str, is_open: bool) -> None:
-    assert untagged(printed) == (carried, ("p2",) if is_open else ())
+    assert observed_access_port(printed) == (carried, ("p2",) if is_open else ())
 
 
 def test_an_access_port_in_a_foreign_vlan_is_unsafe() -> None:
     with pytest.raises(Unsafe) as caught:
-        untagged(f'{{"vlan":50,{WHOLE}}}')
+        observed_access_port(f'{{"vlan":50,{UNTAGGED_FLAGS}}}')
     assert str(caught.value) == (
-        "switch sw1, access port p2: expected one managed VLAN untagged or none, found 50: "
+        "switch sw1, access port p2: expected at most one managed VLAN, untagged, found VLAN 50: "
         "move the other use to another port, remove this port from the topology, or adopt it "
         "('virtcloud element adopt sw1 p2')"
     )
 
 
 def test_batches_fit_on_a_terminal_line() -> None:
-    lines = [f"vlan add dev p1 vid {number}" for number in range(100, 1100)]
-    found = list(pack_words(lines, 3))
-    assert [line for part in found for line in part] == lines
-    assert max(len(" ".join(repr(line) for line in part)) for part in found) <= 3600
-    assert len(found) == 8
+    lines = [f"vlan add dev p1 vid {vlan}" for vlan in range(100, 1100)]
+    batches = list(pack_words(lines, 3))
+    assert [line for batch in batches for line in batch] == lines
+    assert max(len(" ".join(repr(line) for line in batch)) for batch in batches) <= 3600
+    assert len(batches) == 8
 
 
 def test_an_empty_difference_sends_no_batch() -> None:
@@ -158,15 +167,15 @@ def test_an_empty_difference_sends_no_batch() -> None:
 
 
 def test_an_answer_without_its_marks_is_unsafe() -> None:
-    with pytest.raises(Unsafe, match="expected an answer between marks, got 'logout'"):
+    with pytest.raises(Unsafe, match="expected output between 'begin-of-answer' and 'end-of-answer:', got 'logout'"):
         LinuxBridge(SWITCH, Line("logout")).read(SwitchScope(PORTS, VlanSet()))
 
 
-def test_a_shell_without_the_tool_is_a_refusal() -> None:
+def test_a_missing_program_is_a_refusal() -> None:
     printed = "begin-of-answer\nsh: 1: bridge: not found\nend-of-answer:127"
-    with pytest.raises(Refused, match="failed: the switch said 'sh: 1: bridge: not found'"):
+    with pytest.raises(Refused, match="failed: the switch printed 'sh: 1: bridge: not found'"):
         LinuxBridge(SWITCH, Line(printed)).read(SwitchScope(PORTS, VlanSet()))
-    with pytest.raises(Refused, match=r"was refused: the switch said 'sh: 1: bridge: not found \(exit code 127\)'"):
+    with pytest.raises(Refused, match=r"failed: the switch printed 'sh: 1: bridge: not found \(exit code 127\)'"):
         LinuxBridge(SWITCH, Line(printed)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
 
 
@@ -179,9 +188,9 @@ def test_each_refused_line_is_named_with_the_switchs_message() -> None:
     with pytest.raises(Refused) as caught:
         LinuxBridge(SWITCH, Line(printed)).apply(difference)
     assert str(caught.value) == (
-        "switch sw1: 'vlan add dev p1 vid 100' was refused: the switch said 'RTNETLINK answers: Operation not "
-        "permitted'; 'vlan add dev p9 vid 100' was refused: the switch said 'Cannot find bridge device \"p9\"': "
-        "look at its ports and at the account's rights"
+        "switch sw1: 'vlan add dev p1 vid 100' failed: the switch printed 'RTNETLINK answers: Operation not "
+        "permitted'; 'vlan add dev p9 vid 100' failed: the switch printed 'Cannot find bridge device \"p9\"': "
+        "check the device's ports and the account's rights"
     )
 
 
@@ -195,43 +204,44 @@ PVID = ["PVID", "Egress Untagged"]
 USES: dict[str, dict[int, list[str]]] = {
     "VLAN 20 untagged": {20: PVID},
     "tagged VLANs": {1: PVID, 20: [], 21: [], 22: []},
-    "a native VLAN beside tagged ones": {20: PVID, 30: []},
+    "a native VLAN and a tagged VLAN": {20: PVID, 30: []},
 }
 
 
-def made(vlans: dict[int, list[str]]) -> tuple[LinuxSwitch, LinuxBridge]:
+def make_bridge(vlans: dict[int, list[str]]) -> tuple[LinuxSwitch, LinuxBridge]:
     switch = LinuxSwitch({"p1": dict(vlans)})
     return switch, LinuxBridge(Name("sw1"), LinuxLine(switch))
 
 
 @pytest.mark.parametrize("vlans", [{}, {1: PVID}, {112: []}], ids=["none", "the default", "SBF's"])
 def test_a_port_without_foreign_vlans_is_in_no_other_use(vlans: dict[int, list[str]]) -> None:
-    _, driver = made(vlans)
+    _, driver = make_bridge(vlans)
     assert driver.read(SwitchScope((P1,), POOL)).in_use == ()
 
 
 @pytest.mark.parametrize("use", USES)
 def test_a_port_with_foreign_vlans_is_in_other_use(use: str) -> None:
-    _, driver = made(USES[use])
+    _, driver = make_bridge(USES[use])
     assert driver.read(SwitchScope((P1,), POOL)).in_use == (P1,)
 
 
 @pytest.mark.parametrize("access", [False, True], ids=["trunk", "access port"])
-@pytest.mark.parametrize("use", [*USES, "the default"])
-def test_a_port_is_restored_exactly(use: str, access: bool) -> None:
-    before = USES.get(use, {1: PVID})
-    switch, driver = made(before)
+@pytest.mark.parametrize("former_use", [*USES, "the default"])
+def test_a_port_is_restored_exactly(former_use: str, access: bool) -> None:
+    before = USES.get(former_use, {1: PVID})
+    switch, driver = make_bridge(before)
     on_access = (P1,) if access else ()
-    agreed = SwitchScope((P1,), POOL, access=on_access, adopted={P1: driver.read(SwitchScope((P1,), POOL)).untaken[P1]})
+    use = driver.read(SwitchScope((P1,), POOL)).untaken[P1]
+    adopted = SwitchScope((P1,), POOL, access=on_access, adopted={P1: use})
     for vlans in ("112", ""):
         wanted = SwitchWanted(ports={P1: VlanSet.parse(vlans)}, access=on_access)
-        driver.apply(compare_switch(wanted, driver.read(agreed)))
-    returned = SwitchScope((), POOL, returned=agreed.adopted)
+        driver.apply(compare_switch(wanted, driver.read(adopted)))
+    returned = SwitchScope((), POOL, returned=adopted.adopted)
     driver.apply(compare_switch(SwitchWanted(ports={P1: VlanSet()}), driver.read(returned)))
     assert switch.ports["p1"] == before
 
 
 def test_a_port_that_is_down_is_detected() -> None:
-    switch, driver = made({112: []})
+    switch, driver = make_bridge({112: []})
     switch.down = {"p1"}
     assert driver.read(SwitchScope((P1,), POOL)).down == (P1,)

@@ -7,7 +7,7 @@ from sbf_service.drivers.switch import lldp
 from sbf_service.drivers.switch.dialects import DIALECTS
 from sbf_service.drivers.switch.lldp import LldpFormat, parse_neighbours
 
-ONE = """
+NEIGHBOUR = """
 Chassis id: 0200.0000.00aa
 Port id: Ethernet1/1
 Local Port id: Eth1/3
@@ -17,30 +17,31 @@ Management Address: not advertised
 """
 
 
-def words(platform: str) -> LldpFormat:
-    found = DIALECTS[platform].lldp
-    assert found is not None
-    return found
+def lldp_format(platform: str) -> LldpFormat:
+    form = DIALECTS[platform].lldp
+    assert form is not None
+    return form
 
 
 def test_every_dialect_can_read_neighbours() -> None:
     assert [name for name, dialect in DIALECTS.items() if dialect.lldp is None] == []
 
 
-def test_a_neighbour_without_names_is_kept() -> None:
-    found = parse_neighbours(words("cisco_nxos"), f"{ONE}\nTotal entries displayed: 1")
+def test_a_neighbour_without_names_is_parsed() -> None:
+    found = parse_neighbours(lldp_format("cisco_nxos"), f"{NEIGHBOUR}\nTotal entries displayed: 1")
     assert found == (Neighbour("Eth1/3", "0200.0000.00aa", "Ethernet1/1"),)
 
 
-def test_fewer_neighbours_than_the_device_counted_is_an_error() -> None:
-    with pytest.raises(ValueError, match="2 neighbours are announced, 1 understood"):
-        parse_neighbours(words("cisco_nxos"), f"{ONE}\nTotal entries displayed: 2")
+def test_a_wrong_number_of_neighbours_is_an_error() -> None:
+    """The device prints the number of its neighbours; the output must contain the same number."""
+    with pytest.raises(ValueError, match="the device prints a number of 2 neighbours, found 1"):
+        parse_neighbours(lldp_format("cisco_nxos"), f"{NEIGHBOUR}\nTotal entries displayed: 2")
 
 
 def test_a_neighbour_without_the_local_port_is_an_error() -> None:
     old = "-----\nChassis id: 0200.0000.00aa\nPort id: Gi0/1\nSystem Name: sw2\n\nTotal entries displayed: 1"
     with pytest.raises(ValueError, match="neighbour sw2 is shown without the local port"):
-        parse_neighbours(words("cisco_ios"), old)
+        parse_neighbours(lldp_format("cisco_ios"), old)
 
 
 def test_the_first_matching_line_counts() -> None:
@@ -49,7 +50,7 @@ def test_the_first_matching_line_counts() -> None:
         "Interface Ethernet1 detected 1 LLDP neighbors:\n\n  Neighbor 0200.0000.00aa/Ethernet7, age 1 second\n"
         '    Port ID     : "Ethernet7"\n  - IEEE802.3 Link Aggregation\n    Port ID                : 0\n'
     )
-    assert parse_neighbours(words("arista_eos"), output)[0].port == "Ethernet7"
+    assert parse_neighbours(lldp_format("arista_eos"), output)[0].port == "Ethernet7"
 
 
 def test_the_output_of_lldpcli_on_debian_12_is_parsed() -> None:

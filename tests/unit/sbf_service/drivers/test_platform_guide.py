@@ -1,4 +1,4 @@
-"""The example of docs/how-to/add-a-switch-platform.md, run as printed."""
+"""The code of docs/how-to/add-a-switch-platform.md is executed and tested as it is on the page."""
 
 import re
 from pathlib import Path
@@ -23,12 +23,12 @@ TABLE = "VLAN Name      Status    Ports\n---- --------- --------- -----\n1    de
 PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
 
 
-def example(number: int) -> dict[str, Any]:
-    """Execute one of the page's two Python files. Return its names."""
-    found: dict[str, Any] = {}
-    text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[number]
-    exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), found)  # noqa: S102 - our own page
-    return found
+def example(index: int) -> dict[str, Any]:
+    """Execute one of the page's two Python files (0 or 1). Return the names that it defines."""
+    names: dict[str, Any] = {}
+    text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[index]
+    exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), names)  # noqa: S102 - a page of SBF
+    return names
 
 
 def test_the_example_passes_the_checks_of_plugins() -> None:
@@ -46,20 +46,20 @@ def test_the_dialect_of_the_page_drives_its_emulator() -> None:
         managed = SwitchScope(ports, VlanSet.parse("100-199"))
         driver.apply(compare_switch(wanted, driver.read(managed)))
         driver.save()
-        left = compare_switch(wanted, driver.read(managed))
+        remaining = compare_switch(wanted, driver.read(managed))
         driver.close()
-        assert not left
+        assert not remaining
         assert switch.carrying() == {"GigabitEthernet 0/1": {112}, "GigabitEthernet 0/2": {112, 120}}
         assert not switch.unsaved
 
 
 def test_the_example_of_the_page_parses_and_renders() -> None:
     dialect: Dialect = example(0)["DIALECT"]
-    seen = dialect.see([TABLE, PORTS])
+    reading = dialect.see([TABLE, PORTS])
     port = PortName("Gi0/1")
-    assert seen.ports["GigabitEthernet0/1"].open
+    assert reading.ports["GigabitEthernet0/1"].open
     assert render_commands(
-        dialect, SwitchDifference(close=(port,), create=VlanSet([112]), add={port: VlanSet([112])}), seen
+        dialect, SwitchDifference(close=(port,), create=VlanSet([112]), add={port: VlanSet([112])}), reading
     ) == [
         "interface GigabitEthernet 0/1",
         "switchport trunk allowed vlan none",
@@ -107,8 +107,8 @@ DIALECT = Dialect(
 
 
 def test_a_plugin_of_version_0_2_still_works() -> None:
-    found: dict[str, Any] = {}
-    exec(compile(OLD_PLUGIN, "old_plugin", "exec"), found)  # noqa: S102 - defined above
-    dialect: Dialect = found["DIALECT"]
+    names: dict[str, Any] = {}
+    exec(compile(OLD_PLUGIN, "old_plugin", "exec"), names)  # noqa: S102 - defined above
+    dialect: Dialect = names["DIALECT"]
     assert find_dialect_faults(dialect) == ()
     assert dialect.see([TABLE, PORTS]).ports["GigabitEthernet0/1"].open

@@ -1,4 +1,4 @@
-"""Recorded answers of switches (tests/recordings), and the states and commands that dialects derive from them."""
+"""Recorded answers of switches (tests/recordings). The dialects parse them and render commands as recorded."""
 
 import pytest
 from recordings import RECORDS
@@ -14,9 +14,9 @@ def replayed(record: TrialRecord) -> TrialRecord:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_recorded_conversation_is_parsed_as_recorded(name: str) -> None:
-    found = replayed(RECORDS[name])
-    assert list(compare_records(RECORDS[name], found)) == []
-    assert found.faults == RECORDS[name].faults
+    trial = replayed(RECORDS[name])
+    assert list(compare_records(RECORDS[name], trial)) == []
+    assert trial.faults == RECORDS[name].faults
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -12,7 +12,7 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 
-def seen(platform: str, *answers: str) -> SwitchReading:
+def parse(platform: str, *answers: str) -> SwitchReading:
     return DIALECTS[platform].see([*answers, *[""] * (len(DIALECTS[platform].show) - len(answers))])
 
 
@@ -48,34 +48,35 @@ interface GigabitEthernet1/0/6
 
 
 def test_an_ios_switch_is_parsed() -> None:
-    found = seen("cisco_ios", IOS_TABLE, IOS_PORTS, "\nVLAN Usage\n---- ----------\n1006 GigabitEthernet1/0/6\n")
-    assert found.vlans == vlans("1,112-113,1002")
-    assert found.reserved == vlans("1006")
+    reading = parse("cisco_ios", IOS_TABLE, IOS_PORTS, "\nVLAN Usage\n---- ----------\n1006 GigabitEthernet1/0/6\n")
+    assert reading.vlans == vlans("1,112-113,1002")
+    assert reading.reserved == vlans("1006")
     listed = vlans("10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,112,200-205")
-    assert found.ports["GigabitEthernet1/0/1"] == PortReading(listed, ready=True, dormant=listed)
-    assert found.ports["GigabitEthernet1/0/2"] == PortReading(ALL_VLANS, open=True)
-    assert found.ports["GigabitEthernet1/0/3"] == PortReading(ready=True, dormant=VlanSet())
-    assert found.ports["GigabitEthernet1/0/4"] == PortReading(untagged=vlans("20"), access=VlanId(20))
-    assert found.ports["GigabitEthernet1/0/5"].open, "a neighbour may make it a trunk (DTP)"
-    assert found.ports["GigabitEthernet1/0/6"] == PortReading()
+    assert reading.ports["GigabitEthernet1/0/1"] == PortReading(listed, ready=True, dormant=listed)
+    assert reading.ports["GigabitEthernet1/0/2"] == PortReading(ALL_VLANS, open=True)
+    assert reading.ports["GigabitEthernet1/0/3"] == PortReading(ready=True, dormant=VlanSet())
+    assert reading.ports["GigabitEthernet1/0/4"] == PortReading(untagged=vlans("20"), access=VlanId(20))
+    assert reading.ports["GigabitEthernet1/0/5"].open, "a neighbour may make it a trunk (DTP)"
+    assert reading.ports["GigabitEthernet1/0/6"] == PortReading()
 
 
 def test_ios_lists_with_exceptions_do_not_mean_all_vlans() -> None:
     lines = "interface Gi1/0/1\n switchport trunk allowed vlan except 100\n switchport mode trunk\n"
-    port = seen("cisco_ios", IOS_TABLE, lines).ports["GigabitEthernet1/0/1"]
+    port = parse("cisco_ios", IOS_TABLE, lines).ports["GigabitEthernet1/0/1"]
     assert port == PortReading(ALL_VLANS - vlans("100"), ready=True, dormant=ALL_VLANS - vlans("100"))
 
 
-def test_nxos_ports_that_route_or_lack_a_mode_are_closed() -> None:
+def test_nxos_ports_without_trunk_mode_are_closed() -> None:
     lines = (
         "interface Ethernet1/1\n\ninterface Ethernet1/2\n  switchport\ninterface Ethernet1/3\n  switchport mode trunk\n"
     )
-    found = seen("cisco_nxos", IOS_TABLE, lines, "system current running vlan reservation: 3968-4095")
-    assert [found.ports[f"Ethernet1/{number}"].open for number in (1, 2, 3)] == [False, False, True]
-    assert found.reserved == vlans("3968-4094")
+    reading = parse("cisco_nxos", IOS_TABLE, lines, "system current running vlan reservation: 3968-4095")
+    assert [reading.ports[f"Ethernet1/{number}"].open for number in (1, 2, 3)] == [False, False, True]
+    assert reading.reserved == vlans("3968-4094")
 
 
-def test_os9_members_continue_below_and_inactive_vlans_count() -> None:
+def test_an_os9_switch_is_parsed() -> None:
+    """Lists of members continue in the next row, and inactive VLANs exist."""
     table = """
 Codes: * - Default VLAN, G - GVRP VLANs, P - Primary, C - Community, I - Isolated
 Q: U - Untagged, T - Tagged
@@ -87,11 +88,11 @@ Q: U - Untagged, T - Tagged
                                                      T Po 1
     113    Inactive  a name of some words
 """
-    found = seen("dell_force10", table)
-    assert found.vlans == vlans("1,112-113")
-    assert found.ports["TenGigabitEthernet0/4"] == PortReading(vlans("112"), ready=True)
-    assert found.ports["Port-channel1"].tagged == vlans("112")
-    assert found.ports["fortyGigE0/56"].untagged == vlans("1")
+    reading = parse("dell_force10", table)
+    assert reading.vlans == vlans("1,112-113")
+    assert reading.ports["TenGigabitEthernet0/4"] == PortReading(vlans("112"), ready=True)
+    assert reading.ports["Port-channel1"].tagged == vlans("112")
+    assert reading.ports["fortyGigE0/56"].untagged == vlans("1")
 
 
 def test_an_os10_switch_is_parsed() -> None:
@@ -110,10 +111,10 @@ interface ethernet1/1/1
 interface ethernet1/1/2
  switchport access vlan 7
 """
-    found = seen("dell_os10", text)
-    assert found.vlans == vlans("1,112")
-    assert found.ports["ethernet1/1/1"] == PortReading(vlans("112,200-201"), ready=True, untagged=vlans("1"))
-    assert found.ports["ethernet1/1/2"] == PortReading(untagged=vlans("7"), access=VlanId(7))
+    reading = parse("dell_os10", text)
+    assert reading.vlans == vlans("1,112")
+    assert reading.ports["ethernet1/1/1"] == PortReading(vlans("112,200-201"), ready=True, untagged=vlans("1"))
+    assert reading.ports["ethernet1/1/2"] == PortReading(untagged=vlans("7"), access=VlanId(7))
 
 
 def test_a_procurve_switch_is_parsed() -> None:
@@ -129,11 +130,11 @@ vlan 112
    tagged 2,A2,1/7-1/8
    exit
 """
-    found = seen("hp_procurve", text)
-    assert found.vlans == vlans("1,112")
-    assert found.ports["A2"] == PortReading(vlans("112"), ready=True, untagged=vlans("1"))
-    assert found.ports["1/8"].tagged == vlans("112")
-    assert "4" not in found.ports
+    reading = parse("hp_procurve", text)
+    assert reading.vlans == vlans("1,112")
+    assert reading.ports["A2"] == PortReading(vlans("112"), ready=True, untagged=vlans("1"))
+    assert reading.ports["1/8"].tagged == vlans("112")
+    assert "4" not in reading.ports
 
 
 def test_an_aoscx_switch_is_parsed() -> None:
@@ -154,12 +155,12 @@ interface 1/1/2
 interface vlan 10
     ip address 192.0.2.1/24
 """
-    found = seen("aruba_aoscx", text)
-    assert found.vlans == vlans("1,10-12,112")
-    assert found.ports["lag1"].open
-    assert found.ports["1/1/1"] == PortReading(vlans("1,112"), ready=True, untagged=vlans("1"))
-    assert found.ports["1/1/2"] == PortReading(untagged=vlans("10"), access=VlanId(10), off=True)
-    assert set(found.ports) == {"lag1", "1/1/1", "1/1/2"}
+    reading = parse("aruba_aoscx", text)
+    assert reading.vlans == vlans("1,10-12,112")
+    assert reading.ports["lag1"].open
+    assert reading.ports["1/1/1"] == PortReading(vlans("1,112"), ready=True, untagged=vlans("1"))
+    assert reading.ports["1/1/2"] == PortReading(untagged=vlans("10"), access=VlanId(10), off=True)
+    assert set(reading.ports) == {"lag1", "1/1/1", "1/1/2"}
 
 
 COMWARE_PORTS = """#
@@ -193,9 +194,9 @@ return
     ],
 )
 def test_comware_7_and_5_switches_are_parsed(listed: str) -> None:
-    found = seen("hp_comware", listed, COMWARE_PORTS)
-    assert found.vlans == vlans("1,100-105,112")
-    ports = [found.ports[f"Ten-GigabitEthernet1/0/{number}"] for number in (1, 2, 3, 4)]
+    reading = parse("hp_comware", listed, COMWARE_PORTS)
+    assert reading.vlans == vlans("1,100-105,112")
+    ports = [reading.ports[f"Ten-GigabitEthernet1/0/{number}"] for number in (1, 2, 3, 4)]
     assert ports[0] == PortReading(vlans("100-105,112,200"), ready=True)
     assert ports[1].tagged == vlans("1,112")
     assert ports[2].open
@@ -209,10 +210,10 @@ Vlan112    112  Ethernet0  tagged
 Vlan112    112  Ethernet4  untagged
 Vlan113    113
 """
-    found = seen("sonic", text)
-    assert found.vlans == vlans("112-113")
-    assert found.ports["Ethernet0"] == PortReading(vlans("112"), ready=True)
-    assert found.ports["Ethernet4"].untagged == vlans("112")
+    reading = parse("sonic", text)
+    assert reading.vlans == vlans("112-113")
+    assert reading.ports["Ethernet0"] == PortReading(vlans("112"), ready=True)
+    assert reading.ports["Ethernet4"].untagged == vlans("112")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ Vlan113    113
 )
 def test_an_unknown_line_is_quoted(platform: str, answers: tuple[str, ...], quoted: str) -> None:
     with pytest.raises(ValueError, match=quoted):
-        seen(platform, *answers)
+        parse(platform, *answers)
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
@@ -261,6 +262,6 @@ IOS_OFF = "interface Gi1/0/1\n switchport mode access\n shutdown\n"
     ],
 )
 def test_a_shut_port_is_detected(platform: str, answers: tuple[str, ...], port: str) -> None:
-    found = seen(platform, *answers)
-    assert found.ports[port].off
-    assert found.ports[port].access == 1
+    reading = parse(platform, *answers)
+    assert reading.ports[port].off
+    assert reading.ports[port].access == 1

@@ -1,4 +1,4 @@
-"""The commands of one change on each platform, in full."""
+"""The complete commands of a change on each platform."""
 
 import pytest
 from recordings import RECORDS
@@ -48,7 +48,7 @@ interface {new}
 switchport trunk allowed vlan add 112
 exit
 """
-TOLD = {
+TRUNK_COMMANDS = {
     "cisco_ios": IOS_LIKE.format(
         known="GigabitEthernet1/0/1",
         new="GigabitEthernet1/0/2",
@@ -168,28 +168,30 @@ sudo -n config vlan member add 112 Ethernet4
 }
 
 
-@pytest.mark.parametrize("platform", TOLD)
+@pytest.mark.parametrize("platform", TRUNK_COMMANDS)
 def test_the_commands_of_one_change_in_each_dialect(platform: str) -> None:
     """The change has a port with managed and foreign VLANs, a new port, and a port that carries all VLANs."""
     dialect = DIALECTS[platform]
-    known, new, opened = (PortName(name) for name in PORTS[platform])
+    known, new, open_port = (PortName(name) for name in PORTS[platform])
     ports = {
         known: PortReading(VlanSet([50, 130]), ready=True),
         new: PortReading(),
-        opened: PortReading(ALL_VLANS, open=True),
+        open_port: PortReading(ALL_VLANS, open=True),
     }
-    seen = SwitchReading(VlanSet([1, 50, 130]), {dialect.ports.canonical(name): port for name, port in ports.items()})
+    reading = SwitchReading(
+        VlanSet([1, 50, 130]), {dialect.ports.canonical(name): port for name, port in ports.items()}
+    )
     difference = SwitchDifference(
-        close=(opened,),
+        close=(open_port,),
         create=VlanSet([112]),
         delete=VlanSet([130, 140, 141]),
         add={known: VlanSet([112]), new: VlanSet([112])},
         remove={known: VlanSet([130])},
     )
-    assert render_commands(dialect, difference, seen) == TOLD[platform].strip().splitlines()
+    assert render_commands(dialect, difference, reading) == TRUNK_COMMANDS[platform].strip().splitlines()
 
 
-def told(platform: str, difference: SwitchDifference, tagged: str = "") -> list[str]:
+def render(platform: str, difference: SwitchDifference, tagged: str = "") -> list[str]:
     port = PortReading(VlanSet.parse(tagged), ready=True)
     dialect = DIALECTS[platform]
     canonical = dialect.ports.canonical(PORTS[platform][0])
@@ -207,14 +209,16 @@ def told(platform: str, difference: SwitchDifference, tagged: str = "") -> list[
         ("hp_comware", ["vlan 100", "name vc-100", "quit", "vlan 101", "name vc-101", "quit"]),
     ],
 )
-def test_every_created_vlan_gets_its_name(platform: str, expected: list[str]) -> None:
-    assert told(platform, SwitchDifference(create=VlanSet.parse("100-101"))) == expected
+def test_every_created_vlan_is_named(platform: str, expected: list[str]) -> None:
+    assert render(platform, SwitchDifference(create=VlanSet.parse("100-101"))) == expected
 
 
 def test_a_command_has_no_more_ranges_than_the_device_accepts() -> None:
     scattered = VlanSet(range(100, 150, 2))
     port = PortName("XGE1/0/1")
-    permits = [line for line in told("hp_comware", SwitchDifference(add={port: scattered})) if line.startswith("port")]
+    permits = [
+        line for line in render("hp_comware", SwitchDifference(add={port: scattered})) if line.startswith("port")
+    ]
     assert permits == [
         "port trunk permit vlan 100 102 104 106 108 110 112 114 116 118",
         "port trunk permit vlan 120 122 124 126 128 130 132 134 136 138",
@@ -225,31 +229,31 @@ def test_a_command_has_no_more_ranges_than_the_device_accepts() -> None:
 def test_an_emptied_list_is_explicitly_empty_on_ios() -> None:
     """An IOS trunk without a list carries every VLAN (SWITCHES.md, pitfall 1)."""
     removal = SwitchDifference(remove={PortName("Gi1/0/1"): VlanSet([112])})
-    assert told("cisco_ios", removal, "112")[1] == "switchport trunk allowed vlan none"
-    assert told("cisco_ios", removal, "50,112")[1] == "switchport trunk allowed vlan remove 112"
+    assert render("cisco_ios", removal, "112")[1] == "switchport trunk allowed vlan none"
+    assert render("cisco_ios", removal, "50,112")[1] == "switchport trunk allowed vlan remove 112"
 
 
-def test_vlan_1_joins_an_aoscx_port_before_the_last_leaves() -> None:
+def test_vlan_1_is_allowed_before_an_aoscx_list_becomes_empty() -> None:
     removal = SwitchDifference(remove={PortName("1/1/1"): VlanSet([112])})
-    assert told("aruba_aoscx", removal, "112")[1:3] == ["vlan trunk allowed 1", "no vlan trunk allowed 112"]
+    assert render("aruba_aoscx", removal, "112")[1:3] == ["vlan trunk allowed 1", "no vlan trunk allowed 112"]
 
 
 def test_no_dialect_allows_all_vlans() -> None:
-    """No port carries all VLANs even for a short time (DESIGN.md §7.4). Only ``undo`` and ``no`` may name all VLANs."""
+    """No port carries all VLANs, not even for a short time (DESIGN.md §7.4). ``undo`` may name all VLANs."""
     lines = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
     assert not [line for line in lines if line.endswith(" all") and not line.startswith("undo ")]
 
 
-def test_the_table_shows_every_platform_with_its_commands() -> None:
-    shown = render_switch_tables()
-    assert all(f"`{name}`" in shown for name in (*DIALECTS, "linux_bridge"))
-    assert "| create a VLAN | `vlan {vlan}` / `name {name}` / `exit` |" in shown
+def test_the_tables_contain_every_platform_with_its_commands() -> None:
+    tables = render_switch_tables()
+    assert all(f"`{name}`" in tables for name in (*DIALECTS, "linux_bridge"))
+    assert "| create a VLAN | `vlan {vlan}` / `name {name}` / `exit` |" in tables
     filtered = r"^interface\|^ switchport\|^ no switchport\|^ channel-group\|^ shutdown"
     filtered += r"\|^ ip address\|^ ip unnumbered\|^ ipv6 address\|^ vrf\|^ ip vrf"
-    assert f"`show running-config \\| include {filtered}`" in shown
+    assert f"`show running-config \\| include {filtered}`" in tables
 
 
-ACCESS = {
+ACCESS_COMMANDS = {
     "cisco_ios": """
 interface GigabitEthernet1/0/1
 switchport
@@ -364,8 +368,8 @@ sudo -n config switchport mode access Ethernet0
 sudo -n config vlan member add -u 112 Ethernet0
 """,
 }
-ACCESS["cisco_nxos"] = ACCESS["cisco_ios"].replace("GigabitEthernet1/0/1", "Ethernet1/1")
-ACCESS["arista_eos"] = ACCESS["cisco_ios"].replace("GigabitEthernet1/0/1", "Ethernet1")
+ACCESS_COMMANDS["cisco_nxos"] = ACCESS_COMMANDS["cisco_ios"].replace("GigabitEthernet1/0/1", "Ethernet1/1")
+ACCESS_COMMANDS["arista_eos"] = ACCESS_COMMANDS["cisco_ios"].replace("GigabitEthernet1/0/1", "Ethernet1")
 ACCESS_PORTS = {
     "cisco_ios": "Gi1/0/1",
     "cisco_nxos": "Eth1/1",
@@ -379,7 +383,7 @@ ACCESS_PORTS = {
 }
 
 
-@pytest.mark.parametrize("platform", ACCESS)
+@pytest.mark.parametrize("platform", ACCESS_COMMANDS)
 def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
     """The port is shut down while it is in no VLAN, or in the default VLAN on platforms that require a VLAN."""
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
@@ -391,15 +395,17 @@ def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None
         add={port: VlanSet([112])},
         remove={port: VlanSet([111])},
     )
-    told = render_commands(
+    commands = render_commands(
         dialect, difference, SwitchReading(VlanSet([1, 111]), {dialect.ports.canonical(port): before})
     )
-    assert told == ACCESS[platform].strip().splitlines()
+    assert commands == ACCESS_COMMANDS[platform].strip().splitlines()
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
 def test_every_platform_is_listed_here(platform: str) -> None:
-    trunks = {one.platform for one in RECORDS.values() if not one.access}
-    access = {one.platform for one in RECORDS.values() if one.access}
-    assert platform in {*TOLD, *trunks}, "record a conversation with an example: --vlan 100 --port PORT"
-    assert platform in {*ACCESS, *access} or not DIALECTS[platform].access, "record one with --access"
+    trunks = {record.platform for record in RECORDS.values() if not record.access}
+    access = {record.platform for record in RECORDS.values() if record.access}
+    assert platform in {*TRUNK_COMMANDS, *trunks}, "record a conversation with --vlan 100 --port PORT"
+    assert platform in {*ACCESS_COMMANDS, *access} or not DIALECTS[platform].access, (
+        "record a conversation with --access"
+    )

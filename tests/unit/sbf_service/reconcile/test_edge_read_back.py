@@ -20,8 +20,8 @@ def circuit(vlan: int = 100, service: int = 10100, port: str = "ac", transport: 
     return Circuit(transport=Name(transport), port=PortName(port), vlan=VlanId(vlan), service=service)
 
 
-def test_a_difference_within_what_is_managed_passes() -> None:
-    """Remnants of circuits may be cleared: one of a managed service, and one on a managed port and VLAN."""
+def test_a_difference_within_the_scope_is_allowed() -> None:
+    """The remnants of a managed service may be cleared, and the remnants on a managed port and VLAN."""
     incomplete = CircuitRemnant(transport=Name("evpn"), service=10199)
     without_service = CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
     check_edge_scope(
@@ -35,7 +35,7 @@ def test_a_difference_within_what_is_managed_passes() -> None:
         EdgeDifference(add=(circuit(vlan=200),)),
         EdgeDifference(add=(circuit(service=10200),)),
         EdgeDifference(remove=(circuit(port="core"),)),
-        EdgeDifference(remove=(circuit(transport="theirs"),)),
+        EdgeDifference(remove=(circuit(transport="other"),)),
         EdgeDifference(clear=(CircuitRemnant(transport=Name("evpn"), service=10099),)),
         EdgeDifference(clear=(CircuitRemnant(transport=Name("evpn"), service=10100, vlan=VlanId(99)),)),
         EdgeDifference(clear=(CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, vlan=VlanId(100)),)),
@@ -45,14 +45,14 @@ def test_a_difference_within_what_is_managed_passes() -> None:
         "foreign service",
         "foreign port",
         "foreign transport",
-        "foreign part",
-        "part of foreign VLAN",
-        "part of no service anywhere",
+        "remnant of a foreign service",
+        "remnant in a foreign VLAN",
+        "remnant without service and port",
     ],
 )
-def test_a_difference_that_touches_anything_else_is_unsafe(difference: EdgeDifference) -> None:
+def test_a_difference_outside_the_scope_is_unsafe(difference: EdgeDifference) -> None:
     with pytest.raises(
-        Unsafe, match=r"is not ours to change \(ours: VLAN 100-199 on ac, services 10100-10199 of evpn\)"
+        Unsafe, match=r"is outside the managed configuration \(VLAN 100-199 on port ac; services 10100-10199 of evpn\)"
     ):
         check_edge_scope(EDGE, MANAGED, difference)
 
@@ -65,13 +65,14 @@ def test_a_failed_read_back_names_each_circuit() -> None:
         read_edge(EDGE, EdgeWanted(circuits=(circuit(112, 10112),)), found).check_read_back()
     assert str(caught.value) == (
         "edge pe3: wanted VLAN 112 on port ac in service 10112 of evpn, found none; "
-        "wanted no VLAN 113 on port ac in service 10113 of evpn, found it; found service 10114 of evpn, incomplete: "
-        "read back after the change; look at its configuration"
+        "wanted VLAN 113 on port ac in service 10113 of evpn removed, still found; "
+        "found an incomplete circuit (service 10114 of evpn): "
+        "read back after the change; check the device's configuration"
     )
 
 
-def test_an_edge_behind_may_carry_more() -> None:
-    """An edge that has not confirmed its wanted state may carry more circuits than the confirmed state has."""
+def test_an_unconfirmed_edge_may_carry_more_circuits() -> None:
+    """Circuits beyond the confirmed state are no drift on an edge that has not confirmed its wanted state."""
     more = EdgeObserved(circuits=(circuit(), circuit(101, 10101)))
     assert not read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more, behind=True).has_drifted
     assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more).has_drifted
