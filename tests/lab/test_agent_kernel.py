@@ -15,9 +15,9 @@ OPTIONS = "-q -p no:cacheprovider --strict-markers -k 'not packet_filter_of_brid
 PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILES)}"
 
 
-def test_segments_are_built_on_a_kernel_with_802_1q(lab: Lab) -> None:
+def test_the_agents_kernel_tests_pass_in_the_lab(lab: Lab) -> None:
     """All selected tests run on a host of the lab, and none of them is skipped there."""
-    done = lab.run("praha-h2", ("env", "PYTHONDONTWRITEBYTECODE=1", "sh", "-c", PYTEST), timeout_s=200)
-    assert done.returncode == 0, done.stdout
-    verdict = done.stdout.splitlines()[-1]
-    assert verdict.startswith("12 passed, 1 deselected in"), done.stdout
+    result = lab.run("praha-h2", ("env", "PYTHONDONTWRITEBYTECODE=1", "sh", "-c", PYTEST), timeout_s=200)
+    assert result.returncode == 0, result.stdout
+    summary = result.stdout.splitlines()[-1]
+    assert summary.startswith("12 passed, 1 deselected in"), result.stdout

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lab
 
 NODES = ("brno-sw1", "brno-sw2", "brno-h1", "brno-h2")
 LIMIT_S = 40.0
-SPEAK = """
+SEND_LLDP = """
 import socket
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 out.bind(("v1", 0))
@@ -29,13 +29,13 @@ tlvs = b"\\x02\\x07\\x04" + mac + b"\\x04\\x05\\x05fake" + b"\\x06\\x02\\x00\\x7
 out.send(bytes.fromhex("0180c200000e") + mac + b"\\x88\\xcc" + tlvs.ljust(46, b"\\0"))
 out.send(b"\\xff" * 6 + mac + b"\\x88\\xb5" + b"the-end".ljust(46, b"\\0"))
 """
-LISTEN = """
+CAPTURE_LLDP = """
 import socket
-heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-heard.bind(("p1", 0))
-heard.settimeout(30)
+capture = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+capture.bind(("p1", 0))
+capture.settimeout(30)
 print("ready", flush=True)
-while b"the-end" not in (frame := heard.recv(2000)):
+while b"the-end" not in (frame := capture.recv(2000)):
     if b"rogue" in frame:
         print("LLDP of a guest")
 print("the end")
@@ -48,32 +48,34 @@ def client(cabled: Lab) -> Iterator[SbfClient]:
         yield client
 
 
-def verified(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
+def check_cables_until(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
     """Repeat the cable check until its result fulfils the condition: LLDP daemons send at unpredictable times."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         for node in NODES:
             lab.run(node, ["lldpcli", "update"])
-        found = client.check_cables("brno")
-        if until(found):
-            return found
-        assert time.monotonic() < deadline, found
+        result = client.check_cables("brno")
+        if until(result):
+            return result
+        assert time.monotonic() < deadline, result
 
 
-def states(found: SiteCables) -> dict[str, str]:
-    return {str(one.a): str(one.state) for one in found.cables}
+def cable_states(result: SiteCables) -> dict[str, str]:
+    return {str(one.a): str(one.state) for one in result.cables}
 
 
-RIGHT = {"brno-h1:eth0": "right", "brno-h2:eth0": "right", "brno-sw1:trunk": "right"}
+ALL_RIGHT = {"brno-h1:eth0": "right", "brno-h2:eth0": "right", "brno-sw1:trunk": "right"}
 
 
 def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> None:
-    found = verified(cabled, client, lambda found: CableState.UNKNOWN not in {one.state for one in found.cables})
-    assert (states(found), found.unread) == (RIGHT, {})
+    result = check_cables_until(
+        cabled, client, lambda result: CableState.UNKNOWN not in {one.state for one in result.cables}
+    )
+    assert (cable_states(result), result.unread) == (ALL_RIGHT, {})
 
 
 @contextmanager
-def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
+def swapped_cables(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
     """Swap the cables of two ports of a switch while the context lasts."""
     names = ((port, "pulled"), (to, port), ("pulled", to))
     swap = " && ".join(
@@ -87,9 +89,9 @@ def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
         lab.run(switch, ["sh", "-c", swap], check=True)
 
 
-def test_a_moved_cable_is_reported_with_its_new_place(cabled: Lab, client: SbfClient) -> None:
-    with moved(cabled, "brno-sw1", "p1", "p3"):
-        found = verified(cabled, client, lambda found: bool(found.wrong))
+def test_a_moved_cable_is_reported_with_its_new_port(cabled: Lab, client: SbfClient) -> None:
+    with swapped_cables(cabled, "brno-sw1", "p1", "p3"):
+        result = check_cables_until(cabled, client, lambda result: bool(result.wrong))
         output = CliRunner().invoke(main, ["--url", f"unix://{cabled.sbf_socket}", "site", "verify", "brno"])
     assert output.exit_code == 1
     assert output.stdout.splitlines() == [
@@ -97,36 +99,36 @@ def test_a_moved_cable_is_reported_with_its_new_place(cabled: Lab, client: SbfCl
         "  brno-h1:eth0 is seen at brno-sw1:p3",
         "site brno: cables: 2 right, 1 wrong, 0 unknown",
     ]
-    assert states(found) == {**RIGHT, "brno-h1:eth0": "elsewhere"}
-    assert found.wrong[0].b == "brno-sw1:p1"
-    assert found.wrong[0].found == ("brno-h1:eth0 is seen at brno-sw1:p3",)
-    verified(cabled, client, lambda found: states(found) == RIGHT)
+    assert cable_states(result) == {**ALL_RIGHT, "brno-h1:eth0": "elsewhere"}
+    assert result.wrong[0].b == "brno-sw1:p1"
+    assert result.wrong[0].found == ("brno-h1:eth0 is seen at brno-sw1:p3",)
+    check_cables_until(cabled, client, lambda result: cable_states(result) == ALL_RIGHT)
 
 
-def test_a_switch_without_lldp_hides_no_cable_of_others(cabled: Lab, client: SbfClient) -> None:
+def test_a_switch_without_lldp_affects_no_other_cable(cabled: Lab, client: SbfClient) -> None:
     daemon = cabled.service("brno-sw2", "lldpd")
     daemon.stop()
     try:
-        found = verified(cabled, client, lambda found: bool(found.unread))
+        result = check_cables_until(cabled, client, lambda result: bool(result.unread))
     finally:
         daemon.start()
-    assert states(found)["brno-h1:eth0"] == "right"
-    assert list(found.unread) == ["brno-sw2"]
-    assert "does lldpd run there?" in found.unread["brno-sw2"]
+    assert cable_states(result)["brno-h1:eth0"] == "right"
+    assert list(result.unread) == ["brno-sw2"]
+    assert "does lldpd run there?" in result.unread["brno-sw2"]
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
     """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1). A broadcast sent later passes."""
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)
-    number = client.cluster("talk").vlans["brno"]
-    lines = f"ip link add v0 type veth peer v1 && ip link set v0 master br{number} up && ip link set v1 up"
+    vlan = client.cluster("talk").vlans["brno"]
+    lines = f"ip link add v0 type veth peer v1 && ip link set v0 master br{vlan} up && ip link set v1 up"
     cabled.run("brno-h1", ["sh", "-c", lines], check=True)
     with ThreadPoolExecutor(1) as pool:
-        listening = pool.submit(cabled.run, "brno-sw1", [sys.executable, "-c", LISTEN])
-        while not listening.done():
-            cabled.run("brno-h1", [sys.executable, "-c", SPEAK], check=True)
-    assert listening.result().stdout.split("\n") == ["ready", "the end", ""]
+        captured = pool.submit(cabled.run, "brno-sw1", [sys.executable, "-c", CAPTURE_LLDP])
+        while not captured.done():
+            cabled.run("brno-h1", [sys.executable, "-c", SEND_LLDP], check=True)
+    assert captured.result().stdout.split("\n") == ["ready", "the end", ""]
     cabled.run("brno-h1", ["ip", "link", "del", "v0"], check=True)
     client.delete_cluster("talk")
     until(client, lambda state: state in ENDED_STATES)

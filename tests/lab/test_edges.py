@@ -22,10 +22,10 @@ from virtcloud.model.views import ClusterView, Pool
 
 pytestmark = pytest.mark.lab
 
-ALL = ("brno", "praha", "plzen")
-ABSENT = "10.0.0.77"
-LISTEN_S = "4"
-STANDING = "standing"
+SITES = ("brno", "praha", "plzen")
+ABSENT_ADDRESS = "10.0.0.77"
+CAPTURE_S = "4"
+PERMANENT = "permanent"
 KILLS = 2
 
 
@@ -43,16 +43,16 @@ def new(edges: Lab) -> Snapshot:
 
 @pytest.fixture
 def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
-    """The snapshot after the lab's start. Clusters that a test did not delete are removed after the test."""
+    """The snapshot after the lab's start. After the test, all clusters except the permanent cluster are deleted."""
     yield new
-    remove(client, *(view.key for view in client.clusters() if view.key != STANDING))
+    remove(client, *(view.key for view in client.clusters() if view.key != PERMANENT))
 
 
 @pytest.fixture(scope="module")
-def standing(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
+def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
     """A cluster over two sites of the EVPN fabric, which exists during all tests."""
-    yield create(client, STANDING, spec("praha", "plzen"))
-    remove(client, STANDING)
+    yield create(client, PERMANENT, spec("praha", "plzen"))
+    remove(client, PERMANENT)
 
 
 def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
@@ -71,7 +71,7 @@ def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
     return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": 60, **changes})
 
 
-def service(view: ClusterView) -> int:
+def service_id(view: ClusterView) -> int:
     assert view.joined is not None
     assert view.joined.service is not None
     return view.joined.service
@@ -85,9 +85,9 @@ def all_reach_each_other(edges: Lab, view: ClusterView) -> bool:
     )
 
 
-def hear(edges: Lab, pool: ThreadPoolExecutor, node: str, interface: str, *words: str) -> Future[str]:
+def capture(edges: Lab, pool: ThreadPoolExecutor, node: str, interface: str, *words: str) -> Future[str]:
     """Capture frames on a node's interface for some seconds."""
-    command = ("timeout", LISTEN_S, "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
+    command = ("timeout", CAPTURE_S, "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
     return pool.submit(lambda: edges.run(node, command).stdout)
 
 
@@ -108,37 +108,39 @@ class TestOnKernel(KernelClaims):
         kernel.empty()
 
 
-def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
-    edges: Lab, client: SbfClient, before: Snapshot
-) -> None:
+def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """Each site uses a different VLAN ID, and the edges learn addresses by BGP EVPN over VXLAN."""
-    one, two = (create(client, key, spec(*ALL, macs=True)) for key in ("one", "two"))
+    one, two = (create(client, key, spec(*SITES, macs=True)) for key in ("one", "two"))
     pools = {site.name: site.pool for site in client.sites()}
-    assert all(number in pools[site] for view in (one, two) for site, number in view.vlans.items())
+    assert all(vlan in pools[site] for view in (one, two) for site, vlan in view.vlans.items())
     assert len(set(one.vlans.values())) == 3
 
     assert all_reach_each_other(edges, one)
     assert all_reach_each_other(edges, two)
 
-    vni = service(one)
-    learnt = {
+    vni = service_id(one)
+    learned = {
         (entry["mac"], entry["dst"])
         for entry in read_forwarding(edges, "brno-pe1")
         if entry["ifname"] == f"vni{vni}" and "extern_learn" in entry["flags"] and "dst" in entry
     }
-    assert learnt == {("02:00:00:00:00:02", "10.255.0.2"), ("02:00:00:00:00:03", "10.255.0.3")}
+    assert learned == {("02:00:00:00:00:02", "10.255.0.2"), ("02:00:00:00:00:03", "10.255.0.3")}
 
     with ThreadPoolExecutor() as pool:
-        wire = hear(edges, pool, "overlay", "brno", "udp", "port", "4789")
-        theirs = hear(edges, pool, "praha-h1", f"br{one.vlans['praha']}", "arp", "and", "host", ABSENT)
-        others = hear(edges, pool, "praha-h1", f"br{two.vlans['praha']}", "arp", "and", "host", ABSENT)
-        pings(edges, one, 0, "-c", "2", "-W", "1", ABSENT)
-    pattern = rf"(10\S+)\.\d+ > (\S+)\.4789: VXLAN, flags \[I\] \(0x08\), vni (\d+)\n.*who-has {re.escape(ABSENT)} "
-    assert set(re.findall(pattern, wire.result())) == {
+        captured = capture(edges, pool, "overlay", "brno", "udp", "port", "4789")
+        same_cluster = capture(edges, pool, "praha-h1", f"br{one.vlans['praha']}", "arp", "and", "host", ABSENT_ADDRESS)
+        other_cluster = capture(
+            edges, pool, "praha-h1", f"br{two.vlans['praha']}", "arp", "and", "host", ABSENT_ADDRESS
+        )
+        pings(edges, one, 0, "-c", "2", "-W", "1", ABSENT_ADDRESS)
+    pattern = (
+        rf"(10\S+)\.\d+ > (\S+)\.4789: VXLAN, flags \[I\] \(0x08\), vni (\d+)\n.*who-has {re.escape(ABSENT_ADDRESS)} "
+    )
+    assert set(re.findall(pattern, captured.result())) == {
         ("10.255.0.1", "10.255.0.2", str(vni)),
         ("10.255.0.1", "10.255.0.3", str(vni)),
     }
-    assert (ABSENT in theirs.result(), ABSENT in others.result()) == (True, False)
+    assert (ABSENT_ADDRESS in same_cluster.result(), ABSENT_ADDRESS in other_cluster.result()) == (True, False)
 
     remove(client, "one", "two")
     assert take_snapshot(edges, edges.topology) == before
@@ -147,14 +149,14 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """Even the MAC addresses are identical. The core learns addresses for each cluster's service VLAN (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
-    assert {service(one), service(two)} == {2000, 2001}
+    assert {service_id(one), service_id(two)} == {2000, 2001}
     with ThreadPoolExecutor() as pool:
-        wire = hear(edges, pool, "stags", "br0", "icmp or vlan")
+        captured = capture(edges, pool, "stags", "br0", "icmp or vlan")
         for view in (one, two, one):
             assert all_reach_each_other(edges, view)
-    tags = set(re.findall(r"ethertype 802\.1Q-QinQ \(0x88a8\).*?: (vlan \d+, p 0, ethertype \S+)", wire.result()))
+    tags = set(re.findall(r"ethertype 802\.1Q-QinQ \(0x88a8\).*?: (vlan \d+, p 0, ethertype \S+)", captured.result()))
     assert {tag.split(",")[0] for tag in tags} == {"vlan 2000", "vlan 2001"}
-    assert not [tag for tag in tags if "802.1Q" in tag], "the customer's tag was to be taken off"
+    assert not [tag for tag in tags if "802.1Q" in tag], "the customer's tag was not removed"
     remove(client, "one", "two")
     assert take_snapshot(edges, edges.topology) == before
 
@@ -175,15 +177,15 @@ def test_a_dedicated_circuit_needs_one_vlan_id_for_both_sites(edges: Lab, client
 
 
 def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    cut(edges, "praha-pe1", "down")
+    set_management_port(edges, "praha-pe1", "down")
     try:
         client.put_cluster("cut", ClusterRequest(spec=spec("praha", "plzen", deadline_s=2)))
         view = until(client, "cut", lambda seen: seen.state in ENDED_STATES | LEAVING_STATES)
         assert "praha-pe1" in view.reason
-        number = view.vlans["praha"]
-        assert number not in next(site for site in client.sites() if site.name == "praha").free
+        vlan = view.vlans["praha"]
+        assert vlan not in next(site for site in client.sites() if site.name == "praha").free
     finally:
-        cut(edges, "praha-pe1", "up")
+        set_management_port(edges, "praha-pe1", "up")
     assert until(client, "cut", ended).state is ClusterState.FAILED
     assert take_snapshot(edges, edges.topology) == before
 
@@ -192,14 +194,14 @@ def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, bef
     """An edge is down while a cluster is deleted. The other site is clean at that time, the edge's own site later."""
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
-    cut(edges, "praha-pe1", "down")
+    set_management_port(edges, "praha-pe1", "down")
     try:
         client.delete_cluster("back")
-        wait_for(lambda: read_switch_vlans(edges, "plzen-pe1") == {})
+        wait_until(lambda: read_switch_vlans(edges, "plzen-pe1") == {})
         assert client.cluster("back").state is ClusterState.DRAINING
         assert read_switch_vlans(edges, "praha-pe1") != {}
     finally:
-        cut(edges, "praha-pe1", "up")
+        set_management_port(edges, "praha-pe1", "up")
         edges.service("praha-pe1", "sshd").start()
     until(client, "back", ended)
     assert take_snapshot(edges, edges.topology) == before
@@ -208,54 +210,54 @@ def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, bef
 def test_sbf_killed_at_random_moments_reconciles_after_each_restart(
     edges: Lab, client: SbfClient, before: Snapshot
 ) -> None:
-    chance = random.Random(7432)
+    generator = random.Random(7432)
     sbf = edges.service("station", "sbf")
-    for turn in range(KILLS):
-        creating = turn % 2 == 0
-        request = ClusterRequest(spec=spec(*ALL), attempt=turn // 2)
+    for round_number in range(KILLS):
+        creating = round_number % 2 == 0
+        request = ClusterRequest(spec=spec(*SITES), attempt=round_number // 2)
         with ThreadPoolExecutor() as pool:
             call = (
                 pool.submit(client.put_cluster, "k", request) if creating else pool.submit(client.delete_cluster, "k")
             )
-            time.sleep(chance.uniform(0, 1.5))  # a random moment
+            time.sleep(generator.uniform(0, 1.5))  # a random moment
             sbf.kill()
             assert call.exception() is None or isinstance(call.exception(), ServiceUnreachable)
         sbf.start()
         if creating:
             client.put_cluster("k", request)
             view = until(client, "k", active)
-            assert {site: read_switch_vlans(edges, f"{site}-pe1") for site in ALL} == {
-                site: {"ac": str(number), f"vni{service(view)}": str(number)} for site, number in view.vlans.items()
+            assert {site: read_switch_vlans(edges, f"{site}-pe1") for site in SITES} == {
+                site: {"ac": str(vlan), f"vni{service_id(view)}": str(vlan)} for site, vlan in view.vlans.items()
             }
         else:
             remove(client, "k")
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_frames_pass_again_after_a_restart_of_bgpd(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
-    assert all_reach_each_other(edges, standing)
+def test_a_restart_of_bgpd_restores_the_connection(edges: Lab, client: SbfClient, permanent: ClusterView) -> None:
+    assert all_reach_each_other(edges, permanent)
     bgpd = edges.service("praha-pe1", "bgpd")
     bgpd.kill()
-    wait_for(lambda: not pings(edges, standing, 0, "-c", "1", "-W", "1", "10.0.0.2"))
+    wait_until(lambda: not pings(edges, permanent, 0, "-c", "1", "-W", "1", "10.0.0.2"))
     bgpd.start()
-    wait_for(lambda: pings(edges, standing, 0, "-c", "1", "-W", "1", "10.0.0.2"))
-    assert active(client.cluster(STANDING))
+    wait_until(lambda: pings(edges, permanent, 0, "-c", "1", "-W", "1", "10.0.0.2"))
+    assert active(client.cluster(PERMANENT))
     assert not [row for row in client.audit(element="praha-pe1") if row.what == "element_drifted"]
 
 
-def test_a_removed_service_is_restored(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
-    device = f"vni{service(standing)}"
+def test_a_removed_service_is_restored(edges: Lab, client: SbfClient, permanent: ClusterView) -> None:
+    device = f"vni{service_id(permanent)}"
     edges.run("plzen-pe1", ["ip", "link", "del", device], check=True)
-    wait_for(lambda: device in read_interfaces(edges, "plzen-pe1"))
-    until(client, STANDING, active)
-    assert all_reach_each_other(edges, standing)
+    wait_until(lambda: device in read_interfaces(edges, "plzen-pe1"))
+    until(client, PERMANENT, active)
+    assert all_reach_each_other(edges, permanent)
 
 
-def cut(lab: Lab, edge: str, state: str) -> None:
+def set_management_port(lab: Lab, edge: str, state: str) -> None:
     lab.run(edge, ["ip", "link", "set", "mgmt0", state], check=True)
 
 
-def wait_for(happened: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen within a minute"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not fulfilled within a minute"

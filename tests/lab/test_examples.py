@@ -34,15 +34,15 @@ def client(lab: Lab) -> Iterator[SbfClient]:
         yield opened
 
 
-def begin(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
+def start_job(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
     """Start an example's job: do everything that the scheduler and its hooks do before the script."""
     options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
     request = parse_request(options["vcluster"])
     admit_pbs_job(
         request, JobShape(select=options["select"], place=options["place"], walltime=options["walltime"]), 7 * 86400
     )
-    listed = client.clusters(network=request.net) if request.net else []
-    joined = parse_network([one.model_dump(mode="json") for one in listed], run.key)
+    networks = client.clusters(network=request.net) if request.net else []
+    joined = parse_network([one.model_dump(mode="json") for one in networks], run.key)
     create_user(lab, run.hosts[0], run.owner)
     spec = ClusterSpec.model_validate(build_cluster_spec(request, run, joined))
     return open_job(lab, client, run.key, run.hosts[0], spec)
@@ -55,7 +55,7 @@ def script(example: str) -> str:
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
     """A replacement of mpirun reads the host file and starts the program over ssh, as mpirun does."""
-    job = begin(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
+    job = start_job(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0
     done = job.run(script("mpi.pbs"), MPIRUN="./mpirun")
@@ -63,11 +63,11 @@ def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: Sbf
     assert (done.stdout.split(), done.stderr) == (["g1", "g1", "g2", "g2", "g3", "g3"], "")
 
 
-def test_bob_reads_in_alices_network_what_her_job_offers(lab: Lab, client: SbfClient) -> None:
-    offer = begin(lab, client, "offer.pbs", JobRun("41.pbs", "alice", ("brno-h1",), 600))
-    offered = offer.run(script("offer.pbs"), SERVE="0")
-    join = begin(lab, client, "join.pbs", JobRun("42.pbs", "bob", ("praha-h1",), 600))
-    joined = join.run(script("join.pbs"))
+def test_bobs_job_reads_from_alices_job_in_her_network(lab: Lab, client: SbfClient) -> None:
+    offering_job = start_job(lab, client, "offer.pbs", JobRun("41.pbs", "alice", ("brno-h1",), 600))
+    offered = offering_job.run(script("offer.pbs"), SERVE="0")
+    joining_job = start_job(lab, client, "join.pbs", JobRun("42.pbs", "bob", ("praha-h1",), 600))
+    joined = joining_job.run(script("join.pbs"))
     remove(client, "42.pbs", "41.pbs")
     assert (offered.stdout, offered.stderr) == ("g1 serves on 10.7.0.1, port 8000\n", "")
     read = "j42-g1 has 10.7.0.2\nfrom 41.pbs, for all in network shared\n"

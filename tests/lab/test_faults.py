@@ -72,9 +72,9 @@ def remove(client: SbfClient, key: str) -> None:
     until(client, key, ended)
 
 
-def carried(seen: Snapshot, base: Snapshot) -> dict[str, dict[str, str]]:
-    """Return the switches whose VLANs differ from ``base``, with the VLANs of their ports."""
-    return {name: ports for name, ports in seen.switches.items() if ports != base.switches[name]}
+def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, str]]:
+    """Return the switches whose VLANs differ from ``former``, with the VLANs of their ports."""
+    return {name: ports for name, ports in seen.switches.items() if ports != former.switches[name]}
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
@@ -89,30 +89,30 @@ def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]
 def test_sbf_killed_at_random_moments_recovers_after_each_restart(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot, first: int
 ) -> None:
-    chance = random.Random(2009)
-    moments = [chance.uniform(0, 1.2) for _ in range(KILLS)]
+    generator = random.Random(2009)
+    moments = [generator.uniform(0, 1.2) for _ in range(KILLS)]
     key = f"k{first}"
     sbf = lab.service("station", "sbf")
     request = ClusterRequest(spec=spec())
-    for turn in range(first, first + KILLS_EACH):
-        creating = turn % 2 == 0
+    for round_number in range(first, first + KILLS_EACH):
+        creating = round_number % 2 == 0
         with ThreadPoolExecutor() as pool:
             call = (
                 pool.submit(client.put_cluster, key, request) if creating else pool.submit(client.delete_cluster, key)
             )
-            time.sleep(moments[turn])  # a random moment
+            time.sleep(moments[round_number])  # a random moment
             sbf.kill()
             lost = isinstance(call.exception(), ServiceUnreachable)
         sbf.start()
         if creating:
-            assert client.put_cluster(key, request).attempt == (turn - first) // 2
+            assert client.put_cluster(key, request).attempt == (round_number - first) // 2
             view = until(client, key, lambda seen: seen.state is ClusterState.ACTIVE)
-            assert carried(take_snapshot(lab, topology), before) == expected(view, topology), (
-                f"turn {turn}, lost {lost}"
+            assert changed_switches(take_snapshot(lab, topology), before) == expected(view, topology), (
+                f"round {round_number}, lost {lost}"
             )
         else:
             remove(client, key)
-            assert take_snapshot(lab, topology) == before, f"turn {turn}, lost {lost}"
+            assert take_snapshot(lab, topology) == before, f"round {round_number}, lost {lost}"
 
 
 def test_forty_of_fifty_creates_get_one_of_forty_vlan_ids(
@@ -141,15 +141,15 @@ def test_forty_of_fifty_creates_get_one_of_forty_vlan_ids(
         views = [until(client, key, lambda seen: seen.state is ClusterState.ACTIVE) for key in accepted]
         assert sorted(view.vlans["brno"] for view in views) == list(range(120, 160))
         assert all(len(set(view.vlans.values())) == 1 for view in views)
-        for name, ports in carried(take_snapshot(lab, topology), before).items():
+        for name, ports in changed_switches(take_snapshot(lab, topology), before).items():
             assert ports == {"p1": "120-159", "uplink": "120-159"}, name
     finally:
         for view in client.clusters():
             client.delete_cluster(view.key)
         for view in client.clusters():
             until(client, view.key, ended)
-        for site, kept in pools.items():
-            client.put_pool(site, kept)
+        for site, former_pool in pools.items():
+            client.put_pool(site, former_pool)
     assert take_snapshot(lab, topology) == before
 
 
@@ -177,7 +177,7 @@ def test_a_dead_guest_is_restarted(lab: Lab, client: SbfClient, topology: Topolo
     agent.start()
     deadline = time.monotonic() + LIMIT_S
     while take_snapshot(lab, topology).guests != running.guests:
-        assert time.monotonic() < deadline, "the guest did not come back"
+        assert time.monotonic() < deadline, "the guest was not started again"
     until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
     remove(client, "g")
     assert take_snapshot(lab, topology) == before
@@ -188,16 +188,16 @@ def test_an_unreachable_switch_quarantines_the_vlan_id_until_it_confirms(
 ) -> None:
     view = client.put_cluster("q", ClusterRequest(spec=spec()))
     view = until(client, "q", lambda seen: seen.state is ClusterState.ACTIVE)
-    number = view.vlans["brno"]
+    vlan = view.vlans["brno"]
     lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "down"], check=True)
     try:
         client.delete_cluster("q")
         view = until(client, "q", lambda seen: seen.state in ENDED_STATES | LEAVING_STATES)
-        assert all(number not in site.free for site in client.sites())
+        assert all(vlan not in site.free for site in client.sites())
     finally:
         lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "up"], check=True)
     until(client, "q", ended)
-    assert all(number in site.free for site in client.sites())
+    assert all(vlan in site.free for site in client.sites())
     assert take_snapshot(lab, topology) == before
 
 
@@ -235,7 +235,7 @@ def test_a_malformed_image_fails_the_cluster_before_its_deadline(
     broken.mkdir(exist_ok=True)
     (broken / "image.yaml").write_text("kind: qcow2\n")
     wrong = Guest(name="n1", host="brno-h1", image="broken")
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         client.put_cluster("m", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
         view = until(client, "m", ended)
@@ -244,5 +244,7 @@ def test_a_malformed_image_fails_the_cluster_before_its_deadline(
     assert view.state is ClusterState.FAILED
     assert "image broken: its description is malformed: " in str(view.reason)
     assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in str(view.reason)
-    assert time.monotonic() - began < 30, "not at the deadline of an hour; a lab on a busy machine takes a few seconds"
+    assert time.monotonic() - started_at < 30, (
+        "not at the deadline of an hour; a lab on a busy machine takes a few seconds"
+    )
     assert take_snapshot(lab, topology) == before

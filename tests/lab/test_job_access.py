@@ -48,13 +48,13 @@ def test_ssh_reaches_every_guest_by_name(jobs: Jobs) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{guest}\n", "")
 
 
-def test_scp_brings_files_there_and_back(jobs: Jobs) -> None:
+def test_scp_copies_files_in_both_directions(jobs: Jobs) -> None:
     there, back = jobs[0].scp('"$VCLUSTER_HOSTS" g2:hosts'), jobs[0].scp("g2:hosts back")
     assert (there.returncode, back.returncode) == (0, 0), there.stderr + back.stderr
     assert jobs[0].run("cat back").stdout == "10.0.0.1 g1\n10.0.0.2 g2\n"
 
 
-def test_identical_jobs_reach_their_own_guests(jobs: Jobs) -> None:
+def test_identical_jobs_reach_only_their_own_guests(jobs: Jobs) -> None:
     for number, job in enumerate(jobs):
         assert job.ssh(f"g2 'echo {number} > mine'").returncode == 0
     assert [job.ssh("g2 cat mine").stdout for job in jobs] == ["0\n", "1\n"]
@@ -68,14 +68,14 @@ def test_the_host_has_no_address_on_the_segments_of_clusters(lab: Lab, jobs: Job
 
 def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) -> None:
     agent = lab.service(HEAD, "agent")
-    with ThreadPoolExecutor(1) as beside:
-        long = beside.submit(jobs[0].ssh, "g2 'echo began > began; sleep 4; echo ended'")
+    with ThreadPoolExecutor(1) as pool:
+        session = pool.submit(jobs[0].ssh, "g2 'echo began > began; sleep 4; echo ended'")
         while jobs[0].ssh("g2 cat began").returncode:
             pass
         agent.kill()
         agent.start()
         assert jobs[0].ssh("g1 hostname").stdout == "g1\n"
-        assert long.result().stdout == "ended\n"
+        assert session.result().stdout == "ended\n"
 
 
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
@@ -87,7 +87,7 @@ def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) 
     remove(client, "21.pbs", "22.pbs")
     assert answer[0].get("gone"), answer
     assert read_interfaces(lab, HEAD) == before
-    left = lab.run(HEAD, ["ls", "-A", "/run/virtcloud/jobs"]).stdout.split()
-    assert {"21.pbs", ".relay-21.pbs"} & set(left) == set()
+    remaining = lab.run(HEAD, ["ls", "-A", "/run/virtcloud/jobs"]).stdout.split()
+    assert {"21.pbs", ".relay-21.pbs"} & set(remaining) == set()
     relays = lab.run(HEAD, ["sh", "-c", AWAIT_RELAYS, str(len(jobs))])
-    assert relays.returncode == 0, "the relays of the jobs that still run are the only ones"
+    assert relays.returncode == 0, "expected only the relays of the running jobs"

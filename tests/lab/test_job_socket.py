@@ -56,14 +56,14 @@ class Hook:
 
     def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Request the state as a prologue does, until an answer fulfils the condition. Return that answer."""
-        ends = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + LIMIT_S
         while not reached(answer := self.ask("state", wait=10)):
-            assert time.monotonic() < ends, answer
+            assert time.monotonic() < deadline, answer
         return answer
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
+def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
     """After all tests, check that elements carry what they carried before. There is one check, because it is slow."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
@@ -85,7 +85,7 @@ def is_up(answer: dict[str, Any]) -> bool:
     return bool(answer["state"] == "up")
 
 
-def lacks(*words: str) -> Callable[[dict[str, Any]], bool]:
+def is_missing(*words: str) -> Callable[[dict[str, Any]], bool]:
     return lambda answer: answer["missing"] == list(words)
 
 
@@ -103,19 +103,19 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
     """The unreachable host is at another site. The guests have IPv4 or IPv6. At the end the job's files are removed."""
-    far = lab.service(OTHER, "agent")
-    far.stop()
+    other_agent = lab.service(OTHER, "agent")
+    other_agent.stop()
     hook.up()
     put(client, hook)
-    hook.wait(lacks(f"host {OTHER} at praha has not confirmed"))
-    far.start()
+    hook.wait(is_missing(f"host {OTHER} at praha has not confirmed"))
+    other_agent.start()
     facts = hook.wait(is_up)["facts"]
     assert facts["VCLUSTER_GUESTS"] == "g1 g2 g3"
     assert run_checked(lab, HEAD, "cat", facts["VCLUSTER_HOSTS"]) == "10.0.0.1 g1\n10.0.0.2 g2\nfd00::3 g3\n"
     assert run_checked(lab, HEAD, "stat", "-c", "%U %a", facts["VCLUSTER_HOSTS"]) == f"{USER} 600\n"
     for name, address in (("g2", "10.0.0.2"), ("g3", "fd00::3")):
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "down")
-        hook.wait(lacks(f"guest {name} does not answer at {address}"))
+        hook.wait(is_missing(f"guest {name} does not answer at {address}"))
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "up")
         if name == "g3":  # the kernel removed the IPv6 address with the link
             in_guest(lab, name, "/bin/ip", "addr", "add", "fd00::3/64", "dev", "eth0")

@@ -15,11 +15,11 @@ from virtcloud.lab.lab_kernel import choose_kernel
 from virtcloud.lab.state import LabState, find_remains, process_start_time
 
 pytestmark = pytest.mark.lab
-BARE = LabOptions(bare=True)
+BARE_LAB = LabOptions(bare=True)
 PLAIN = Path(__file__).parent / "topologies/plain.yaml"
 
 
-def below(pid: int) -> set[int]:
+def processes_of_lab(pid: int) -> set[int]:
     """Return the processes of a lab, which are those in the PID namespace of its first process."""
     wanted = Path(f"/proc/{pid}/ns/pid").readlink()
     found = set()
@@ -32,14 +32,14 @@ def below(pid: int) -> set[int]:
     return found
 
 
-def gone(pids: set[int], within_s: float = 10) -> bool:
+def have_ended(pids: set[int], within_s: float = 10) -> bool:
     deadline = time.monotonic() + within_s
     while any(process_start_time(pid) is not None for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(process_start_time(pid) is not None for pid in pids)
 
 
-def carry(lab: Lab, host: str, switch: str, address: str) -> None:
+def connect_vlan_100(lab: Lab, host: str, switch: str, address: str) -> None:
     for port in ("p1", "uplink"):
         lab.run(switch, ["bridge", "vlan", "add", "dev", port, "vid", "100"], check=True)
     lab.run(host, ["ip", "link", "add", "link", "eth0", "name", "eth0.100", "type", "vlan", "id", "100"], check=True)
@@ -53,22 +53,22 @@ def test_new_switches_carry_no_vlan(bare: Lab) -> None:
 
 
 def test_full_frames_cross_the_core_in_their_vlan_only(bare: Lab) -> None:
-    carry(bare, "brno-h1", "brno-sw1", "10.0.0.1/24")
-    carry(bare, "praha-h1", "praha-sw1", "10.0.0.2/24")
-    full = ["ping", "-c", "2", "-W", "2", "-s", "1472", "-M", "do", "10.0.0.2"]
-    assert bare.run("brno-h1", full).returncode == 0
+    connect_vlan_100(bare, "brno-h1", "brno-sw1", "10.0.0.1/24")
+    connect_vlan_100(bare, "praha-h1", "praha-sw1", "10.0.0.2/24")
+    ping_full_frames = ["ping", "-c", "2", "-W", "2", "-s", "1472", "-M", "do", "10.0.0.2"]
+    assert bare.run("brno-h1", ping_full_frames).returncode == 0
     bare.run("praha-sw1", ["bridge", "vlan", "del", "dev", "uplink", "vid", "100"], check=True)
     assert bare.run("brno-h1", ["ping", "-c", "1", "-W", "1", "10.0.0.2"]).returncode == 1
 
 
-def test_light_takes_its_time(bare: Lab) -> None:
-    """Brno and Plzeň are 400 km apart: the delay through the core is 2 ms in each direction."""
-    carry(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
+def test_the_core_delays_frames_by_distance(bare: Lab) -> None:
+    """Brno and Plzeň are 400 km apart. The delay through the core is 2 ms in each direction."""
+    connect_vlan_100(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
     bare.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p2", "vid", "100"], check=True)
-    carry(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")
+    connect_vlan_100(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")
     answer = bare.run("brno-h2", ["ping", "-c", "4", "-i", "0.2", "10.0.1.2"], check=True).stdout
-    least = float(answer.rsplit("=", 1)[1].split("/")[0])
-    assert 4 <= least < 15
+    shortest = float(answer.rsplit("=", 1)[1].split("/")[0])
+    assert 4 <= shortest < 15
 
 
 def test_streams_and_exit_codes_pass_through(bare: Lab) -> None:
@@ -76,7 +76,7 @@ def test_streams_and_exit_codes_pass_through(bare: Lab) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (7, "found\n", "lost\n")
 
 
-def test_a_signal_is_seen_as_such(bare: Lab) -> None:
+def test_a_signal_is_a_negative_exit_code(bare: Lab) -> None:
     assert bare.run("brno-h1", ["sh", "-c", "kill -TERM $$"]).returncode == -signal.SIGTERM
 
 
@@ -85,13 +85,13 @@ def test_a_large_input_comes_back_complete(bare: Lab) -> None:
     assert bare.run("user", ["cat"], stdin=text).stdout == text
 
 
-@pytest.mark.parametrize("words", [["'a b'", "$HOME", "*"], ["", "\n", '"']])
-def test_words_arrive_as_they_were(bare: Lab, words: list[str]) -> None:
-    done = bare.run("core", ["printf", "%s\\0", *words])
-    assert done.stdout.split("\0")[:-1] == words
+@pytest.mark.parametrize("arguments", [["'a b'", "$HOME", "*"], ["", "\n", '"']])
+def test_arguments_pass_unchanged(bare: Lab, arguments: list[str]) -> None:
+    done = bare.run("core", ["printf", "%s\\0", *arguments])
+    assert done.stdout.split("\0")[:-1] == arguments
 
 
-def test_a_node_sees_only_itself(bare: Lab) -> None:
+def test_a_node_has_its_own_name_and_interfaces(bare: Lab) -> None:
     assert bare.run("brno-gw1", ["hostname"]).stdout == "brno-gw1\n"
     links = json.loads(bare.run("brno-gw1", ["ip", "-json", "link"]).stdout)
     assert {link["ifname"] for link in links} == {"lo", "eth0", "mgmt0", "outside0"}
@@ -122,45 +122,45 @@ def test_a_dead_service_is_reported_and_can_be_restarted(bare: Lab) -> None:
 
 def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
     with pytest.raises(LabIsUp, match="virtcloud lab down"):
-        Lab.up(read_lab_file(), BARE, state=bare.state)
+        Lab.up(read_lab_file(), BARE_LAB, state=bare.state)
     assert bare.all_services_run()
 
 
 def test_the_later_of_two_concurrent_starts_is_refused(own_state: LabState) -> None:
-    class EnoughError(Exception):
+    class StopStartError(Exception):
         pass
 
     def start_another(_event: LabEvent) -> None:
         with pytest.raises(LabIsUp, match="another process is starting a lab"):
-            Lab.up(read_lab_file(), BARE, state=own_state)
-        raise EnoughError
+            Lab.up(read_lab_file(), BARE_LAB, state=own_state)
+        raise StopStartError
 
-    with pytest.raises(EnoughError):
-        Lab.up(read_lab_file(), BARE, watch=start_another, state=own_state)
+    with pytest.raises(StopStartError):
+        Lab.up(read_lab_file(), BARE_LAB, watch=start_another, state=own_state)
     assert find_remains(own_state) == []
 
 
 def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabState) -> None:
-    lab = Lab.up(read_lab_file(PLAIN), BARE, state=own_state)
+    lab = Lab.up(read_lab_file(PLAIN), BARE_LAB, state=own_state)
     first = own_state.pid()
     assert first is not None
-    processes = below(first)
+    processes = processes_of_lab(first)
     mounts = Path("/proc/mounts").read_text()
     os.kill(first, signal.SIGKILL)
-    assert gone(processes)
+    assert have_ended(processes)
     assert Path("/proc/mounts").read_text() == mounts
     with pytest.raises(LabIsDown):
         Lab.running(own_state)
     assert str(own_state.folder) in find_remains(own_state)
     events: list[LabEvent] = []
-    Lab.up(read_lab_file(PLAIN), BARE, events.append, own_state)
+    Lab.up(read_lab_file(PLAIN), BARE_LAB, events.append, own_state)
     assert any(event.step == "remains" and str(own_state.folder) in event.text for event in events)
     lab.down()
     assert find_remains(own_state) == []
 
 
 @pytest.mark.parametrize("what", ["the kernel boots", "nodes start", "services start"])
-def test_an_interrupt_leaves_nothing(own_state: LabState, what: str) -> None:
+def test_an_interrupted_start_leaves_no_remains(own_state: LabState, what: str) -> None:
     """Press Ctrl-C in each step. A step has begun when the command prints the line of the previous step."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
@@ -174,5 +174,5 @@ def test_an_interrupt_leaves_nothing(own_state: LabState, what: str) -> None:
         starting.send_signal(signal.SIGINT)
         starting.communicate(timeout=60)
     assert starting.returncode == 130
-    assert launcher is None or gone({launcher})
+    assert launcher is None or have_ended({launcher})
     assert find_remains(own_state) == []

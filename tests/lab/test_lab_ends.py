@@ -19,66 +19,66 @@ from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 pytestmark = pytest.mark.lab
 
 MIXED, PLAIN = (Path(__file__).parent / f"topologies/{name}.yaml" for name in ("mixed", "plain"))
-SPACES = ("net", "mnt", "pid", "uts", "ipc")
+NAMESPACE_KINDS = ("net", "mnt", "pid", "uts", "ipc")
 GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.1/24"]}
 
 
-def spaces(pid: int) -> set[str]:
+def namespaces_of(pid: int) -> set[str]:
     """Return the namespaces of a process; empty if it has ended."""
     try:
-        return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in SPACES}
+        return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in NAMESPACE_KINDS}
     except OSError:
         return set()
 
 
-def users(namespaces: set[str]) -> set[int]:
+def processes_in(namespaces: set[str]) -> set[int]:
     """Return the processes that are in any of these namespaces."""
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-    return {pid for pid in pids if spaces(pid) & namespaces}
+    return {pid for pid in pids if namespaces_of(pid) & namespaces}
 
 
-def nobody_in(namespaces: set[str], within_s: float = 15) -> bool:
+def wait_until_empty(namespaces: set[str], within_s: float = 15) -> bool:
     deadline = time.monotonic() + within_s
-    while users(namespaces) and time.monotonic() < deadline:
+    while processes_in(namespaces) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not users(namespaces)
+    return not processes_in(namespaces)
 
 
-def nobody_of(state: LabState, within_s: float = 15) -> bool:
+def wait_until_unused(state: LabState, within_s: float = 15) -> bool:
     """Return whether no process has this lab's folder in its command line."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
-    while (some := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in words(one)]) and (
+    while (processes := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in read_command_line(one)]) and (
         time.monotonic() < deadline
     ):
         time.sleep(0.05)
-    return not some
+    return not processes
 
 
-def words(command_line: Path) -> bytes:
+def read_command_line(command_line: Path) -> bytes:
     try:
         return command_line.read_bytes()
     except OSError:
         return b""
 
 
-def own_spaces(pid: int | None) -> set[str]:
+def own_namespaces(pid: int | None) -> set[str]:
     """Return the namespaces that a lab has created."""
     assert pid is not None
-    first = spaces(pid) - spaces(os.getpid())
-    return set().union(*(spaces(one) for one in users(first))) - spaces(os.getpid())
+    first = namespaces_of(pid) - namespaces_of(os.getpid())
+    return set().union(*(namespaces_of(one) for one in processes_in(first))) - namespaces_of(os.getpid())
 
 
 @contextmanager
-def nothing_changed_outside() -> Iterator[None]:
+def machine_unchanged() -> Iterator[None]:
     """Check that the mounts and interfaces of this machine are the same before and after."""
 
-    def look() -> tuple[str, list[str]]:
+    def read_machine() -> tuple[str, list[str]]:
         interfaces = sorted(one.name for one in Path("/sys/class/net").iterdir())
         return Path("/proc/self/mountinfo").read_text(), interfaces
 
-    before = look()
+    before = read_machine()
     yield
-    assert look() == before
+    assert read_machine() == before
 
 
 @contextmanager
@@ -96,33 +96,33 @@ def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
-def test_an_interrupt_leaves_nothing(own_state: LabState, until: str) -> None:
+def test_an_interrupted_start_leaves_no_remains(own_state: LabState, until: str) -> None:
     """Press Ctrl-C at different steps: while files are written, while SBF starts, or while other services start."""
-    with nothing_changed_outside():
+    with machine_unchanged():
         with starting(own_state, until) as process:
             supervisor = own_state.launcher()
-            made = own_spaces(supervisor) if supervisor else set()
+            created = own_namespaces(supervisor) if supervisor else set()
             os.killpg(process.pid, signal.SIGINT)
         assert process.returncode == 130
-        assert nobody_in(made)
-        assert nobody_of(own_state)
+        assert wait_until_empty(created)
+        assert wait_until_unused(own_state)
         assert find_remains(own_state) == []
 
 
-def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: LabState) -> None:
-    with nothing_changed_outside():
+def test_the_lab_of_a_killed_start_can_be_removed(own_state: LabState) -> None:
+    with machine_unchanged():
         with starting(own_state, "station sbf") as process:
             process.kill()
-        made = own_spaces(own_state.launcher())
+        created = own_namespaces(own_state.launcher())
         take_down(own_state)
-        assert nobody_in(made)
+        assert wait_until_empty(created)
         assert find_remains(own_state) == []
 
 
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
-def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabState, victim: str, file: Path) -> None:
+def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabState, victim: str, file: Path) -> None:
     """Send SIGKILL to the lab's first process, or to the process that holds its namespaces, while a guest runs."""
-    with nothing_changed_outside():
+    with machine_unchanged():
         lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             spec = ClusterSpec.model_validate({"owner": "alice", "guests": [GUEST]})
@@ -130,10 +130,10 @@ def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabSt
             while view.state is ClusterState.CONFIGURING:
                 view = client.cluster("a", after=view.version, wait=5)
             assert view.state is ClusterState.ACTIVE
-        made = own_spaces(own_state.pid())
+        created = own_namespaces(own_state.pid())
         pid = getattr(own_state, victim)()
         os.kill(pid, signal.SIGKILL)
-        assert nobody_in(made)
+        assert wait_until_empty(created)
         assert process_start_time(pid) is None
         with pytest.raises(LabIsDown):
             Lab.running(own_state)
@@ -142,14 +142,14 @@ def test_a_crash_ends_every_process_and_leaves_reported_remains(own_state: LabSt
             own_state.cgroup,
             own_state.sbf_socket,
         )  # only cgroup v2 has a control group for the lab
-        left = [str(one) for one in places if one.exists()]
-        assert find_remains(own_state) == left
-        assert str(own_state.folder) in left
+        remains = [str(one) for one in places if one.exists()]
+        assert find_remains(own_state) == remains
+        assert str(own_state.folder) in remains
 
         events: list[LabEvent] = []
         Lab.up(read_lab_file(file), watch=events.append, state=own_state)
         notes = [event.text for event in events if event.step == "remains"]
-        assert notes == [f"removed the remains of a lab that ended unexpectedly: {', '.join(left)}"]
+        assert notes == [f"removed the remains of a lab that ended unexpectedly: {', '.join(remains)}"]
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             assert client.clusters() == []
         lab.down()

@@ -15,7 +15,7 @@ from virtcloud.lab.state import LabState, find_remains
 pytestmark = pytest.mark.lab
 
 COMMAND = (sys.executable, "-m", "virtcloud.cli")
-GOOD = """\
+VALID_LAB = """\
 name: x
 transports: [{name: core, kind: qinq, s_tag: 2000}]
 sites:
@@ -40,8 +40,8 @@ def virtcloud(state: Path, *argv: str, before: tuple[str, ...] = ()) -> subproce
     )
 
 
-def refusal(tmp_path: Path, text: str) -> str:
-    """Return the error message for a lab file with this text. The name of the file's folder is cut from the message."""
+def start_and_read_error(tmp_path: Path, text: str) -> str:
+    """Start a lab from a file with this text. Return the error message without the path of the file's folder."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -76,15 +76,15 @@ def refusal(tmp_path: Path, text: str) -> str:
         ("name: h,", f"name: {'h' * 33},", "lab.yaml:8: sites.0.hosts.0.name: expected a name: lower case"),
     ],
 )
-def test_a_lab_file_that_cannot_be(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_a_malformed_lab_file_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     """The message contains the file, the line, the key, and the expected value."""
-    text = GOOD.replace(old, new, 1)
+    text = VALID_LAB.replace(old, new, 1)
     if old == "h, ports":
         text = text.replace("h:eth0", "user:eth0")
     if old == "name: a\n":
         text = text.replace('{a: "100', '{a-site-name-long: "100')
-    assert text != GOOD
-    assert refusal(tmp_path, text).startswith(f"virtcloud: {words}")
+    assert text != VALID_LAB
+    assert start_and_read_error(tmp_path, text).startswith(f"virtcloud: {words}")
 
 
 def test_two_sites_with_the_same_core_port_are_refused(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_two_sites_with_the_same_core_port_are_refused(tmp_path: Path) -> None:
     text = f"name: x\ntransports: [{{name: core, kind: qinq, s_tag: 2000}}]\nsites:\n{site(1)}{site(2)}"
     reason = "because transport core already has a port"
     message = f"lab.yaml:8: sites.1.attachments.1: site long-site-nr2: expected another name, {reason}"
-    assert refusal(tmp_path, text).startswith(f"virtcloud: {message}")
+    assert start_and_read_error(tmp_path, text).startswith(f"virtcloud: {message}")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
-def test_a_lab_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+def test_an_unreadable_lab_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content:
         (tmp_path / "nix.yaml").write_bytes(content)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "nix.yaml"))
@@ -110,7 +110,7 @@ def test_a_lab_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -
 
 
 @pytest.mark.parametrize("argv", [["status"], ["exec", "brno-h1", "true"], ["shell", "brno-h1"]])
-def test_no_lab_is_up(tmp_path: Path, argv: list[str]) -> None:
+def test_commands_without_a_lab_are_refused(tmp_path: Path, argv: list[str]) -> None:
     done = virtcloud(tmp_path / "state", "lab", *argv)
     assert (done.returncode, "virtcloud lab up" in done.stderr) == (2, True)
 
@@ -128,7 +128,7 @@ def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> No
     assert not (tmp_path / "state").exists()
 
 
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
+def run_in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
     """Run the command in this process, in which tests can replace functions."""
     monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "state"))
     done = CliRunner().invoke(main, ["lab", *argv])
@@ -136,10 +136,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[i
     return done.exit_code, done.output
 
 
-def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_suitable_kernel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_kernel, "has_feature", lambda feature: feature.name != "802.1ad bridges")
     monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
-    code, message = here(tmp_path, monkeypatch, "up")
+    code, message = run_in_process(tmp_path, monkeypatch, "up")
     assert (code, message) == (
         2,
         (
@@ -149,37 +149,31 @@ def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypa
     )
 
 
-def test_programs_that_are_missing_are_named_with_their_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for program in prerequisites.REQUIRED_PROGRAMS:
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
     monkeypatch.setattr(prerequisites, "PROGRAM_PATH", str(tmp_path))
-    code, message = here(tmp_path, monkeypatch, "up")
+    code, message = run_in_process(tmp_path, monkeypatch, "up")
     assert (code, message) == (
         2,
         "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n",
     )
 
 
-def test_python_packages_that_are_missing_are_named_with_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_python_packages_are_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
-    code, message = here(tmp_path, monkeypatch, "up")
+    code, message = run_in_process(tmp_path, monkeypatch, "up")
     assert (code, message) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
 
 
-def test_a_hypervisor_that_is_missing_is_named_with_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_hypervisor_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "has_driver", lambda kind: kind == "lxc")
-    code, message = here(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
+    code, message = run_in_process(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
     assert (code, "libvirt's qemu driver: apt-get install libvirt-daemon-driver-qemu" in message) == (2, True)
 
 
-def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
+def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
     first = bare.state.pid()
     done = virtcloud(bare.state.folder, "lab", "up")
     assert (done.returncode, "lab metacenter is up already" in done.stderr) == (2, True)
@@ -207,7 +201,7 @@ def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
         (("exec", "brno-h1", "/etc/hosts"), 126, "brno-h1: /etc/hosts: Permission denied\n"),
     ],
 )
-def test_what_the_lab_does_not_have(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
+def test_unknown_nodes_services_and_programs_are_named(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
     """If a program cannot be started, the exit code is that of a shell: 127, or 126 if it is not executable."""
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.returncode, done.stdout) == (code, "")

@@ -54,27 +54,30 @@ def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
     """Two members join at the same time, one leaves while another joins, and the last member ends with its network."""
-    alone = take_snapshot(lab, lab.topology)
+    without_members = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))
         there = pool.submit(create, client, "there", member("praha-h1", first=21))
         assert here.result().vlans["brno"] == there.result().vlans["praha"] == network.vlans["brno"]
-        with pinging(lab, there.result(), 0, "10.0.0.1") as between:
-            leaves = pool.submit(remove, client, "here")
+        with pinging(lab, there.result(), 0, "10.0.0.1") as pings_of_member:
+            removal = pool.submit(remove, client, "here")
             create(client, "far", member("plzen-h1", "brno-h2", first=31))
-            leaves.result()
+            removal.result()
         remove(client, "there", "far")
     assert (pings.answered, pings.sent > 25) == (pings.sent, True)
-    assert (between.answered, between.sent > 0) == (between.sent, True)
-    assert take_snapshot(lab, lab.topology) == alone
+    assert (pings_of_member.answered, pings_of_member.sent > 0) == (pings_of_member.sent, True)
+    assert take_snapshot(lab, lab.topology) == without_members
     create(client, "last", member("praha-h1", first=41))
     remove(client, "root")
     assert client.cluster("last").state in ENDED_STATES
     assert take_snapshot(lab, lab.topology) == before
 
 
-def test_no_frame_is_lost_while_sbf_and_hosts_die(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """A member fails because its host is dead. SBF is killed while another member joins, and again while it leaves."""
+def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
+    """A member fails because the agent of its host is stopped.
+
+    SBF is killed while another member joins, and again while that member leaves.
+    """
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()

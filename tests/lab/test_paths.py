@@ -25,7 +25,7 @@ pytestmark = pytest.mark.lab
 HOSTS = ("h1", "h2", "h3", "praha-h1", "praha-h2")
 BROADCAST = "10.0.0.255"
 LIMIT_S = 60.0
-OVER_THE_EDGE = {
+ALL_HOSTS_VLANS = {
     "sw1": {"edge": "100", "to2": "100", "to3": "100", "h3": "100"},
     "sw2": {"to1": "100", "h1": "100"},
     "sw3": {"to1": "100", "lagh2": "100"},
@@ -48,7 +48,7 @@ def before(paths: Lab) -> Snapshot:
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient, before: Snapshot) -> ClusterView:
     """A cluster with a guest on each host, which exists during all tests."""
-    return made(client, "ring", *HOSTS)
+    return create(client, "ring", *HOSTS)
 
 
 def spec(*hosts: str) -> ClusterSpec:
@@ -59,12 +59,12 @@ def spec(*hosts: str) -> ClusterSpec:
     return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": LIMIT_S})
 
 
-def made(client: SbfClient, key: str, *hosts: str) -> ClusterView:
+def create(client: SbfClient, key: str, *hosts: str) -> ClusterView:
     client.put_cluster(key, ClusterRequest(spec=spec(*hosts)))
     return until(client, key, lambda view: view.state is ClusterState.ACTIVE)
 
 
-def removed(client: SbfClient, key: str) -> None:
+def remove(client: SbfClient, key: str) -> None:
     client.delete_cluster(key)
     until(client, key, lambda view: view.state in ENDED_STATES)
 
@@ -78,7 +78,7 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
     return view
 
 
-def carried(lab: Lab) -> dict[str, dict[str, str]]:
+def read_vlans(lab: Lab) -> dict[str, dict[str, str]]:
     return take_snapshot(lab, lab.topology).switches
 
 
@@ -88,15 +88,15 @@ done
 wait"""
 
 
-def unreached(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts whose guests are silent."""
+def find_unreachable(lab: Lab, sender: str) -> list[str]:
+    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts that do not answer."""
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
 
 
 @contextmanager
-def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
+def topology_without(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
     """Remove links from the topology, each named by one of its ports. Restore them after the context."""
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
@@ -106,7 +106,7 @@ def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
 
 
 @contextmanager
-def cut(lab: Lab, node: str, port: str) -> Iterator[None]:
+def disconnected(lab: Lab, node: str, port: str) -> Iterator[None]:
     """Disconnect a cable while the context lasts."""
     lab.run(node, ["ip", "link", "set", port, "down"], check=True)
     yield
@@ -122,10 +122,10 @@ def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
     return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": LIMIT_S} | changes)
 
 
-def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def wait_for_vlans(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """Wait until the switches carry the wanted VLANs. Return the VLANs that they carry at the end."""
     deadline = time.monotonic() + LIMIT_S
-    while (seen := carried(lab)) != wanted and time.monotonic() < deadline:
+    while (seen := read_vlans(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
     return seen
 
@@ -151,15 +151,15 @@ def test_lldp_shows_every_cable_including_members_of_aggregates(paths: Lab, clie
 
 def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterView) -> None:
     """Full-size frames pass an Open vSwitch, the provider core, an aggregate, and two untagged ports."""
-    assert carried(paths) == OVER_THE_EDGE
-    assert [unreached(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
+    assert read_vlans(paths) == ALL_HOSTS_VLANS
+    assert [find_unreachable(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
 
 
-def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
+def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
     """Every guest receives each broadcast of the guest on h1 once, because the path through the ring has no loop."""
     (domain,) = read_guests(paths, "h1")
     with ThreadPoolExecutor() as pool:
-        captures = {host: hear(pool, paths, host) for host in HOSTS}
+        captures = {host: capture_broadcasts(pool, paths, host) for host in HOSTS}
         time.sleep(1.5)  # until the programs listen
         paths.run("h1", ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
         received = {
@@ -171,7 +171,7 @@ def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
     }
 
 
-def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
+def capture_broadcasts(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
     words = f"timeout 7 tcpdump -Z root -l -nn -i br100 icmp and dst {BROADCAST}".split()
 
     def listen() -> str:
@@ -180,19 +180,17 @@ def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
     return pool.submit(listen)
 
 
-def test_the_path_stays_while_another_cluster_comes_and_goes(
-    paths: Lab, client: SbfClient, cluster: ClusterView
-) -> None:
+def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     """The other cluster is within one site and uses the same tree, whose root is the switch at the edge."""
-    made(client, "other", "h1", "h2")
-    assert carried(paths) == {
-        "sw1": OVER_THE_EDGE["sw1"] | {"to2": "100-101", "to3": "100-101"},
+    create(client, "other", "h1", "h2")
+    assert read_vlans(paths) == {
+        "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
         "sw2": {"to1": "100-101", "h1": "100-101"},
         "sw3": {"to1": "100-101", "lagh2": "100-101"},
-        "psw": OVER_THE_EDGE["psw"],
+        "psw": ALL_HOSTS_VLANS["psw"],
     }
-    removed(client, "other")
-    assert carried(paths) == OVER_THE_EDGE
+    remove(client, "other")
+    assert read_vlans(paths) == ALL_HOSTS_VLANS
     assert client.cluster("ring").state is ClusterState.ACTIVE
 
 
@@ -205,83 +203,81 @@ def test_a_second_cluster_on_an_access_link_is_refused(
 
 
 def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster: ClusterView) -> None:
-    with cut(paths, "sw3", "h2a"):
+    with disconnected(paths, "sw3", "h2a"):
         time.sleep(1)  # ten checks of the link state (miimon)
-        assert unreached(paths, "h2") == []
+        assert find_unreachable(paths, "h2") == []
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     """The cluster moves to the aggregate between sw2 and sw3, works with one of its cables, and moves back."""
-    with described(paths, client, "sw1:to3"):
+    with topology_without(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},
             "sw2": {"to1": "100", "h1": "100", "lag3": "100"},
             "sw3": {"lag2": "100", "lagh2": "100"},
-            "psw": OVER_THE_EDGE["psw"],
+            "psw": ALL_HOSTS_VLANS["psw"],
         }
-        assert becomes(paths, moved) == moved
+        assert wait_for_vlans(paths, moved) == moved
         until(client, "ring", lambda view: view.state is ClusterState.ACTIVE)
-        assert unreached(paths, "h2") == []
-        with cut(paths, "sw2", "lag3a"):
+        assert find_unreachable(paths, "h2") == []
+        with disconnected(paths, "sw2", "lag3a"):
             time.sleep(1)  # ten checks of the link state (miimon)
-            assert unreached(paths, "h2") == []
-    assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
-    assert unreached(paths, "h2") == []
+            assert find_unreachable(paths, "h2") == []
+    assert wait_for_vlans(paths, ALL_HOSTS_VLANS) == ALL_HOSTS_VLANS
+    assert find_unreachable(paths, "h2") == []
 
 
-def test_the_second_uplink_replaces_a_removed_first_one(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    with described(paths, client, "h1:eth0"):
+def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
+    with topology_without(paths, client, "h1:eth0"):
         moved = {
             "sw1": {"edge": "100", "to3": "100", "h3": "100"},
             "sw3": {"to1": "100", "h1": "100", "lagh2": "100"},
-            "psw": OVER_THE_EDGE["psw"],
+            "psw": ALL_HOSTS_VLANS["psw"],
             "sw2": {},
         }
-        assert becomes(paths, moved) == moved
-        until(client, "ring", settled)
-        assert unreached(paths, "h1") == []
-    assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
+        assert wait_for_vlans(paths, moved) == moved
+        until(client, "ring", is_settled)
+        assert find_unreachable(paths, "h1") == []
+    assert wait_for_vlans(paths, ALL_HOSTS_VLANS) == ALL_HOSTS_VLANS
 
 
-def test_joining_and_leaving_members_move_no_trunk_of_the_ring(
-    paths: Lab, client: SbfClient, cluster: ClusterView
-) -> None:
+def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     """Guests on two sides of the ring lose no frame, because their path uses the switch at the edge from the start."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)
-    alone = carried(paths)
+    without_members = read_vlans(paths)
     with pinging(paths, own, 0, "10.0.0.2") as pings:
         for first, hosts in ((11, ("praha-h1",)), (21, ("h2", "praha-h1"))):
             client.put_cluster(f"at-{first}", ClusterRequest(spec=of_network(first, *hosts, joins="own")))
             until(client, f"at-{first}", lambda view: view.state is ClusterState.ACTIVE)
-        joined = carried(paths)
-        removed(client, "at-11")
-        removed(client, "at-21")
+        joined = read_vlans(paths)
+        remove(client, "at-11")
+        remove(client, "at-21")
     assert (pings.answered, pings.sent > 25) == (pings.sent, True)
     both = "100,105"
-    assert alone == OVER_THE_EDGE | {
+    assert without_members == ALL_HOSTS_VLANS | {
         "sw1": {"edge": "100", "to2": both, "to3": both, "h3": "100"},
         "sw2": {"to1": both, "h1": both},
         "sw3": {"to1": both, "lagh2": both},
     }
-    assert joined == alone | {
+    assert joined == without_members | {
         "sw1": {"edge": both, "to2": both, "to3": both, "h3": "100"},
         "psw": {"h1": both, "h2": "100", "edge": both},
     }
-    assert carried(paths) == alone
-    removed(client, "own")
+    assert read_vlans(paths) == without_members
+    remove(client, "own")
 
 
-def settled(view: ClusterView) -> bool:
+def is_settled(view: ClusterView) -> bool:
     return view.state is ClusterState.ACTIVE and all(
         one.progress in {"confirmed", "removed"} for one in view.placements
     )
 
 
-def test_a_deleted_cluster_leaves_no_trace(
+def test_a_deleted_cluster_leaves_nothing(
     paths: Lab, client: SbfClient, before: Snapshot, cluster: ClusterView
 ) -> None:
-    until(client, "ring", settled)
-    removed(client, "ring")
+    until(client, "ring", is_settled)
+    remove(client, "ring")
     assert take_snapshot(paths, paths.topology) == before

@@ -29,11 +29,11 @@ TOPOLOGY = Topology.model_validate(
     }
 )
 BACKBONE = {"brno": ("linux-pe", "linux_bridge"), "praha": ("ovs-pe", "openvswitch")}
-FULL = ("-M", "do", "-s", "1472")
+FULL_FRAME_OPTIONS = ("-M", "do", "-s", "1472")
 """Options of ping for packets of 1500 bytes that must not be fragmented."""
 
 
-def sh(lab: Lab, node: str, *lines: str) -> None:
+def run_lines(lab: Lab, node: str, *lines: str) -> None:
     lab.run(node, ["sh", "-e"], stdin="\n".join(lines), check=True)
 
 
@@ -41,13 +41,13 @@ def set_up(lab: Lab, site: str, address: str) -> None:
     """Run the printed commands, then configure VLAN 100 as SBF and the agent do."""
     device, platform = BACKBONE[site]
     wanted = BackboneDevice(platform=platform, port="cust", core_port="core")
-    ours, theirs = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), wanted).sheets
-    assert theirs.to_fill == {}
-    sh(lab, f"{site}-sw1", *ours.lines)
-    sh(lab, device, *theirs.lines)
-    sh(lab, f"{site}-sw1", *(f"bridge vlan add dev {port} vid 100" for port in ("p1", "uplink")))
+    switch_sheet, backbone_sheet = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), wanted).sheets
+    assert backbone_sheet.to_fill == {}
+    run_lines(lab, f"{site}-sw1", *switch_sheet.lines)
+    run_lines(lab, device, *backbone_sheet.lines)
+    run_lines(lab, f"{site}-sw1", *(f"bridge vlan add dev {port} vid 100" for port in ("p1", "uplink")))
     made = "ip link add link eth0 name eth0.100 type vlan id 100"
-    sh(lab, f"{site}-h1", made, f"ip address add {address}/24 dev eth0.100", "ip link set eth0.100 up")
+    run_lines(lab, f"{site}-h1", made, f"ip address add {address}/24 dev eth0.100", "ip link set eth0.100 up")
 
 
 def test_the_printed_lines_carry_full_frames_with_both_tags(prepared: Lab) -> None:
@@ -56,7 +56,7 @@ def test_the_printed_lines_carry_full_frames_with_both_tags(prepared: Lab) -> No
     listen = ["timeout", "20", "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-c", "2", "-i", "core"]
     with ThreadPoolExecutor(1) as pool:
         capture = pool.submit(prepared.run, "linux-pe", [*listen, "vlan", "2000", "and", "greater", "1500"])
-        pinged = prepared.run("brno-h1", ["ping", "-c", "8", "-i", "0.5", *FULL, "10.9.0.2"])
+        pinged = prepared.run("brno-h1", ["ping", "-c", "8", "-i", "0.5", *FULL_FRAME_OPTIONS, "10.9.0.2"])
         frames = capture.result().stdout.splitlines()
     assert " 0% packet loss" in pinged.stdout, pinged.stdout
     assert len(frames) == 2
@@ -82,13 +82,13 @@ def test_the_printed_lines_connect_all_provider_edges_by_bgp_evpn(fabric: Lab) -
     topology = fabric.topology
     for site in topology.sites:
         (edge,) = site.edges
-        sh(fabric, edge.name, "vtysh -c 'configure terminal' -c 'no router bgp 65000'")
-        sh(fabric, edge.name, f"ip address del {edge.loopback}/32 dev lo")
+        run_lines(fabric, edge.name, "vtysh -c 'configure terminal' -c 'no router bgp 65000'")
+        run_lines(fabric, edge.name, f"ip address del {edge.loopback}/32 dev lo")
     for site in topology.sites:
         wanted = BackboneDevice(transport=Name("overlay"), core_port="overlay")
-        theirs = make_sheets(topology, site, VlanSet(), wanted).sheets[-1]
-        assert theirs.to_fill == {}
-        sh(fabric, site.edges[0].name, *theirs.lines)
+        backbone_sheet = make_sheets(topology, site, VlanSet(), wanted).sheets[-1]
+        assert backbone_sheet.to_fill == {}
+        run_lines(fabric, site.edges[0].name, *backbone_sheet.lines)
     deadline = time.monotonic() + 60
     while set((found := sessions(fabric, "brno-pe1")).values()) != {"Established"}:
         assert time.monotonic() < deadline, found

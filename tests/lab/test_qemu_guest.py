@@ -25,7 +25,7 @@ SPEC = {
 BOOT_S = 90
 
 
-def reach(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterView:
+def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterView:
     deadline = time.monotonic() + 150
     while view.state is not state and time.monotonic() < deadline:
         view = client.cluster(view.key, after=view.version, wait=5)
@@ -33,8 +33,8 @@ def reach(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterV
     return view
 
 
-def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
-    """Wait on the container's host, as a job does, until the cluster is up. Return what was missing meanwhile."""
+def wait_for_barrier(lab: Lab, job: dict[str, object]) -> list[str]:
+    """Wait on the container's host, as a job does, until the cluster is up. Return the messages of the wait."""
     deadline, missing = time.monotonic() + 150, []
     while time.monotonic() < deadline:
         (output,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
@@ -44,7 +44,7 @@ def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
     pytest.fail(f"not up: {missing}")
 
 
-def in_container(lab: Lab, *argv: str, given: str = "") -> str:
+def run_in_container(lab: Lab, *argv: str, given: str = "") -> str:
     (domain,) = read_guests(lab, "praha-h1")
     return lab.run("praha-h1", ("sh", "-c", ENTER_CONTAINER, domain, *argv), stdin=given).stdout
 
@@ -55,8 +55,8 @@ def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
         job = {"cluster": "mixed", "attempt": 1}
         ask(mixed, "praha-h1", {"do": "up", **job})
         client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC), attempt=1))
-        waited = barrier(mixed, job)
-        assert "guest machine does not answer at 10.0.0.1" in waited, "the cluster is not up while the guest boots"
+        messages = wait_for_barrier(mixed, job)
+        assert "guest machine does not answer at 10.0.0.1" in messages, "expected a wait while the guest boots"
         assert client.cluster("mixed").state is ClusterState.ACTIVE
         (machine,) = read_guests(mixed, "brno-h1")
         assert "<domain type='qemu'" in run_checked(
@@ -64,7 +64,7 @@ def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
         )
 
         up = f"/bin/ping -c 1 -W 1 10.0.0.1 && /bin/nc -w {BOOT_S} 10.0.0.1 23"
-        output = in_container(
+        output = run_in_container(
             mixed, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given="ping -c 2 10.0.0.2; uname -r\n"
         )
         assert "bytes from 10.0.0.1" in output
@@ -72,9 +72,9 @@ def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
         assert "cloud-amd64" in output, "expected the kernel of the QEMU guest"
         console = f"/run/virtcloud/agent/guests/{machine}/console.log"
         assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console), "a machine has its guest's name"
-        assert in_container(mixed, "hostname") == "container\n", "a container has its guest's name"
+        assert run_in_container(mixed, "hostname") == "container\n", "a container has its guest's name"
 
-        reach(client, client.delete_cluster("mixed"), ClusterState.RELEASED)
+        wait_for_state(client, client.delete_cluster("mixed"), ClusterState.RELEASED)
     assert take_snapshot(mixed, mixed.topology) == before
     assert mixed.run("brno-h1", ("pgrep", "qemu")).returncode == 1
     assert run_checked(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
@@ -100,10 +100,10 @@ ls /sys/class/net
 """
 
 
-def in_machine(lab: Lab, commands: str) -> str:
+def run_in_qemu_guest(lab: Lab, commands: str) -> str:
     """Run commands in the QEMU guest's shell once the guest answers. Return their output."""
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
-    return in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
+    return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
@@ -113,22 +113,22 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
     content = image.read_bytes()
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         view = client.put_cluster("disk", ClusterRequest(spec=ClusterSpec.model_validate(DISK_SPEC)))
-        vlan = reach(client, view, ClusterState.ACTIVE).vlans["brno"]
-        assert "a disk of the lab" in in_machine(mixed, SUM)
-        assert "written by a gues" in in_machine(mixed, f"{WRITE}; {SUM}")
+        vlan = wait_for_state(client, view, ClusterState.ACTIVE).vlans["brno"]
+        assert "a disk of the lab" in run_in_qemu_guest(mixed, SUM)
+        assert "written by a gues" in run_in_qemu_guest(mixed, f"{WRITE}; {SUM}")
         assert image.read_bytes() == content, "the image's disk was written to"
 
         agent, libvirtd = mixed.service("brno-h1", "agent"), mixed.service("brno-h1", "libvirtd")
         agent.kill()
         libvirtd.kill()
-        gone = run_checked(mixed, "brno-h1", "sh", "-c", POWER_LOSS, "sh", str(vlan))
-        assert f"br{vlan}" not in gone
+        interfaces = run_checked(mixed, "brno-h1", "sh", "-c", POWER_LOSS, "sh", str(vlan))
+        assert f"br{vlan}" not in interfaces
         libvirtd.start()
         agent.start()
-        reach(client, client.cluster("disk"), ClusterState.ACTIVE)
-        assert "a disk of the lab" in in_machine(mixed, SUM), "a guest that starts anew has the image's disk"
+        wait_for_state(client, client.cluster("disk"), ClusterState.ACTIVE)
+        assert "a disk of the lab" in run_in_qemu_guest(mixed, SUM), "a guest that starts anew has the image's disk"
         assert len(read_guests(mixed, "brno-h1")) == 2
-        reach(client, client.delete_cluster("disk"), ClusterState.RELEASED)
+        wait_for_state(client, client.delete_cluster("disk"), ClusterState.RELEASED)
     assert image.read_bytes() == content
     assert take_snapshot(mixed, mixed.topology) == before
     assert run_checked(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
@@ -144,7 +144,7 @@ def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]
         view = client.put_cluster("hung", ClusterRequest(spec=ClusterSpec.model_validate(alone)))
-        reach(client, view, ClusterState.ACTIVE)
+        wait_for_state(client, view, ClusterState.ACTIVE)
         run_checked(mixed, "praha-h1", "pkill", "-STOP", "libvirtd")
         try:
             client.delete_cluster("hung")
@@ -157,5 +157,5 @@ def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None
             assert (view.state, part.progress) == (ClusterState.DRAINING, PlacementProgress.REMOVING)
         finally:
             run_checked(mixed, "praha-h1", "pkill", "-CONT", "libvirtd")
-        reach(client, client.cluster("hung"), ClusterState.RELEASED)
+        wait_for_state(client, client.cluster("hung"), ClusterState.RELEASED)
     assert take_snapshot(mixed, mixed.topology) == before

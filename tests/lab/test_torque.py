@@ -37,30 +37,30 @@ def job(number: int, *hosts: str, request: str = REQUEST) -> TorqueJob:
     return TorqueJob(f"{number}.Torque", hosts, f"neednodes=x,nodes={len(hosts)}:ppn=2,walltime=01:00:00,{request}")
 
 
-def state(client: SbfClient, wanted: TorqueJob) -> ClusterState | None:
+def state_of(client: SbfClient, wanted: TorqueJob) -> ClusterState | None:
     try:
         return client.cluster(wanted.key).state
     except NotFound:
         return None
 
 
-def gone(client: SbfClient, wanted: TorqueJob) -> bool:
+def has_ended(client: SbfClient, wanted: TorqueJob) -> bool:
     return ended(until(client, wanted.key, ended))
 
 
 def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     """A job over two sites leaves nothing, and each script can be run again."""
-    mine, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
-    started = torque.start(mine)
+    own_job, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
+    started = torque.start(own_job)
     assert (started.returncode, started.stderr) == (0, "")
-    view = client.cluster(mine.key)
+    view = client.cluster(own_job.key)
     assert (view.state, view.spec.owner, view.spec.all_hosts) == (ClusterState.ACTIVE, USER, ("brno-h1", "praha-h1"))
     assert pings(lab, view, 0, "-c", "1", "-W", "5", "10.0.0.2")
-    assert f"export MAGRATHEA_VLANID={view.vlans['brno']}\n" in torque.facts(mine)
-    assert "export VCLUSTER_GUESTS='g1 g2'\n" in torque.facts(mine)
-    assert torque.end(mine) == [0, 0]
-    assert gone(client, mine)
-    assert torque.end(mine) == [0, 0]
+    assert f"export MAGRATHEA_VLANID={view.vlans['brno']}\n" in torque.facts(own_job)
+    assert "export VCLUSTER_GUESTS='g1 g2'\n" in torque.facts(own_job)
+    assert torque.end(own_job) == [0, 0]
+    assert has_ended(client, own_job)
+    assert torque.end(own_job) == [0, 0]
     assert torque.shell("brno-h1", f"ls {FACTS}") == ""
     assert take_snapshot(lab, lab.topology).describe_changes(before) == ""
 
@@ -70,7 +70,7 @@ def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, cl
     first = job(2, "brno-h1", "brno-h2")
     torque.sisters(first)
     killed = torque.threads.submit(torque.script, "brno-h1", "prologue", first)
-    await_that(lambda: state(client, first) is not None, "the cluster", lambda: time.sleep(0.02))
+    await_that(lambda: state_of(client, first) is not None, "the cluster", lambda: time.sleep(0.02))
     torque.shell("brno-h1", f"kill -9 $(pgrep -f '{MOM_PRIV}/[p]rologue 2.Torque')")
     assert killed.result().returncode != 0
     again = job(2, "brno-h2", "praha-h1")
@@ -78,70 +78,70 @@ def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, cl
     view = client.cluster(again.key)
     assert (view.attempt, view.state, view.spec.all_hosts) == (2, ClusterState.ACTIVE, ("brno-h2", "praha-h1"))
     torque.end(again)
-    assert gone(client, again)
+    assert has_ended(client, again)
 
 
 def test_a_job_that_is_deleted_during_set_up_never_runs(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    mine = job(3, "brno-h1", "brno-h2")
+    own_job = job(3, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
-        starting = torque.starting(mine)
-        await_that(lambda: state(client, mine) is not None, "the cluster", lambda: time.sleep(0.02))
-        assert torque.precancel(mine) == 0
-        ran = starting.result(30)
+        starting = torque.starting(own_job)
+        await_that(lambda: state_of(client, own_job) is not None, "the cluster", lambda: time.sleep(0.02))
+        assert torque.precancel(own_job) == 0
+        prologue = starting.result(30)
     finally:
         lab.service("brno-h2", "libvirtd").start()
-    assert ran.returncode == 1
-    assert "the job was deleted while its cluster was being set up" in ran.stderr
-    assert torque.end(mine) == [0, 0]
-    assert gone(client, mine)
+    assert prologue.returncode == 1
+    assert "the job was deleted while its cluster was being set up" in prologue.stderr
+    assert torque.end(own_job) == [0, 0]
+    assert has_ended(client, own_job)
 
 
 def test_an_epilogue_ends_the_wait_of_a_deleted_job(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    mine = job(4, "brno-h1", "brno-h2")
+    own_job = job(4, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
-        starting = torque.starting(mine)
-        await_that(lambda: state(client, mine) is not None, "the cluster", lambda: time.sleep(0.02))
-        torque.script("brno-h1", "epilogue", mine)
-        ran = starting.result(30)
+        starting = torque.starting(own_job)
+        await_that(lambda: state_of(client, own_job) is not None, "the cluster", lambda: time.sleep(0.02))
+        torque.script("brno-h1", "epilogue", own_job)
+        prologue = starting.result(30)
     finally:
         lab.service("brno-h2", "libvirtd").start()
-    assert ran.returncode == 1
-    assert gone(client, mine)
+    assert prologue.returncode == 1
+    assert has_ended(client, own_job)
 
 
 def test_a_late_host_is_named_and_the_job_requeued(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    mine = job(5, "brno-h1", "brno-h2")
-    torque.sisters(mine)
+    own_job = job(5, "brno-h1", "brno-h2")
+    torque.sisters(own_job)
     torque.set_patience("brno-h1", 4)
     lab.service("brno-h2", "agent").kill()
     try:
-        ran = torque.script("brno-h1", "prologue", mine)
+        prologue = torque.script("brno-h1", "prologue", own_job)
     finally:
         lab.service("brno-h2", "agent").start()
         torque.set_patience("brno-h1", 60)
-    assert ran.returncode == 2
-    assert "host brno-h2 at brno has not confirmed" in ran.stderr
-    assert ran.stderr.endswith("the job will be tried again\n")
-    assert torque.end(mine) == [0, 0]
-    assert gone(client, mine)
+    assert prologue.returncode == 2
+    assert "host brno-h2 at brno has not confirmed" in prologue.stderr
+    assert prologue.stderr.endswith("the job will be tried again\n")
+    assert torque.end(own_job) == [0, 0]
+    assert has_ended(client, own_job)
 
 
 def test_a_job_joins_a_running_network_with_the_old_resource(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     root = job(6, "brno-h1", request=f"{REQUEST}:name=lab")
     other = job(7, "brno-h2", request="net=lab")
     assert torque.start(root).returncode == 0
-    ran = torque.start(other)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    prologue = torque.start(other)
+    assert (prologue.returncode, prologue.stderr) == (0, "")
     number = client.cluster(root.key).vlans["brno"]
     assert client.cluster(other.key).network == root.key
     assert f"export MAGRATHEA_VLANID={number}\n" in torque.facts(other)
     assert f"br{number}" in torque.shell("brno-h2", "ip -brief link")
     assert torque.end(other) == [0]
-    assert state(client, root) is ClusterState.ACTIVE
+    assert state_of(client, root) is ClusterState.ACTIVE
     assert torque.end(root) == [0]
-    assert gone(client, root)
+    assert has_ended(client, root)
 
 
 def test_an_old_scheduler_creates_a_network_for_a_job(lab: Lab, client: SbfClient) -> None:

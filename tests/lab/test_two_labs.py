@@ -31,8 +31,8 @@ def state_of_services(lab: Lab, state: str) -> set[str]:
 
 def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
     """The first lab has a cluster with guests. The second lab starts and stops, and changes nothing of the first."""
-    groups = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
-    before = lab.run("user", groups).stdout
+    list_folders = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
+    before = lab.run("user", list_folders).stdout
     virtcloud(lab, FIRST, "lab", "up", "--kernel", "direct", PLAIN)
     created = virtcloud(lab, FIRST, "cluster", "create", "inner", *HOSTS)
     assert "cluster inner is active" in created.stdout
@@ -42,9 +42,9 @@ def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
     virtcloud(lab, SECOND, "lab", "down")
 
     assert state_of_services(lab, FIRST) == {"running"}
-    assert "virtcloud-lab" in lab.run("user", groups).stdout
+    assert "virtcloud-lab" in lab.run("user", list_folders).stdout
     inner = virtcloud(lab, FIRST, "lab", "exec", "praha-h1", "virsh", "-q", "-c", "lxc:///system", "list", "--name")
     assert len(inner.stdout.split()) == 1
     assert "released" in virtcloud(lab, FIRST, "cluster", "delete", "inner").stdout
     virtcloud(lab, FIRST, "lab", "down")
-    assert lab.run("user", groups).stdout == before
+    assert lab.run("user", list_folders).stdout == before
