@@ -1,4 +1,4 @@
-"""Builds a hook or script as one file: a short head, and the sources of all modules, which load when first needed.
+"""Builds a hook or a script as one file: a short head, and the sources of all modules, which are loaded on demand.
 
 The head accepts jobs without a virtual cluster before any other module is loaded. The Python interpreter of a PBS
 server outlives a hook and may have loaded the modules of another version, so the modules have names that are unique to
@@ -24,7 +24,7 @@ HOOK_TAIL = """\
 import pbs
 
 if concerns(pbs):
-    load(SOURCES, LOADER, ENTRY).handle(@GIVEN@)
+    load(SOURCES, LOADER, ENTRY).handle(@ARGUMENTS@)
 pbs.event().accept()
 """
 HANDLE_ARGUMENTS = {"server": "pbs, BEGAN", "mom": "pbs"}
@@ -33,7 +33,7 @@ HANDLE_ARGUMENTS = {"server": "pbs, BEGAN", "mom": "pbs"}
 def bundle_hook(kind: Literal["server", "mom"]) -> str:
     """Return the hook of the PBS server (``server``) or of its MoMs (``mom``) as one file. Deterministic."""
     return bundle_program(
-        f"pbs_hooks.openpbs.hooks.{kind}_hook", HOOK_TAIL.replace("@GIVEN@", HANDLE_ARGUMENTS[kind]), (HEAD_MODULE,)
+        f"pbs_hooks.openpbs.hooks.{kind}_hook", HOOK_TAIL.replace("@ARGUMENTS@", HANDLE_ARGUMENTS[kind]), (HEAD_MODULE,)
     )
 
 
@@ -56,14 +56,14 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 def _find_modules(entry: str) -> set[str]:
     """Return the names of all bundled modules that a module imports, directly or indirectly, and of their packages."""
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = [entry]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in modules:
+            modules.add(name)
             waiting += [*_parse_imports(name), *filter(None, [name.rpartition(".")[0]])]
-    return found
+    return modules
 
 
 def _parse_imports(name: str) -> Iterator[str]:
@@ -72,7 +72,8 @@ def _parse_imports(name: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(_read_source(name))):
         if isinstance(node, ast.ImportFrom):
             base = f"{package}.{node.module}" if node.level else node.module or ""
-            yield from (one for one in (base, *(f"{base}.{alias.name}" for alias in node.names)) if _is_bundled(one))
+            candidates = (base, *(f"{base}.{alias.name}" for alias in node.names))
+            yield from filter(_is_bundled, candidates)
 
 
 def _is_bundled(name: str) -> bool:
@@ -88,10 +89,10 @@ def _exists(name: str) -> bool:
 
 
 def _find_file(name: str) -> Path:
-    found = find_spec(name)
-    if found is None or found.origin is None:
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError(name)
-    return Path(found.origin)
+    return Path(spec.origin)
 
 
 def _read_source(name: str) -> str:
@@ -105,5 +106,7 @@ def _read_licences(sources: Sequence[str] | dict[str, str]) -> str:
     if not any(name.startswith("yaml") for name in sources):
         return ""
     files = metadata.files("PyYAML") or []
-    text = next(one.read_text() for one in files if one.name == "LICENSE")
-    return "# The parts named yaml are PyYAML's:\n" + "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+    text = next(file.read_text() for file in files if file.name == "LICENSE")
+    return "# Licence of the modules yaml.*, which are part of PyYAML:\n" + "".join(
+        f"# {line}".rstrip() + "\n" for line in text.splitlines()
+    )

@@ -35,43 +35,43 @@ def ask_agent(
     at the latest. Raises AgentUnreachable and AgentRefused.
     """
     message = request if wait is None else dict(request, wait=wait)
-    ends = time.monotonic() + (wait or 0) + grace
+    deadline = time.monotonic() + (wait or 0) + grace
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as talk:
-            _set_timeout(talk, ends)
-            talk.connect(path)
-            talk.sendall(json.dumps(message).encode() + b"\n")
-            answer = json.loads(_read_line(talk, ends).decode())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            _set_timeout(connection, deadline)
+            connection.connect(path)
+            connection.sendall(json.dumps(message).encode() + b"\n")
+            answer = json.loads(_read_line(connection, deadline).decode())
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise AgentUnreachable(
-            "this host's agent does not answer at %s: %s; systemctl status virtcloud-agent" % (path, why)
+            "this host's agent does not answer at %s: %s; check it: systemctl status virtcloud-agent" % (path, reason)
         ) from error
     if not isinstance(answer, dict) or not answer.get("ok"):
         raise _build_error(answer)
     return answer
 
 
-def _set_timeout(talk: socket.socket, ends: float) -> None:
-    left = ends - time.monotonic()
+def _set_timeout(connection: socket.socket, deadline: float) -> None:
+    left = deadline - time.monotonic()
     if left <= 0:
-        raise OSError("it took too long")
-    talk.settimeout(left)
+        raise OSError("no complete answer within the time limit")
+    connection.settimeout(left)
 
 
-def _read_line(talk: socket.socket, ends: float) -> bytes:
-    """Read up to the end of the line. Raise OSError at the time ``ends``, even if the answer arrives byte by byte."""
-    read = bytearray()
-    while not read.endswith(b"\n"):
-        _set_timeout(talk, ends)
-        piece = talk.recv(CHUNK_BYTES)
-        if not piece or len(read) > MAX_ANSWER_BYTES:
-            raise OSError("its answer ended after %d bytes" % len(read))
-        read += piece
-    return bytes(read)
+def _read_line(connection: socket.socket, deadline: float) -> bytes:
+    """Read up to the end of the line. Raise OSError at the deadline, even if the answer arrives byte by byte."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        _set_timeout(connection, deadline)
+        piece = connection.recv(CHUNK_BYTES)
+        if not piece or len(line) > MAX_ANSWER_BYTES:
+            raise OSError("the answer ended after %d bytes" % len(line))
+        line += piece
+    return bytes(line)
 
 
 def _build_error(answer: object) -> Exception:
     if not isinstance(answer, dict):
         return AgentUnreachable("this host's agent sent an invalid answer: %r" % (answer,))
-    return AgentRefused(str(answer.get("error", "unknown")), str(answer.get("detail", "it gives no reason")))
+    return AgentRefused(str(answer.get("error", "unknown")), str(answer.get("detail", "the agent gave no reason")))

@@ -21,7 +21,7 @@ class SourceFinder:
         if name not in self._sources:
             return None
         inside = name + "."
-        package = any(one.startswith(inside) for one in self._sources)
+        package = any(other.startswith(inside) for other in self._sources)
         return ModuleSpec(name, self, origin="<%s>" % name, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, _spec: "ModuleSpec") -> None:
@@ -31,7 +31,7 @@ class SourceFinder:
         """Execute the source of the module."""
         name = module.__name__
         code = compile(self._sources[name], name.replace(".", "/") + ".py", "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102 - this is what importing does
+        exec(code, module.__dict__)  # noqa: S102 - an import executes the source
 
     def get_source(self, name: str) -> "Optional[str]":
         """Return the source of a module, for tracebacks."""

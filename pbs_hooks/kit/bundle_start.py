@@ -15,8 +15,8 @@ def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
     interpreter and the imported modules continue to exist.
     """
     if loader not in sys.modules:
-        made = sys.modules[loader] = type(sys)(loader)
-        exec(sources[loader], made.__dict__)  # noqa: S102 - this is what importing does
-        made.find_in(sources)
+        module = sys.modules[loader] = type(sys)(loader)
+        exec(sources[loader], module.__dict__)  # noqa: S102 - an import executes the source
+        module.find_in(sources)
     __import__(entry)
     return sys.modules[entry]

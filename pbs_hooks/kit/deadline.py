@@ -1,8 +1,8 @@
 """A deadline, and work in a child process that ends with the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. Work that may hang (a
-name server, a file server) or that needs the rights of a user runs in a child process. A child can be killed; a thread
-in the interpreter of pbs_server cannot, and would survive when PBS restarts the interpreter.
+name server, a file server) or that needs the rights of a user runs in a child process. A child process can be killed. A
+thread in the interpreter of pbs_server cannot be killed, and would continue after PBS restarts the interpreter.
 """
 
 import json
@@ -64,7 +64,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
         os.close(reading)
         _kill_child(pid)
     if not text:
-        raise ChildError("its process ended without a result")
+        raise ChildError("the child process ended without a result")
     answer = json.loads(text.decode())
     if "error" in answer:
         raise ChildError(answer["error"])
@@ -98,16 +98,16 @@ def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
 
 
 def _close_other_files(writing: int) -> None:
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM):
-        signal.signal(one, signal.SIG_DFL)
-    for number in (int(name) for name in os.listdir("/proc/self/fd")):
-        if number > STDERR and number != writing:
-            _close_file(number)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    for descriptor in (int(name) for name in os.listdir("/proc/self/fd")):
+        if descriptor > STDERR and descriptor != writing:
+            _close_file(descriptor)
 
 
-def _close_file(number: int) -> None:
+def _close_file(descriptor: int) -> None:
     try:
-        os.close(number)
+        os.close(descriptor)
     except OSError:  # the descriptor of the directory listing itself
         return
 
@@ -123,8 +123,10 @@ def _read_result(reading: int, deadline: Deadline) -> bytes:
                 return text
             text += part
     except DeadlineExceeded:
-        raise ChildError("it took too long") from None
-    raise ChildError("it took too long" if len(text) <= MAX_RESULT_BYTES else "it is too long")
+        raise ChildError("no result within the time limit") from None
+    if len(text) > MAX_RESULT_BYTES:
+        raise ChildError("the result is longer than %d bytes" % MAX_RESULT_BYTES)
+    raise ChildError("no result within the time limit")
 
 
 def _kill_child(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Settings of hooks: a JSON object whose keys are checked.
+"""Settings of hooks: a JSON object subject keys are checked.
 
 ``pbs.hook_config_filename`` contains the name of the file.
 """
@@ -50,10 +50,10 @@ def read_address(value: Any) -> str:
 
 def read_duration(value: Any) -> int:
     """Parse a duration in PBS's notation and return seconds."""
-    found = parse_seconds(read_text(value))
-    if found < 1:
+    seconds = parse_seconds(read_text(value))
+    if seconds < 1:
         raise ValueError(value)
-    return found
+    return seconds
 
 
 def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
@@ -68,43 +68,43 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Return an object whose values are strings."""
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+    """Return an object subject values are strings."""
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value
 
 
-def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], whose: str = "the hook's") -> Dict[str, Any]:
+def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:
     """Read and validate a settings file. Return the defaults if there is no file. Raises SettingsError."""
     if file is None:
-        return validate_settings({}, keys, whose)
+        return validate_settings({}, keys, subject)
     try:
         with open(file, encoding="utf-8") as opened:
-            given = json.load(opened)
+            values = json.load(opened)
     except (OSError, ValueError) as error:
         raise SettingsError(
-            "%s settings: expected a file with a JSON object, got %s: %s" % (whose, file, error)
+            "%s settings: expected a file with a JSON object, got %s: %s" % (subject, file, error)
         ) from None
-    return validate_settings(given, keys, whose)
+    return validate_settings(values, keys, subject)
 
 
-def validate_settings(given: Any, keys: Mapping[str, SettingKey], whose: str = "the hook's") -> Dict[str, Any]:
+def validate_settings(values: Any, keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:
     """Return the value of every setting. Raise SettingsError with one line for each fault."""
-    if not isinstance(given, dict):
-        raise SettingsError("%s settings: expected a JSON object, got %r" % (whose, given))
-    faults = list(_find_faults(given, keys, whose))
+    if not isinstance(values, dict):
+        raise SettingsError("%s settings: expected a JSON object, got %r" % (subject, values))
+    faults = list(_find_faults(values, keys, subject))
     if faults:
         raise SettingsError("\n".join(faults))
-    return {name: key.read(given.get(name, key.default)) for name, key in keys.items()}
+    return {name: key.read(values.get(name, key.default)) for name, key in keys.items()}
 
 
-def _find_faults(given: Mapping[str, Any], keys: Mapping[str, SettingKey], whose: str) -> Iterator[str]:
-    for name in given:
+def _find_faults(values: Mapping[str, Any], keys: Mapping[str, SettingKey], subject: str) -> Iterator[str]:
+    for name in values:
         if name not in keys:
-            yield "%s settings: expected one of %s, got %r" % (whose, ", ".join(keys), name)
+            yield "%s settings: expected one of %s, got %r" % (subject, ", ".join(keys), name)
     for name, key in keys.items():
-        value = given.get(name, key.default)
+        value = values.get(name, key.default)
         try:
             key.read(value)
         except ValueError:
-            yield "%s setting %s: expected %s, got %r" % (whose, name, key.expected, value)
+            yield "%s setting %s: expected %s, got %r" % (subject, name, key.expected, value)

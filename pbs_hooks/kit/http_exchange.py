@@ -38,17 +38,17 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
 
     Raises OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError.
     """
-    where = urlsplit(call.url)
-    opened = _connect(where.scheme, where.hostname, where.port, where.path, deadline)
+    server = urlsplit(call.url)
+    opened = _connect(server.scheme, server.hostname, server.port, server.path, deadline)
     try:
-        if where.scheme == "https":
+        if server.scheme == "https":
             opened.settimeout(deadline.left())
-            opened = _tls_context(call.ca_file).wrap_socket(opened, server_hostname=where.hostname)
+            opened = _tls_context(call.ca_file).wrap_socket(opened, server_hostname=server.hostname)
         connection = http.client.HTTPConnection(
-            where.hostname or "localhost", where.port or DEFAULT_PORTS[where.scheme]
+            server.hostname or "localhost", server.port or DEFAULT_PORTS[server.scheme]
         )
         connection.sock = _DeadlineSocket(opened, deadline)
-        base = "" if where.scheme == "unix" else where.path
+        base = "" if server.scheme == "unix" else server.path
         connection.request(call.method, base + call.path, call.body, dict(call.headers, Connection="close"))
         answer = connection.getresponse()
         text = answer.read(MAX_ANSWER_BYTES + 1)
@@ -93,20 +93,20 @@ def _connect(scheme: str, host: Optional[str], port: Optional[int], path: str, d
     if scheme == "unix":
         return _open_socket((socket.AF_UNIX, path), deadline.left())
     where = (host or "", port or DEFAULT_PORTS[scheme])
-    remembered = known_addresses.pop(where, None)
-    found = remembered or tuple(_resolve(where, deadline))
-    opened = _connect_first(found, deadline)
-    known_addresses[where] = found
+    known = known_addresses.pop(where, None)
+    addresses = known or tuple(_resolve(where, deadline))
+    opened = _connect_first(addresses, deadline)
+    known_addresses[where] = addresses
     return opened
 
 
-def _connect_first(found: Tuple[SocketAddress, ...], deadline: Deadline) -> socket.socket:
+def _connect_first(addresses: Tuple[SocketAddress, ...], deadline: Deadline) -> socket.socket:
     """Connect to the first address that answers. Each address gets an equal share of the remaining time."""
-    fault = OSError("it has no address")
-    for number, address in enumerate(found):
+    fault = OSError("the host has no address")
+    for number, address in enumerate(addresses):
         try:
-            return _open_socket(address, deadline.left() / (len(found) - number))
-        except OSError as error:  # noqa: PERF203 - a handful of addresses
+            return _open_socket(address, deadline.left() / (len(addresses) - number))
+        except OSError as error:  # noqa: PERF203 - a host has few addresses
             fault = error
     raise fault
 
@@ -129,10 +129,10 @@ def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddre
     """Return the addresses of a host. Resolve names in a child process, since a name server may not answer."""
     host, port = where
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
-        found = run_in_child(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
-    for family, _type, _protocol, _name, address in found:
+        addresses = run_in_child(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
+    for family, _type, _protocol, _name, address in addresses:
         yield family, tuple(address)
 
 

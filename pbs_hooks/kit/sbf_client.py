@@ -1,9 +1,9 @@
 """Client of SBF for hooks: every call has a deadline, and a circuit breaker stops calls after a timeout.
 
-The circuit breaker limits the delay when SBF does not answer. After a call that timed out, SBF is not called for a
-while, so the batch system is delayed once a minute at most. The state of the circuit breaker is in the environment of
-the server's process, since PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``).
-After a restart of pbs_server, one more call may time out.
+The circuit breaker limits the delay when SBF does not answer. After a call that timed out, the hooks do not call SBF
+for a minute (by default), so the batch system is delayed at most once a minute. The state of the circuit breaker is in
+the environment of the server's process, because PBS restarts the Python interpreter every hundred hooks
+(``python_restart_max_hooks``). After a restart of pbs_server, one more call may time out.
 """
 
 import http.client
@@ -102,7 +102,7 @@ class HookSbfClient:
     def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
         pause = seconds_until_retry()
         if pause:
-            raise SbfUnreachable("it did not answer in time; next call in %d s" % (pause + 1))
+            raise SbfUnreachable("no answer in time; next call in %d s" % (pause + 1))
         before = self._deadline.spent
         try:
             return call_sbf(self._where, method, path, document, self._deadline)
@@ -131,7 +131,7 @@ def call_sbf(
         status, text = send_request(sent, deadline or Deadline(2.0))
         answer = SbfAnswer(status, json.loads(text.decode() or "null"))
     except (DeadlineExceeded, socket.timeout):
-        raise SbfUnreachable("it did not answer in time") from None
+        raise SbfUnreachable("no answer in time") from None
     except (OSError, ValueError, http.client.HTTPException, ChildError) as error:
         raise SbfUnreachable(_describe_error(error)) from None
     if status in UNAVAILABLE_STATUSES:

@@ -42,17 +42,17 @@ def find_host_faults(
     hosts: Iterable[str], names: Mapping[str, str], elements: Iterable[ElementView], now: datetime
 ) -> Iterator[tuple[str, str]]:
     """Yield each faulty PBS host with a description of its fault."""
-    known = {str(one.name): one for one in elements if one.kind is ElementKind.HOST}
+    known = {str(element.name): element for element in elements if element.kind is ElementKind.HOST}
     for host in hosts:
-        one = known.get(element_of_host(host, names))
-        if one is None:
+        element = known.get(element_of_host(host, names))
+        if element is None:
             yield host, f"SBF has no host {element_of_host(host, names)}: jobs with a cluster cannot run there"
-        elif one.last_seen is None:
+        elif element.last_seen is None:
             yield host, "its agent has never called SBF: is 'virtcloud agent' installed and running there?"
-        elif now - one.last_seen > AGENT_STALE_AFTER:
-            yield host, f"its agent is stale: last call {one.last_seen:%Y-%m-%d %H:%M:%S} UTC; read its log there"
-        elif one.trouble:
-            yield host, f"its agent reports: {one.trouble}"
+        elif now - element.last_seen > AGENT_STALE_AFTER:
+            yield host, f"its agent is stale: last call {element.last_seen:%Y-%m-%d %H:%M:%S} UTC; read its log there"
+        elif element.trouble:
+            yield host, f"its agent reports: {element.trouble}"
 
 
 TRACKING_FILE = "server_priv/hooks/tracking.TR"
@@ -76,11 +76,11 @@ def check_installation(
 
     ``reconciled`` is the path of the status file of reconciliation.
     """
-    found = qmgr.read_server_state(server)
-    yield from _check_hooks(found, sources)
-    if SERVER_HOOK not in found.hooks:
+    state = qmgr.read_server_state(server)
+    yield from _check_hooks(state, sources)
+    if SERVER_HOOK not in state.hooks:
         return
-    keys = read_hook_settings(found, SERVER_HOOK)
+    keys = read_hook_settings(state, SERVER_HOOK)
     elements: Sequence[ElementView] = ()
     try:
         elements = _read_elements(keys)
@@ -88,20 +88,20 @@ def check_installation(
         yield HookFinding("SBF", good=False, seen=str(error))
     else:
         yield HookFinding("SBF", good=True, seen=f"answers at {keys.get('sbf')}, and accepts the hooks' token")
-        yield from _check_hosts(server, read_hook_settings(found, MOM_HOOK), elements, now)
+        yield from _check_hosts(server, read_hook_settings(state, MOM_HOOK), elements, now)
     yield from _check_copies(installation)
     yield from check_reconciliation(reconciled, now)
 
 
-def _check_hooks(found: ServerState, sources: HookSources) -> Iterator[HookFinding]:
+def _check_hooks(server: ServerState, sources: HookSources) -> Iterator[HookFinding]:
     for kind, name in HOOK_NAMES.items():
-        has = found.hooks.get(name)
-        if has is None:
+        installed = server.hooks.get(name)
+        if installed is None:
             yield HookFinding(f"hook {name}", good=False, seen="not installed: run virtcloud pbs install")
             continue
         try:
-            wanted = install.build_wanted_hook(kind, sources, RequestedSettings(), found)
-            differs = [one.description for one in server_state.compute_installation((), [wanted], found)]
+            wanted = install.build_wanted_hook(kind, sources, RequestedSettings(), server)
+            differs = [change.description for change in server_state.compute_installation((), [wanted], server)]
         except VirtcloudError as error:
             yield HookFinding(f"hook {name}", good=False, seen=str(error))
             continue
@@ -111,28 +111,30 @@ def _check_hooks(found: ServerState, sources: HookSources) -> Iterator[HookFindi
                 good=False,
                 seen=f"{description.removeprefix(f'hook {name}: ')}: run virtcloud pbs install",
             )
-        state = "enabled" if has.attributes.get("enabled") == "true" else "disabled"
+        state = "enabled" if installed.attributes.get("enabled") == "true" else "disabled"
         yield HookFinding(
             f"hook {name}",
             good=not differs,
-            seen=f"{state}, version {has.digest}, settings {_format_settings(has.settings)}",
+            seen=f"{state}, version {installed.digest}, settings {_format_settings(installed.settings)}",
         )
-    for one in RESOURCES:
-        if found.resources.get(one.name) != one:
-            yield HookFinding(f"resource {one.name}", good=False, seen="missing or foreign: run virtcloud pbs install")
+    for resource in RESOURCES:
+        if server.resources.get(resource.name) != resource:
+            yield HookFinding(
+                f"resource {resource.name}", good=False, seen="missing or foreign: run virtcloud pbs install"
+            )
 
 
 def _format_settings(settings: str) -> str:
     try:
         return json.dumps(json.loads(settings or "{}"), sort_keys=True)
     except ValueError:
-        return "that are not JSON"
+        return "not JSON"
 
 
-def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
+def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
     """Return the settings of a hook. Return no settings if the hook is missing or its settings are not JSON."""
     try:
-        return dict(json.loads(found.hooks[name].settings or "{}"))
+        return dict(json.loads(server.hooks[name].settings or "{}"))
     except (KeyError, ValueError):
         return {}
 
@@ -143,11 +145,12 @@ def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
     Raises the errors of the client, and Forbidden if the token's role is neither scheduler nor operator.
     """
     with Client(keys.get("sbf"), token_file=keys.get("token_file"), ca_file=keys.get("ca_file")) as client:
-        found = client.sbf.whoami()
-        if found.role not in {Role.SCHEDULER, Role.OPERATOR}:
+        caller = client.sbf.whoami()
+        if caller.role not in {Role.SCHEDULER, Role.OPERATOR}:
             raise Forbidden(
-                f"token file {keys.get('token_file')}: expected a scheduler's token, got one of {found.name}, "
-                f"{found.role}; make one: virtcloud token create pbs --role scheduler --output FILE"
+                f"token file {keys.get('token_file')}: expected a token of the role scheduler, got the token of "
+                f"{caller.name} with the role {caller.role}; create a token: virtcloud token create pbs --role "
+                "scheduler --output FILE"
             )
         return client.sbf.elements()
 
@@ -187,8 +190,8 @@ def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
         yield HookFinding("reconciliation", good=False, seen=str(error))
         return
     report = status.report
-    for one in report.alerts:
-        yield HookFinding(f"alert {one.name}", good=False, seen=one.text)
+    for alert in report.alerts:
+        yield HookFinding(f"alert {alert.name}", good=False, seen=alert.text)
     at = f"last round {report.at:%Y-%m-%d %H:%M:%S} UTC"
     if status.late(now):
         yield HookFinding("reconciliation", good=False, seen=f"{at}, overdue: is its 'virtcloud agent' running?")

@@ -51,22 +51,22 @@ def plan_installation(
 
     Raises the errors of :mod:`pbs_hooks.openpbs.qmgr`, and BadInput, Refused and Unsafe if a check fails.
     """
-    found = qmgr.read_server_state(server)
-    hooks = [build_wanted_hook(kind, sources, requested, found) for kind in HOOK_NAMES]
-    changes = server_state.compute_installation(RESOURCES, hooks, found)
-    for one in hooks:
-        check_program(installation, one)
+    state = qmgr.read_server_state(server)
+    hooks = [build_wanted_hook(kind, sources, requested, state) for kind in HOOK_NAMES]
+    changes = server_state.compute_installation(RESOURCES, hooks, state)
+    for hook in hooks:
+        check_program(installation, hook)
     return changes
 
 
 def build_wanted_hook(
-    kind: HookKind, sources: HookSources, requested: RequestedSettings, found: ServerState
+    kind: HookKind, sources: HookSources, requested: RequestedSettings, server: ServerState
 ) -> InstalledHook:
     """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones."""
     name = HOOK_NAMES[kind]
-    has = found.hooks.get(name)
+    installed = server.hooks.get(name)
     keys = {
-        **_parse_settings(name, has.settings if has is not None and has.ours else ""),
+        **_parse_settings(name, installed.settings if installed is not None and installed.ours else ""),
         **requested.settings.get(kind, {}),
     }
     sources.check(kind, keys)
@@ -75,23 +75,23 @@ def build_wanted_hook(
 
 def _parse_settings(name: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        settings = json.loads(text or "{}")
     except ValueError as error:
         raise BadInput(
-            f"hook {name}: expected its settings in JSON, got: {error}; look at them with "
+            f"hook {name}: expected its settings in JSON, got: {error}; print the settings with "
             f"qmgr -c 'export hook {name} application/x-config default', and import valid settings"
         ) from error
-    return dict(found)
+    return dict(settings)
 
 
-def check_program(installation: PbsInstallation, one: InstalledHook) -> None:
+def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
     """Compile a program with the server's Python.
 
     Raises BadInput (it does not compile) or Refused (Python is too old).
     """
     code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
-    command = [str(installation.program("pbs_python")), "-c", code, one.name]
-    done = subprocess.run(command, input=one.program, capture_output=True, text=True, check=False)  # noqa: S603
+    command = [str(installation.program("pbs_python")), "-c", code, hook.name]
+    done = subprocess.run(command, input=hook.program, capture_output=True, text=True, check=False)  # noqa: S603
     version = done.stdout.strip()
     if version and tuple(int(part) for part in version.split(".")) < OLDEST_PYTHON:
         raise Refused(
@@ -100,7 +100,8 @@ def check_program(installation: PbsInstallation, one: InstalledHook) -> None:
     if done.returncode or not version:
         output = done.stderr.strip().splitlines()[-1:] or ["nothing"]
         raise BadInput(
-            f"hook {one.name}: expected a program that Python {version} reads, got: {output[0]}; reinstall virtcloud"
+            f"hook {hook.name}: expected a program that Python {version} can compile, got: {output[0]}; "
+            "reinstall virtcloud"
         )
 
 
@@ -109,28 +110,28 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 
     ``running`` returns these jobs. It is called only if there is something to remove and a job can have a cluster.
     """
-    found = qmgr.read_server_state(server)
-    changes = server_state.compute_removal(RESOURCES, found)
-    ask = changes and not force and RESOURCES[0].name in found.resources
-    if ask and (jobs := running()):
+    state = qmgr.read_server_state(server)
+    changes = server_state.compute_removal(RESOURCES, state)
+    must_check = changes and not force and RESOURCES[0].name in state.resources
+    if must_check and (jobs := running()):
         raise Conflict(
-            f"jobs run with a cluster ({', '.join(jobs[:5])}{', …' if jobs[5:] else ''}): without the hooks nothing "
-            "would remove their clusters at their end; wait until they have ended, or use --force"
+            f"jobs run with a cluster ({', '.join(jobs[:5])}{', …' if jobs[5:] else ''}): without the hooks, their "
+            "clusters would remain after the end of the jobs; wait until the jobs have ended, or use --force"
         )
     return changes
 
 
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
-    """Apply the changes of a removal. Return the server's errors for resources that it keeps because jobs name them."""
-    kept = []
+    """Apply the changes of a removal. Return the server's errors for resources that jobs name, which remain."""
+    errors = []
     for change in changes:
         try:
             qmgr.apply_change(server, change)
         except Refused as error:
             if not change.description.startswith("delete resource "):
                 raise
-            kept.append(str(error))
-    return kept
+            errors.append(str(error))
+    return errors
 
 
 SETTING_TABLES = {"server": SERVER_SETTINGS, "mom": MOM_SETTINGS}

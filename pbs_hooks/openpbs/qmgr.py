@@ -57,12 +57,12 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstall
     on_path = shutil.which("qmgr", path=environment.get("PATH"))
     by_path = [Path(on_path).resolve().parents[1]] if on_path else []
     candidates = [*(Path(values[key]) for key in ("PBS_EXEC",) if key in values), Path(DEFAULT_EXEC), *by_path]
-    for one in candidates:
-        if (one / "bin/qmgr").exists():
-            return PbsInstallation(one, Path(values.get("PBS_HOME", "/var/spool/pbs")))
-    looked = ", ".join(dict.fromkeys(f"{one}/bin" for one in candidates))
+    for folder in candidates:
+        if (folder / "bin/qmgr").exists():
+            return PbsInstallation(folder, Path(values.get("PBS_HOME", "/var/spool/pbs")))
+    searched = ", ".join(dict.fromkeys(f"{folder}/bin" for folder in candidates))
     raise NotFound(
-        f"qmgr: expected OpenPBS's command in {looked} or on PATH, got none; run this on the host of the PBS server, "
+        f"qmgr: expected OpenPBS's command in {searched} or on PATH, got none; run this on the host of the PBS server, "
         "or set PBS_EXEC to the folder of OpenPBS"
     )
 
@@ -92,19 +92,20 @@ class Qmgr:
         output = f"{done.stdout}\n{done.stderr}".strip()
         if "nauthorized" in output:
             raise Forbidden(
-                f"qmgr -c '{line}': expected to be root on the PBS server's host, or its manager, got: {output}"
+                f"qmgr -c '{line}': expected the rights of root on the PBS server's host, or of a PBS manager, "
+                f"got: {output}; run this as root"
             )
         if "Failed to load pbs.conf" in output:
             raise NotFound(
-                "PBS server: expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is, got: "
+                "PBS server: expected its address in /etc/pbs.conf, or in the file that PBS_CONF_FILE names, got: "
                 f"{_join_lines(output)}; run this on the PBS server's host"
             )
         if "cannot connect to server" in output:
             raise Unreachable(
-                f"PBS server: expected it to answer qmgr, got: {_join_lines(output)}; is pbs_server running here?"
+                f"PBS server: expected an answer to qmgr, got: {_join_lines(output)}; is pbs_server running here?"
             )
         if done.returncode:
-            raise Refused(f"qmgr -c '{line}': the PBS server said: {_join_lines(output)}")
+            raise Refused(f"qmgr -c '{line}': the PBS server answered: {_join_lines(output)}")
         return done.stdout
 
     def import_text(self, hook: str, kind: str, text: str) -> None:
@@ -123,7 +124,8 @@ class Qmgr:
             )
         except subprocess.TimeoutExpired as error:
             raise Unreachable(
-                f"PBS server: expected an answer to qmgr within {COMMAND_TIMEOUT_S:.0f} s, got none"
+                f"PBS server: expected an answer to qmgr within {COMMAND_TIMEOUT_S:.0f} s, got none; is pbs_server "
+                "overloaded?"
             ) from error
 
 
@@ -146,12 +148,15 @@ def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
 
 def read_server_state(server: QmgrServer) -> ServerState:
     """Read virtcloud's resources and hooks from the server."""
-    hooks = {name: one for name, one in parse_qmgr_list(server.run_line("list hook")).items() if name in HOOK_EVENTS}
+    listed = parse_qmgr_list(server.run_line("list hook"))
+    hooks = {name: attributes for name, attributes in listed.items() if name in HOOK_EVENTS}
     return ServerState(
         parse_resources(server.run_line("list resource")),
         {
-            name: InstalledHook(name, one, _export(server, name, PROGRAM_TYPE), _export(server, name, SETTINGS_TYPE))
-            for name, one in hooks.items()
+            name: InstalledHook(
+                name, attributes, _export(server, name, PROGRAM_TYPE), _export(server, name, SETTINGS_TYPE)
+            )
+            for name, attributes in hooks.items()
         },
     )
 

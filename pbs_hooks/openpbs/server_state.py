@@ -107,16 +107,16 @@ def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
 
     Continuation lines begin with a tab.
     """
-    found: dict[str, dict[str, str]] = {}
+    objects: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}
     for line in _unfold_lines(text):
         head = OBJECT_HEADER.fullmatch(line.strip())
         if head is not None and not line.startswith(" "):
-            attributes = found[head.group(2)] = {}
+            attributes = objects[head.group(2)] = {}
         elif " = " in line:
             key, _, value = line.partition(" = ")
             attributes[key.strip()] = value.strip().strip('"')
-    return found
+    return objects
 
 
 def _unfold_lines(text: str) -> Iterator[str]:
@@ -133,8 +133,8 @@ def _unfold_lines(text: str) -> Iterator[str]:
 def parse_resources(text: str) -> dict[str, PbsResource]:
     """Parse the output of ``list resource``."""
     return {
-        name: PbsResource(name, one.get("type", ""), "".join(sorted(one.get("flag", ""))))
-        for name, one in parse_qmgr_list(text).items()
+        name: PbsResource(name, attributes.get("type", ""), "".join(sorted(attributes.get("flag", ""))))
+        for name, attributes in parse_qmgr_list(text).items()
     }
 
 
@@ -166,76 +166,82 @@ class InstallationChange:
 
 
 def compute_installation(
-    resources: Sequence[PbsResource], hooks: Sequence[InstalledHook], found: ServerState
+    resources: Sequence[PbsResource], hooks: Sequence[InstalledHook], server: ServerState
 ) -> list[InstallationChange]:
     """Return the changes that an installation needs.
 
     Raises Unsafe for foreign hooks and resources with virtcloud's names.
     """
-    for one in hooks:
-        _refuse_foreign(found.hooks.get(one.name))
+    for hook in hooks:
+        _refuse_foreign(server.hooks.get(hook.name))
     return [
-        *(change for one in resources for change in _compare_resource(one, found.resources.get(one.name))),
-        *(change for one in hooks for change in _compare_hook(one, found.hooks.get(one.name))),
+        *(
+            change
+            for resource in resources
+            for change in _compare_resource(resource, server.resources.get(resource.name))
+        ),
+        *(change for hook in hooks for change in _compare_hook(hook, server.hooks.get(hook.name))),
     ]
 
 
-def compute_removal(resources: Sequence[PbsResource], found: ServerState) -> list[InstallationChange]:
+def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
     """Return the changes of a removal: it deletes virtcloud's hooks, and resources exactly as virtcloud creates them.
 
     Raises Unsafe for a foreign hook with virtcloud's name. A resource of another type is left unchanged.
     """
-    for one in found.hooks.values():
-        _refuse_foreign(one)
+    for hook in server.hooks.values():
+        _refuse_foreign(hook)
     return [
-        *(InstallationChange(f"delete hook {name}", (QmgrLine(f"delete hook {name}"),)) for name in found.hooks),
+        *(InstallationChange(f"delete hook {name}", (QmgrLine(f"delete hook {name}"),)) for name in server.hooks),
         *(
-            InstallationChange(f"delete resource {one.name}", (QmgrLine(f"delete resource {one.name}"),))
-            for one in resources
-            if found.resources.get(one.name) == one
+            InstallationChange(f"delete resource {resource.name}", (QmgrLine(f"delete resource {resource.name}"),))
+            for resource in resources
+            if server.resources.get(resource.name) == resource
         ),
     ]
 
 
-def _refuse_foreign(has: InstalledHook | None) -> None:
-    if has is not None and not has.ours:
+def _refuse_foreign(hook: InstalledHook | None) -> None:
+    if hook is not None and not hook.ours:
         raise Unsafe(
-            f"hook {has.name}: expected one that 'virtcloud pbs install' wrote, got a foreign one; left unchanged. "
-            f"Inspect it (qmgr -c 'print hook {has.name}'), and delete it if it is not needed"
+            f"hook {hook.name}: expected a hook that 'virtcloud pbs install' wrote, got a foreign hook; left "
+            f"unchanged. Inspect the hook (qmgr -c 'print hook {hook.name}'), and delete it if it is not needed"
         )
 
 
-def _compare_resource(one: PbsResource, has: PbsResource | None) -> Iterator[InstallationChange]:
-    if has is None:
-        line = f"create resource {one.name} type={one.type},flag={one.flags}"
+def _compare_resource(wanted: PbsResource, found: PbsResource | None) -> Iterator[InstallationChange]:
+    if found is None:
+        line = f"create resource {wanted.name} type={wanted.type},flag={wanted.flags}"
         yield InstallationChange(line, (QmgrLine(line),))
-    elif has != one:
+    elif found != wanted:
         raise Unsafe(
-            f"resource {one.name}: expected type={one.type}, flag={one.flags}, got type={has.type}, "
-            f"flag={has.flags or 'none'}, which is not ours; left unchanged. If nothing else uses it, delete it "
-            f"(qmgr -c 'delete resource {one.name}') and install again"
+            f"resource {wanted.name}: expected type={wanted.type}, flag={wanted.flags}, got type={found.type}, "
+            f"flag={found.flags or 'none'}; left unchanged, because another program may use the resource. If no "
+            f"program uses it, delete it (qmgr -c 'delete resource {wanted.name}') and install again"
         )
 
 
-def _compare_hook(one: InstalledHook, has: InstalledHook | None) -> Iterator[InstallationChange]:
-    if has is None:
-        yield InstallationChange(f"create hook {one.name}", (QmgrLine(f"create hook {one.name}"),))
-        has = InstalledHook(one.name, {}, "", "")
-    yield from _compare_settings(one, has)
-    yield from _compare_attributes(one, has)
-    if one.program != has.program:
-        words = f"hook {one.name}: program {has.digest} becomes {one.digest}"
-        yield InstallationChange(words, (QmgrImport(one.name, PROGRAM_TYPE, one.program),))
+def _compare_hook(wanted: InstalledHook, installed: InstalledHook | None) -> Iterator[InstallationChange]:
+    if installed is None:
+        yield InstallationChange(f"create hook {wanted.name}", (QmgrLine(f"create hook {wanted.name}"),))
+        installed = InstalledHook(wanted.name, {}, "", "")
+    yield from _compare_settings(wanted, installed)
+    yield from _compare_attributes(wanted, installed)
+    if wanted.program != installed.program:
+        description = f"hook {wanted.name}: program {installed.digest} becomes {wanted.digest}"
+        yield InstallationChange(description, (QmgrImport(wanted.name, PROGRAM_TYPE, wanted.program),))
 
 
-def _compare_settings(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
+def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
     """Compare settings. Settings change before the program, because a new program may not accept the old settings."""
-    if one.settings == has.settings:
+    if wanted.settings == installed.settings:
         return
-    lines = difflib.unified_diff(_format_settings(has.settings), _format_settings(one.settings), lineterm="", n=0)
+    lines = difflib.unified_diff(
+        _format_settings(installed.settings), _format_settings(wanted.settings), lineterm="", n=0
+    )
     shown = [line for line in lines if not line.startswith(("---", "+++", "@@")) and line[1:].strip(" {},")]
-    words = "\n".join([f"hook {one.name}: settings", *(f"  {line}" for line in shown)])
-    yield InstallationChange(words, (QmgrImport(one.name, SETTINGS_TYPE, one.settings),))
+    description = "\n".join([f"hook {wanted.name}: settings", *(f"  {line}" for line in shown)])
+    yield InstallationChange(description, (QmgrImport(wanted.name, SETTINGS_TYPE, wanted.settings),))
 
 
 def _format_settings(settings: str) -> list[str]:
@@ -247,22 +253,22 @@ def _format_settings(settings: str) -> list[str]:
     return [f"{key} = {json.dumps(read[key])}" for key in sorted(read)]
 
 
-def _compare_attributes(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
+def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
     """Compare attributes. The events come first: PBS rejects a fail_action without them.
 
     Attributes change before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 runs the hook in
     the server as well, even after the hook is deleted; pbs_server then only logs errors and does no other work.
     """
-    for name in sorted(one.attributes, key=lambda key: (key != "event", key)):
-        wanted, got = one.attributes[name], has.attributes.get(name, "")
-        if _split_words(wanted) != _split_words(got):
+    for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):
+        value, former = wanted.attributes[name], installed.attributes.get(name, "")
+        if _split_words(value) != _split_words(former):
             line = (
-                f'set hook {one.name} {name} = "{wanted}"'
-                if "," in wanted
-                else f"set hook {one.name} {name} = {wanted}"
+                f'set hook {wanted.name} {name} = "{value}"'
+                if "," in value
+                else f"set hook {wanted.name} {name} = {value}"
             )
-            was = f" (was {got})" if got else ""
-            yield InstallationChange(f"hook {one.name}: {name} = {wanted}{was}", (QmgrLine(line),))
+            was = f" (was {former})" if former else ""
+            yield InstallationChange(f"hook {wanted.name}: {name} = {value}{was}", (QmgrLine(line),))
 
 
 def _split_words(value: str) -> frozenset[str]:

@@ -26,7 +26,7 @@ SCRIPT_MODES: Mapping[str, int] = {
     "epilogue.precancel": EVERYONE,  # Torque runs it as the job's user
 }
 PROGRAM_TAIL = """
-if asks or script in FILTERS:
+if may_have_request or script in FILTERS:
     import os
 
     sys.exit(load(SOURCES, LOADER, ENTRY).main(script, sys.argv[1:], os.environ, {settings!r}))
@@ -78,7 +78,8 @@ def _compare_files(wanted: Sequence[tuple[Path, int]], text: str, owner: int) ->
     if foreign:
         raise BadInput(
             f"{', '.join(foreign)}: not written by this command; left unchanged. Write virtcloud's scripts to "
-            "another folder and call them from the existing scripts (docs/how-to/torque.md), or move these away"
+            "another folder and call them from the existing scripts (docs/how-to/torque.md), or move the existing "
+            "scripts"
         )
     return [ScriptFile(path, mode, _is_right(path, mode, text, owner)) for path, mode in wanted]
 
@@ -117,4 +118,4 @@ def _write_file(file: ScriptFile, text: str, owner: int) -> None:
 def describe_files(files: Sequence[ScriptFile]) -> Iterator[str]:
     """Yield a line for each file."""
     for file in files:
-        yield f"{file.path}: {'is there' if file.is_right else 'written'} (mode {file.mode:04o})"
+        yield f"{file.path}: {'unchanged' if file.is_right else 'written'} (mode {file.mode:04o})"

@@ -50,7 +50,7 @@ class FakePbsServer:
             return self.files.get((rest[0], rest[1].split()[0]), "")
         self._record_change(line)
         if line == "delete resource vcluster" and self.busy:
-            raise Refused("qmgr -c 'delete resource vcluster': the PBS server said: Resource busy on job")
+            raise Refused("qmgr -c 'delete resource vcluster': the PBS server answered: Resource busy on job")
         self._change(verb, kind, *rest)
         return ""
 

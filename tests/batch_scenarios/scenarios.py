@@ -231,7 +231,11 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
     with stage.world.in_begin(hosts[1], fault) as await_fault:
         job = stage.submit(hosts=2)
         await_fault()
-        stage.await_queued(job, f"vcluster: one of {', '.join(hosts)} could not start the job; its log has the reason")
+        stage.await_queued(
+            job,
+            f"vcluster: one of the hosts {', '.join(hosts)} could not start the job; "
+            "the log of this host has the reason",
+        )
     ended = stage.await_end(job)
     printed = stage.batch.output(job).stdout
     assert (ended.exit_status, ended.run_version > 1, printed.count("started")) == (0, True, 1)

@@ -97,7 +97,7 @@ def test_only_managers_can_install(batch: LabPbs) -> None:
 def test_an_unreachable_server_is_reported(batch: LabPbs) -> None:
     code, _, error = pbs_with(batch, {"PBS_SERVER": "brno-h1"}, "install")
     assert code != 0
-    assert "PBS server: expected it to answer qmgr, got: Connection refused" in error
+    assert "PBS server: expected an answer to qmgr, got: Connection refused" in error
 
 
 def pbs_with(batch: LabPbs, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
@@ -119,7 +119,7 @@ def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
     try:
         code, _, error = pbs(batch, "install", "--sbf", SBF)
         assert code == 1
-        assert "resource vcluster: expected type=string, flag=m, got type=long, flag=h, which is not ours" in error
+        assert "resource vcluster: expected type=string, flag=m, got type=long, flag=h; left unchanged" in error
     finally:
         batch.root("qmgr", "-c", "delete resource vcluster")
         batch.install_hooks(SETTINGS)

@@ -31,7 +31,7 @@ network.
 """
 PAUSE_S = 0.5
 ABORT_WAIT_S = 0.0
-NOT_BEGUN = "vcluster: one of %s could not start the job; its log has the reason%s"
+NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of this host has the reason%s"
 
 
 def handle_preterm(event: MomEvent) -> None:
@@ -42,8 +42,8 @@ def handle_preterm(event: MomEvent) -> None:
     """
     if not event.run.head:
         return
-    ends = event.clock() + CANCEL_TIMEOUT_S
-    while not _cancel(event, last=not event.before_script or event.clock() + AGENT_TIMEOUT_S > ends):
+    deadline = event.clock() + CANCEL_TIMEOUT_S
+    while not _cancel(event, last=not event.before_script or event.clock() + AGENT_TIMEOUT_S > deadline):
         time.sleep(PAUSE_S)
 
 
@@ -72,7 +72,7 @@ def handle_abort(event: MomEvent) -> None:
 def handle_end(event: MomEvent) -> None:
     """Remove an attempt that ended.
 
-    PBS runs this event in a process beside the MoM. The MoM reports the job's end afterwards.
+    PBS runs this event in a separate process. The MoM reports the job's end afterwards.
     """
     _remove(event, event.settings.removal)
 

@@ -14,7 +14,7 @@ from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, REPORTED_VARIABLE, 
 REQUEST_WAIT_S = 10.0
 """Seconds per request; the agent answers earlier when the state changes."""
 PAUSE_S = 0.5
-AGENT_AWAY_S = 60.0
+AGENT_ABSENCE_S = 60.0
 """Seconds without an answer of the agent, for example during its upgrade, after which the start fails."""
 BUSY_SLUG = "too-many-requests"
 
@@ -39,9 +39,9 @@ class _NetworkWait:
     def __init__(self, event: MomEvent) -> None:
         self._event, self._run = event, event.run
         self._began = event.clock()
-        self._heard = self._began
+        self._last_answer = self._began
         self._up = False
-        self.missing = "its state is unknown"
+        self.missing = "the agent has not reported its state"
 
     def is_over(self) -> bool:
         """Return whether the network is up. Raise PassingFault when no time remains."""
@@ -62,7 +62,7 @@ class _NetworkWait:
         elif state == "cancelled":
             raise UnwantedJob(reason)
         elif state == "waiting":
-            self._note("; ".join(answer.get("missing") or []) or "the agent does not say what is missing")
+            self._note("; ".join(answer.get("missing") or []) or "the agent did not name the missing parts")
         else:
             raise PassingFault("the network could not be set up: %s" % reason)
 
@@ -70,7 +70,7 @@ class _NetworkWait:
         try:
             answer = self._event.ask_about_run("state", self._run, wait=min(REQUEST_WAIT_S, max(0.0, self._left())))
         except AgentUnreachable as error:
-            if self._event.clock() - self._heard > AGENT_AWAY_S:
+            if self._event.clock() - self._last_answer > AGENT_ABSENCE_S:
                 raise PassingFault(self._event.name_host(error)) from error
             self._note(self._event.name_host(error))
             return None
@@ -78,7 +78,7 @@ class _NetworkWait:
             if error.slug == BUSY_SLUG:
                 return None
             raise PassingFault(self._event.name_host(error)) from error
-        self._heard = self._event.clock()
+        self._last_answer = self._event.clock()
         return answer
 
     def _left(self) -> float:
@@ -129,13 +129,12 @@ def handle_launch(event: MomEvent) -> None:
     answer = _await_state(event)
     if answer["state"] == "up":
         _set_environment(event.event.env, answer["facts"])
-    elif (
-        event.before_script and answer["state"] == "cancelled"
-    ):  # the job was deleted after the prologue: do not run it again
+    elif event.before_script and answer["state"] == "cancelled":
+        # The job was deleted after the prologue: do not run it again.
         raise UnwantedJob(_describe_state(answer))
     elif event.before_script:
         raise PassingFault("the network was lost before the script could start: %s" % _describe_state(answer))
-    else:  # a process that the script launches: no reason to run the whole job again
+    else:  # the running script launches a process; a requeue would start the whole job again
         event.log_job("the network is %s: %s" % (answer["state"], _describe_state(answer)))
 
 
@@ -144,14 +143,14 @@ def _await_state(event: MomEvent) -> Dict[str, Any]:
 
     Retry while the agent or SBF restarts, because the network was up a moment ago.
     """
-    ends = event.clock() + LAUNCH_TIMEOUT_S
+    deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:
         try:
             answer = event.ask_about_run("state", event.run, wait=0)
-            if answer["state"] != "waiting" or not event.before_script or event.clock() > ends:
+            if answer["state"] != "waiting" or not event.before_script or event.clock() > deadline:
                 return answer
         except AgentUnreachable as error:
-            if event.clock() > ends:
+            if event.clock() > deadline:
                 raise PassingFault(event.name_host(error)) from error
         except AgentRefused as error:
             raise PassingFault(event.name_host(error)) from error
@@ -166,7 +165,9 @@ def _set_environment(env: Dict[str, str], facts: Dict[str, str]) -> None:
 
 
 def _describe_state(answer: Dict[str, Any]) -> str:
-    return str(answer.get("reason") or "; ".join(answer.get("missing") or []) or "it is %s" % answer.get("state"))
+    return str(
+        answer.get("reason") or "; ".join(answer.get("missing") or []) or "its state is %s" % answer.get("state")
+    )
 
 
 def _withdraw(event: MomEvent) -> None:
@@ -177,4 +178,4 @@ def _withdraw(event: MomEvent) -> None:
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)
     except (AgentUnreachable, AgentRefused) as error:
-        event.log_job("%s could not be withdrawn here: %s" % (event.run.cluster, error))
+        event.log_job("the attempt of %s could not be withdrawn on this host: %s" % (event.run.cluster, error))

@@ -45,17 +45,17 @@ def append_line(path: str, user: str, text: str) -> None:
 
 def _append_as(user: str, path: str, text: str) -> None:
     try:
-        found = pwd.getpwnam(user)
+        account = pwd.getpwnam(user)
     except KeyError:
-        raise ChildError("this host does not know the user %s" % user) from None
-    become_user(found)
-    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        raise ChildError("user %s is unknown on this host" % user) from None
+    become_user(account)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ChildError("%s is not a regular file" % path)
-        os.write(number, text.encode())
+        os.write(descriptor, text.encode())
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 MomHandler = Callable[[MomEvent], None]
@@ -148,4 +148,4 @@ def _write_to_owner(event: MomEvent, run: HostRun, message: str) -> None:
     try:
         append_line(str(path), run.user, message)
     except ChildError as error:
-        event.log_job("the message to its owner could not be written: %s" % error)
+        event.log_job("the message to the job's owner could not be written: %s" % error)

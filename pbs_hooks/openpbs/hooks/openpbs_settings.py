@@ -39,10 +39,10 @@ class MomSettings(NamedTuple):
 
 
 HOSTS_SETTING = SettingKey(
-    "an object of PBS's names of hosts and SBF's",
+    "an object that maps PBS's host names to SBF's host names",
     read_names,
     {},
-    "SBF's names of hosts that differ from PBS's; default: PBS's name up to the first dot.",
+    "SBF's name of each host whose name differs from PBS's; default: PBS's name up to the first dot.",
 )
 _PATH = "a path that starts with /, or null"
 SERVER_SETTINGS = OrderedDict(
@@ -68,7 +68,7 @@ SERVER_SETTINGS = OrderedDict(
         (
             "ca_file",
             SettingKey(
-                _PATH, read_optional_path, None, "File with the CA of SBF's certificate; null: the machine's CAs."
+                _PATH, read_optional_path, None, "File with the CA of SBF's certificate; null: the system's CAs."
             ),
         ),
         (
@@ -93,7 +93,10 @@ SERVER_SETTINGS = OrderedDict(
         (
             "breaker",
             SettingKey(
-                "seconds from 1 to 3600", seconds_between(1, 3600), 60, "No calls for this time after a timeout."
+                "seconds from 1 to 3600",
+                seconds_between(1, 3600),
+                60,
+                "After a timeout, the hook makes no call for this time.",
             ),
         ),
         (
@@ -158,5 +161,5 @@ def read_server_settings(file: Optional[str]) -> ServerSettings:
 
 def read_mom_settings(file: Optional[str]) -> MomSettings:
     """Read the settings of the MoM hook; raises SettingsError. Only the server hook uses the host names."""
-    found = read_settings(file, MOM_SETTINGS)
-    return MomSettings(found["socket"], found["patience"], found["removal"])
+    values = read_settings(file, MOM_SETTINGS)
+    return MomSettings(values["socket"], values["patience"], values["removal"])

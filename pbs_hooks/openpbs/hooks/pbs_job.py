@@ -1,8 +1,8 @@
-"""Functions of a PBS job for hooks: its request, key, attempt and hosts, and the reason why its last start failed.
+"""Reads a PBS job in hooks: its request, its cluster's key, its attempt, and the reason why its last start failed.
 
-A MoM cannot set a job's comment on the server, but the server receives the job's variables (measured). The first host
-stores the reason in a variable. PBS tries to start the job again in the same second; the server hook then writes the
-reason into the comment. The module is small because every event on every host loads it.
+A MoM cannot set a job's comment on the server, but it sends the job's variables to the server (measured). The first
+host stores the reason in a variable. PBS tries to start the job again in the same second; the server hook then writes
+the reason into the comment. The module is small because every event on every host loads it.
 """
 
 from typing import Any, Mapping, Optional

@@ -111,13 +111,13 @@ def runjob(event: ServerHookEvent) -> None:
     if line is None or is_in_array(event.job):
         return
     try:
-        refused = _refuse_after_failure(event) or _request_cluster(event, _build_order(event, line))
+        refusal = _refuse_after_failure(event) or _request_cluster(event, _build_order(event, line))
     except RequestError as error:
-        refused = StartRefusal(str(error), hold="u")
+        refusal = StartRefusal(str(error), hold="u")
     except SbfUnreachable as error:
-        refused = refuse_unreachable(str(error), event.settings.retry_after)
-    if refused is not None:
-        _refuse(event, refused)
+        refusal = refuse_unreachable(str(error), event.settings.retry_after)
+    if refusal is not None:
+        _refuse(event, refusal)
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
@@ -159,22 +159,22 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
 
 def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[StartRefusal]:
     """Request the cluster. Return the refusal, or None. Raises SbfUnreachable and RequestError."""
-    too_much = find_recent_refusal(order.run)
-    if too_much is not None:
-        return StartRefusal(too_much)
+    recent = find_recent_refusal(order.run)
+    if recent is not None:
+        return StartRefusal(recent)
     answer = _put(event, order)
     if answer.slug == "name-taken":
         return _refuse_taken_name(event, order, answer)
     if is_attempt_over(answer):
-        _let_attempt_fail(event, order, answer)
+        _accept_to_fail(event, order, answer)
     vnodes = parse_exec_vnode(str(event.job.exec_vnode))
     names = {element_of_host(vnode, event.settings.hosts): vnode for vnode in vnodes}
-    refused = decide_refusal(
+    refusal = decide_refusal(
         answer, RefusalContext(order.run.owner, order.request.net, names), event.settings.retry_after
     )
-    if refused is not None and answer.slug == "quota-exceeded":
-        record_refusal(order.run, refused.message)
-    return refused
+    if refusal is not None and answer.slug == "quota-exceeded":
+        record_refusal(order.run, refusal.message)
+    return refusal
 
 
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
@@ -190,10 +190,10 @@ def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 
 
 def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
-    found = event.sbf.network(str(order.request.net))
-    if not found.ok:
-        return found
-    joined = parse_network(found.document, order.run.key)
+    answer = event.sbf.network(str(order.request.net))
+    if not answer.ok:
+        return answer
+    joined = parse_network(answer.document, order.run.key)
     if joined is None:
         return SbfAnswer(404, {"type": "urn:virtcloud:problem:no-such-network", "detail": ""})
     return event.sbf.put(order.run.key, _build_spec(event, order, joined), order.attempt)
@@ -210,32 +210,32 @@ def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dic
 
 def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> StartRefusal:
     name = str(order.request.name)
-    found = event.sbf.network(name)
-    if not found.ok or not found.document:
+    holders = event.sbf.network(name)
+    if not holders.ok or not holders.document:
         return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), SHORT_RETRY_S)
-    text = "vcluster: %s%s" % (format_name_taken(name, found.document[0]["key"]), RETRY_SUFFIX)
+    text = "vcluster: %s%s" % (format_name_taken(name, holders.document[0]["key"]), RETRY_SUFFIX)
     return StartRefusal(text, event.settings.retry_after)
 
 
-def _let_attempt_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
+def _accept_to_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
     """Let the job start although its attempt is over.
 
-    The job's hosts find that the attempt is over and send the job back. The next attempt has a new number.
+    The job's hosts detect that the attempt is over and requeue the job. The next attempt has a new number.
     """
     if not answer.ok:
         event.sbf.end(order.run.key, order.attempt, order.run.owner)
     event.alert(
-        "job %s: attempt %d is over (%s): its hosts will send it back"
+        "job %s: attempt %d is over (%s): its hosts will requeue the job"
         % (order.run.key, order.attempt, answer.detail if not answer.ok else answer.document.get("state"))
     )
 
 
-def _refuse(event: ServerHookEvent, refused: StartRefusal) -> None:
+def _refuse(event: ServerHookEvent, refusal: StartRefusal) -> None:
     job = event.job
-    if refused.wait:
-        job.Execution_Time = int(time.time()) + refused.wait
-    if refused.hold:
-        job.Hold_Types = event.pbs.hold_types(refused.hold)
-    if refused.alert:
-        event.alert("job %s: %s" % (cluster_key(job), refused.message))
-    event.reject(refused.message)
+    if refusal.wait:
+        job.Execution_Time = int(time.time()) + refusal.wait
+    if refusal.hold:
+        job.Hold_Types = event.pbs.hold_types(refusal.hold)
+    if refusal.alert:
+        event.alert("job %s: %s" % (cluster_key(job), refusal.message))
+    event.reject(refusal.message)

@@ -64,12 +64,10 @@ def refuse_unreachable(why: str, retry_after: int) -> StartRefusal:
 
 def _refuse_unlinked_host(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     words = re.findall(r"[a-z][a-z0-9-]*", answer.detail)
-    named = next((context.hosts[word] for word in words if word in context.hosts), None)
-    if named is None:
+    host = next((context.hosts[word] for word in words if word in context.hosts), None)
+    if host is None:
         return _refuse_unexpected(answer, context, retry_after)
-    return StartRefusal(
-        "vcluster: host %s has no switch port in SBF%s" % (named, RETRY_SUFFIX), retry_after, alert=True
-    )
+    return StartRefusal("vcluster: host %s has no switch port in SBF%s" % (host, RETRY_SUFFIX), retry_after, alert=True)
 
 
 def _refuse_for_now(answer: SbfAnswer, _context: RefusalContext, retry_after: int) -> StartRefusal:
@@ -91,8 +89,8 @@ def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: 
 def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     """Return a refusal that names what the removal of the former run waits for: the text after "; " in SBF's answer."""
     waits = answer.detail.partition("; ")[2]
-    what = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
-    return StartRefusal("vcluster: %s%s" % (what, RETRY_SUFFIX), SHORT_RETRY_S)
+    text = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
+    return StartRefusal("vcluster: %s%s" % (text, RETRY_SUFFIX), SHORT_RETRY_S)
 
 
 def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:

@@ -17,8 +17,8 @@ from virtcloud.jobs.openpbs_request import JobShape, admit_pbs_job
 from virtcloud.jobs.request import JobRequest
 from virtcloud.jobs.request_values import OWNERS, RequestError
 
-RUNNING_MESSAGE = "the request cannot change while the job runs"
-SPEC_RESERVED_MESSAGE = "the resource %s is the server's own; name the file with spec=" % SPEC_RESOURCE
+RUNNING_MESSAGE = "the request of a running job cannot be changed"
+SPEC_RESERVED_MESSAGE = "the resource %s is reserved for the server; name the request file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
 """Forbids checkpoints: a job restarted from a checkpoint has the same run number, and the checkpoint lacks its
 guests.
@@ -36,7 +36,7 @@ class AdmittedJob(NamedTuple):
     """The ``place`` of an admitted job, and the content of its request file."""
 
     place: str
-    kept: Optional[str]
+    content: Optional[str]
 
 
 def queuejob(event: ServerHookEvent) -> None:
@@ -46,23 +46,23 @@ def queuejob(event: ServerHookEvent) -> None:
     without its cluster. The hook therefore rejects a job with an empty request.
     """
     job = event.job
-    line, kept, moved = (
+    line, content, is_moved = (
         read_resource(job, REQUEST_RESOURCE),
         read_resource(job, SPEC_RESOURCE),
         job.Job_Owner is not None,
     )
     if line is None and job.Resource_List[REQUEST_RESOURCE] is not None:
         parse_stored_request("", None)
-    if kept is not None and not moved:
+    if content is not None and not is_moved:
         raise RequestError(SPEC_RESERVED_MESSAGE)
     if line is None:
         return
-    user = str(job.Job_Owner).partition("@")[0] if moved else str(event.requestor)
-    found = _admit(event, line, kept, read_job_shape(job), JobOwner(user))
-    job.Resource_List["place"] = event.pbs.place(found.place)
+    user = str(job.Job_Owner).partition("@")[0] if is_moved else str(event.requestor)
+    admitted = _admit(event, line, content, read_job_shape(job), JobOwner(user))
+    job.Resource_List["place"] = event.pbs.place(admitted.place)
     job.Checkpoint = event.pbs.checkpoint(NO_CHECKPOINT)
-    if found.kept is not None and found.kept != kept:
-        job.Resource_List[SPEC_RESOURCE] = found.kept
+    if admitted.content is not None and admitted.content != content:
+        job.Resource_List[SPEC_RESOURCE] = admitted.content
 
 
 def modifyjob(event: ServerHookEvent) -> None:
@@ -85,36 +85,36 @@ def modifyjob(event: ServerHookEvent) -> None:
 
 def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[str]) -> None:
     job, former = event.job, event.former
-    kept = read_resource(former, SPEC_RESOURCE) if line == before else None
+    content = read_resource(former, SPEC_RESOURCE) if line == before else None
     if line is not None:
-        whose = JobOwner(str(former.euser), cluster_key(former))
-        found = _admit(event, line, kept, read_job_shape(job, former), whose)
-        if found.place != read_job_shape(job, former).place:
-            job.Resource_List["place"] = event.pbs.place(found.place)
-        kept = found.kept
-    if kept != read_resource(former, SPEC_RESOURCE):
-        job.Resource_List[SPEC_RESOURCE] = kept or ""
+        owner = JobOwner(str(former.euser), cluster_key(former))
+        admitted = _admit(event, line, content, read_job_shape(job, former), owner)
+        if admitted.place != read_job_shape(job, former).place:
+            job.Resource_List["place"] = event.pbs.place(admitted.place)
+        content = admitted.content
+    if content != read_resource(former, SPEC_RESOURCE):
+        job.Resource_List[SPEC_RESOURCE] = content or ""
     if line is not None and (before is None or job.Checkpoint is not None):
         job.Checkpoint = event.pbs.checkpoint(NO_CHECKPOINT)
 
 
-def _admit(event: ServerHookEvent, line: str, kept: Optional[str], job: JobShape, whose: JobOwner) -> AdmittedJob:
+def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobShape, owner: JobOwner) -> AdmittedJob:
     """Check a request against the current state.
 
-    ``kept`` is the content of the request file, None if it was not read yet.
+    ``content`` is the content of the request file, None if it was not read yet.
     """
-    _check_user(whose.user)
+    _check_user(owner.user)
     request = parse_stored_request(line, None)
     if request.spec is None:
-        kept = None
-    elif kept is None:
-        _check_caller(event, whose.user)
-        kept = read_request_file(request.spec, whose.user)
-    request = parse_stored_request(line, kept)
+        content = None
+    elif content is None:
+        _check_caller(event, owner.user)
+        content = read_request_file(request.spec, owner.user)
+    request = parse_stored_request(line, content)
     place = admit_pbs_job(request, job, event.settings.longest_walltime)
-    check_images(event.settings.images, request.images, whose.user)
-    _check_network(event, request, whose)
-    return AdmittedJob(place, kept)
+    check_images(event.settings.images, request.images, owner.user)
+    _check_network(event, request, owner)
+    return AdmittedJob(place, content)
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
@@ -125,11 +125,11 @@ def _check_caller(event: ServerHookEvent, user: str) -> None:
     """
     if event.requestor != user:
         raise RequestError(
-            "spec: expected a call by %s, the owner of the file, got one by %s" % (user, event.requestor)
+            "spec: expected a call by %s, the owner of the file, got a call by %s" % (user, event.requestor)
         )
     if not event.from_here:
         raise RequestError(
-            "spec: expected a call from the server's host, or flatuid set on the server, got one from %s"
+            "spec: expected a call from the server's host, or flatuid set on the server, got a call from %s"
             % event.requestor_host
         )
 
@@ -141,7 +141,7 @@ def _check_user(user: str) -> None:
         raise RequestError("expected a user name that SBF accepts, got %r" % user) from None
 
 
-def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner) -> None:
+def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner) -> None:
     """Reject a name that is in use, and a network that cannot be joined.
 
     If SBF does not answer, runjob checks both later.
@@ -152,14 +152,14 @@ def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner)
     try:
         answer = event.sbf.network(name)
     except SbfUnreachable as error:
-        event.log("network %s is checked when the job starts: SBF does not answer: %s" % (name, error))
+        event.log("network %s will be checked when the job starts: SBF does not answer: %s" % (name, error))
         return
     if not answer.ok or not isinstance(answer.document, list):
-        event.log("network %s is checked when the job starts: %s" % (name, answer.detail))
+        event.log("network %s will be checked when the job starts: %s" % (name, answer.detail))
     elif request.net is None:
-        _check_free(name, answer.document, whose.key)
+        _check_free(name, answer.document, owner.key)
     else:
-        _check_joinable(name, answer.document, whose.user)
+        _check_joinable(name, answer.document, owner.user)
 
 
 def _check_free(name: str, clusters: Any, own: str) -> None:
@@ -174,7 +174,7 @@ def format_name_taken(name: str, holder: str) -> str:
 
 def _check_joinable(name: str, clusters: Any, user: str) -> None:
     if not clusters:
-        raise RequestError("network '%s' is not running; start it first, or leave net out" % name)
+        raise RequestError("network '%s' is not running; start the network first, or omit net" % name)
     spec = clusters[0]["spec"]
     if user != spec["owner"] and user not in (spec.get("shares_with") or ()):
         raise RequestError(format_not_shared(name, user).partition(": ")[2])

@@ -33,28 +33,28 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
     if folder is None or not images:
         return
     try:
-        missing, closed = run_in_child(
+        missing, unreadable = run_in_child(
             lambda: _run_as_user(user, lambda: _find_unreadable_images(folder, images)), Deadline(READ_TIMEOUT_S)
         )
     except ChildError as error:
         raise RequestError("images cannot be checked for %s: %s; try again" % (user, error)) from None
     for name in missing:
         raise RequestError("image '%s' not found; see 'virtcloud image list'" % name)
-    for name in closed:
+    for name in unreadable:
         raise RequestError("image '%s' is not readable by %s" % (name, user))
 
 
 def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
     """Permanently switch this process to the user, and call ``work``."""
     try:
-        found = pwd.getpwnam(name)
+        account = pwd.getpwnam(name)
     except KeyError:
-        raise ChildError("the batch system's server does not know the user %s" % name) from None
-    if found.pw_uid == 0:
+        raise ChildError("user %s is unknown on the batch system's server" % name) from None
+    if account.pw_uid == 0:
         raise ChildError("files are not read for root")
-    become_user(found)
-    if (os.getuid(), os.geteuid()) != (found.pw_uid, found.pw_uid):
-        raise ChildError("the server cannot read it as %s" % name)
+    become_user(account)
+    if (os.getuid(), os.geteuid()) != (account.pw_uid, account.pw_uid):
+        raise ChildError("the server has no right to become user %s" % name)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     return work()
 
@@ -76,21 +76,21 @@ def _parse_document(text: str) -> Any:
 
 def _dump_json(document: Any) -> str:
     """Return the document as JSON on one line. Limits the size, because YAML aliases can multiply a small file."""
-    kept = ""
+    text = ""
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
-        kept += part
-        if len(kept) > MAX_JSON_BYTES:
+        text += part
+        if len(text) > MAX_JSON_BYTES:
             raise ChildError("more than %d bytes after expansion" % MAX_JSON_BYTES)
-    return kept
+    return text
 
 
 def _read_regular_file(path: str) -> str:
     """Return the text of a regular file. Devices and pipes are rejected because their content may never end."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        if not stat.S_ISREG(os.fstat(number).st_mode):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ChildError("not a regular file")
-        with os.fdopen(number, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             read = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ChildError(error.strerror) from None
@@ -119,7 +119,7 @@ def _parse_yaml(text: str) -> Any:
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
     """Return the images that are missing or that the user cannot read."""
     os.stat(folder)
-    at = {name: os.path.join(folder, name) for name in images}
-    unread = [name for name, path in at.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]
-    missing = [name for name in unread if os.access(folder, os.X_OK) and not os.path.lexists(at[name])]
+    paths = {name: os.path.join(folder, name) for name in images}
+    unread = [name for name, path in paths.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]
+    missing = [name for name in unread if os.access(folder, os.X_OK) and not os.path.lexists(paths[name])]
     return [missing, [name for name in unread if name not in missing]]

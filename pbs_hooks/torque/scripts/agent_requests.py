@@ -72,18 +72,18 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
     raise requeue(missing)
 
 
-def _retry_while_blocked(hindrance: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Call ``hindrance`` until it returns None. Raises ScriptExit when the time runs out."""
+def _retry_while_blocked(find_obstacle: Callable[[], Optional[str]], patience: RetryBudget) -> None:
+    """Call ``find_obstacle`` until it returns None. Raises ScriptExit when the time runs out."""
     while True:
         try:
-            found = hindrance()
+            obstacle = find_obstacle()
         except AgentUnreachable as error:
-            found = str(error)
+            obstacle = str(error)
         except AgentRefused as error:
             raise requeue(error) from error
-        if found is None:
+        if obstacle is None:
             return
-        patience.pause(found)
+        patience.pause(obstacle)
 
 
 def _announce(path: str, call: ScriptCall) -> Optional[str]:
@@ -106,7 +106,7 @@ def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
 def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
     """Return the agent's record of the job, or None. The agent answers immediately, without a request to SBF."""
     known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
-    return next((one for one in known if one["cluster"] == call.key), None)
+    return next((record for record in known if record["cluster"] == call.key), None)
 
 
 def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:

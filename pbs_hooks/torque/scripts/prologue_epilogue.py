@@ -172,9 +172,8 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
     try:
         yield
     except BaseException:
-        with suppress(
-            ScriptExit
-        ):  # the first error is reported; without the withdrawal the cluster ends with its lease
+        # Only the first error is reported. If the withdrawal fails, the cluster ends with its lease.
+        with suppress(ScriptExit):
             withdraw(call, settings)
         raise
 

@@ -38,10 +38,10 @@ class JobSbfClient:
 
     def next_attempt(self) -> int:
         """Return the number of this attempt: SBF's last attempt number plus one, since Torque does not count runs."""
-        answer = self._ask("GET", self._path)
+        answer = self._call("GET", self._path)
         while not answer.ok and answer.status != NOT_FOUND:
             self._check(answer, ())
-            answer = self._ask("GET", self._path)
+            answer = self._call("GET", self._path)
         if answer.status == NOT_FOUND:
             return 1
         return int(answer.document["attempt"]) + 1
@@ -54,14 +54,14 @@ class JobSbfClient:
         """
         while True:
             wanted = spec()
-            answer = self._ask("PUT", self._path, {"spec": wanted, "attempt": attempt})
+            answer = self._call("PUT", self._path, {"spec": wanted, "attempt": attempt})
             if answer.ok:
                 return
             self._check(answer, wanted["hosts"])
 
     def network(self, name: str) -> JobNetwork:
         """Return the running network that the job joins. Raises RequestError if no such network runs."""
-        answer = self._ask("GET", "/v1/clusters?network=" + quote(name, safe=""))
+        answer = self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
         found = parse_network(answer.document, self._key) if answer.ok else None
         if found is None:
             raise RequestError("net: expected the name of a running network, got %r" % name)
@@ -74,14 +74,16 @@ class JobSbfClient:
         if not answer.ok and answer.status not in ENDED_STATUSES:
             raise SbfUnreachable(answer.detail)
 
-    def _ask(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
+    def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
         while True:
-            answer = self._asked(method, path, document)
+            answer = self._call_once(method, path, document)
             if isinstance(answer, SbfAnswer):
                 return answer
             self._patience.pause("SBF at %s: %s" % (self._where.sbf, answer))
 
-    def _asked(self, method: str, path: str, document: Optional[Dict[str, Any]]) -> Union[SbfAnswer, SbfUnreachable]:
+    def _call_once(
+        self, method: str, path: str, document: Optional[Dict[str, Any]]
+    ) -> Union[SbfAnswer, SbfUnreachable]:
         try:
             return call_sbf(self._where, method, path, document, Deadline(CALL_TIMEOUT_S))
         except SbfUnreachable as error:
@@ -91,9 +93,9 @@ class JobSbfClient:
         """Pause if a retry makes sense. Raises ScriptExit otherwise."""
         if answer.ok:
             return
-        ended = decide_exit(answer, hosts)
-        if ended is not None:
-            raise ended
+        script_exit = decide_exit(answer, hosts)
+        if script_exit is not None:
+            raise script_exit
         self._patience.pause(answer.detail)
 
 
@@ -102,7 +104,7 @@ def decide_exit(answer: SbfAnswer, hosts: Sequence[str]) -> Optional[ScriptExit]
     if answer.slug in RETRY_SLUGS or answer.status >= FIRST_SERVER_ERROR:
         return None
     if answer.slug in UNLINKED_SLUGS:
-        host = next((one for one in hosts if one in answer.detail.split()), ", ".join(hosts))
+        host = next((name for name in hosts if name in answer.detail.split()), ", ".join(hosts))
         return requeue("host %s has no switch port in SBF" % host)
     if answer.slug in REQUEUE_SLUGS:
         return requeue(answer.detail)

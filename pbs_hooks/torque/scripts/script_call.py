@@ -86,12 +86,12 @@ def check_job_id(call: ScriptCall) -> None:
 
 def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ScriptCall:
     """Parse the arguments of a script, without its own name. Arguments that older versions of Torque omit are empty."""
-    given = dict(enumerate(arguments, 1))
-    listed = given.get(RESOURCES_ARGUMENT[script], "")
+    by_position = dict(enumerate(arguments, 1))
+    listed = by_position.get(RESOURCES_ARGUMENT[script], "")
     wanted = parse_resources(listed)
     if len(listed) > TRUNCATED_FROM and find_request(wanted) is None:
-        wanted.update(_read_carried_request(given.get(SCRIPT_ARGUMENT.get(script, 0), "")))
-    return ScriptCall(given.get(1, ""), given.get(2, ""), wanted, environment)
+        wanted.update(_read_carried_request(by_position.get(SCRIPT_ARGUMENT.get(script, 0), "")))
+    return ScriptCall(by_position.get(1, ""), by_position.get(2, ""), wanted, environment)
 
 
 def _read_carried_request(script: str) -> Dict[str, str]:
@@ -113,14 +113,14 @@ class RetryBudget:
 
     def __init__(self, seconds: float) -> None:
         """Start the time."""
-        self._ends = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
         """If set, called at each pause; returns whether the job was deleted, so that retries are pointless."""
 
     @property
     def left(self) -> float:
         """The remaining seconds; at least 0."""
-        return max(0.0, self._ends - time.monotonic())
+        return max(0.0, self._deadline - time.monotonic())
 
     def pause(self, why: str, seconds: float = RETRY_PAUSE_S) -> None:
         """Sleep before a retry. Raises ScriptExit if the job was deleted or the time runs out."""

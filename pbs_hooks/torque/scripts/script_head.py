@@ -8,4 +8,6 @@ TRUNCATED_FROM = 900
 FILTERS = ("submit_filter", "qsub_filter", "torque_submitfilter")
 """File names of a submit filter. By default, qsub looks for the last two."""
 script = sys.argv[0].rpartition("/")[2]
-asks = any(word in argument or len(argument) > TRUNCATED_FROM for argument in sys.argv[1:] for word in REQUEST_WORDS)
+may_have_request = any(
+    word in argument or len(argument) > TRUNCATED_FROM for argument in sys.argv[1:] for word in REQUEST_WORDS
+)

@@ -45,7 +45,7 @@ class ScriptSettings(NamedTuple):
         """Return the address of SBF. Raises SettingsError if the address is not set."""
         if self.sbf is None:
             raise SettingsError(
-                "the settings do not say where SBF is: expected the key sbf, such as https://sbf.example"
+                "the scripts' setting sbf: expected SBF's address, such as https://sbf.example, got none"
             )
         return SbfAddress(self.sbf, self.token_file, self.ca_file)
 
@@ -62,7 +62,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "SBF's address: https://host, http://host:port or unix:///path",
                 lambda value: None if value is None else read_address(value),
                 None,
-                "The address of SBF; the submit filter needs none.",
+                "The address of SBF; not needed by the submit filter.",
             ),
         ),
         (
@@ -80,7 +80,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "a path that starts with /, or null",
                 read_optional_path,
                 None,
-                "File with the CA of SBF's certificate; null: the machine's CAs.",
+                "File with the CA of SBF's certificate; null: the system's CAs.",
             ),
         ),
         (
@@ -107,10 +107,10 @@ SCRIPT_SETTINGS = OrderedDict(
         (
             "hosts",
             SettingKey(
-                "an object of Torque's names of hosts and SBF's",
+                "an object that maps Torque's host names to SBF's host names",
                 read_names,
                 {},
-                "SBF's names of hosts that differ from Torque's; default: Torque's name up to the first dot.",
+                "SBF's name of each host whose name differs from Torque's; default: Torque's name up to the first dot.",
             ),
         ),
         (

@@ -25,8 +25,8 @@ MAX_REQUEST_CHARACTERS = 1024
 def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], settings_file: str) -> None:
     """Copy the script from stdin to stdout byte by byte, with the request added."""
     script = sys.stdin.buffer.read().decode("latin-1")
-    given = filter_submission(arguments, script, read_script_settings(settings_file), environment)
-    sys.stdout.buffer.write(given.encode("latin-1"))
+    filtered = filter_submission(arguments, script, read_script_settings(settings_file), environment)
+    sys.stdout.buffer.write(filtered.encode("latin-1"))
     sys.stdout.buffer.flush()
 
 
@@ -37,7 +37,9 @@ def filter_submission(
     submission = parse_submission(arguments, script)
     other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
     if other and any(REQUEST_MARK in text for text in (script, *arguments)):
-        raise RequestError("omit -C and %s: the request is passed in a line that begins with #PBS" % PREFIX_VARIABLE)
+        raise RequestError(
+            "omit -C and %s: the filter writes the request to a line that begins with #PBS" % PREFIX_VARIABLE
+        )
     request = find_request(submission.resources)
     if request is None:
         return script
@@ -52,7 +54,9 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
     )
     carrier = resources.get(CARRIER_RESOURCE)
     if carrier is not None and not carrier.startswith(REQUEST_MARK):
-        raise RequestError("%s: expected none, since it carries the request, got %r" % (CARRIER_RESOURCE, carrier))
+        raise RequestError(
+            "%s: expected no value, because this resource carries the request, got %r" % (CARRIER_RESOURCE, carrier)
+        )
     if len(request) > MAX_REQUEST_CHARACTERS:
         text = "expected at most %d characters, the limit of a Torque job, got %d"
         raise RequestError(text % (MAX_REQUEST_CHARACTERS, len(request)))

@@ -77,7 +77,7 @@ def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
     assert not outcome.accepted
     words = "vcluster: host n1: this host's agent does not answer at "
     words += f"{tmp_path}/agent.sock: No such file or directory; "
-    assert outcome.message == words + "systemctl status virtcloud-agent" + AGAIN
+    assert outcome.message == words + "check it: systemctl status virtcloud-agent" + AGAIN
     assert reason(outcome) == "3 " + outcome.message.replace("[", "%5B").replace("]", "%5D").replace("'", "%27")
     assert (outcome.delete, outcome.rerun, "Hold_Types" in outcome.changed) == (False, False, False)
 
@@ -94,7 +94,7 @@ def test_the_first_host_reports_a_rejecting_sister(tmp_path: Path) -> None:
     """Variables that a sister sets may be lost, so the first host reports the reason in its abort event."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
-    text = "vcluster: one of n1%2C n2 could not start the job; its log has the reason"
+    text = "vcluster: one of the hosts n1%2C n2 could not start the job; the log of this host has the reason"
     assert reason(hook("execjob_abort", tmp_path)) == f"3 {text}{AGAIN}"
 
 

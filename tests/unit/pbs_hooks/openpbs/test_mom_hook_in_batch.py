@@ -108,7 +108,7 @@ def test_a_host_without_an_agent_requeues_the_job(site: Site) -> None:
     site.until(job, lambda one: one.run_version == 2)
     aborted = next(one for one in site.batch.seen if (one.host, one.event) == ("n1", "execjob_abort"))
     left = aborted.outcome.changed["Variable_List.VCLUSTER_LAST"]
-    assert left.startswith("1 vcluster: one of n1%2C n2 could not start the job")
+    assert left.startswith("1 vcluster: one of the hosts n1%2C n2 could not start the job")
     assert ("n1", "execjob_prologue") not in site.events()
 
 

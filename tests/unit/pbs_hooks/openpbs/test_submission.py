@@ -53,7 +53,7 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
         (
             "image=a",
             {"vcluster_spec": "{}"},
-            "vcluster: the resource vcluster_spec is the server's own; name the file with spec=",
+            "vcluster: the resource vcluster_spec is reserved for the server; name the request file with spec=",
         ),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_free_name_is_accepted(server_hook: ServerHook, sbf: ScriptedSbf) -> N
 def test_a_missing_network_cannot_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, []))
     found = server_hook.submit("image=a:net=mine")
-    assert found.message == "vcluster: network 'mine' is not running; start it first, or leave net out"
+    assert found.message == "vcluster: network 'mine' is not running; start the network first, or omit net"
 
 
 def test_a_shared_network_can_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
@@ -112,7 +112,7 @@ def test_without_sbf_a_job_is_accepted_on_its_syntax(server_hook: ServerHook) ->
     found = server_hook.submit("image=a:name=mine")
     assert found.accepted
     assert logged(found) == (
-        "vcluster: network mine is checked when the job starts: SBF does not answer: Connection refused"
+        "vcluster: network mine will be checked when the job starts: SBF does not answer: Connection refused"
     )
 
 
@@ -228,7 +228,8 @@ def test_a_file_is_not_read_for_a_remote_caller(server_hook: ServerHook, home: P
     job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("queuejob", job, requestor=NOBODY, requestor_host="elsewhere")
     assert found.message == (
-        "vcluster: spec: expected a call from the server's host, or flatuid set on the server, got one from elsewhere"
+        "vcluster: spec: expected a call from the server's host, or flatuid set on the server, "
+        "got a call from elsewhere"
     )
 
 
@@ -238,7 +239,7 @@ def test_a_file_is_not_read_for_another_caller(server_hook: ServerHook, home: Pa
     before = HookJob("12.pbssrv", {"euser": NOBODY, "job_state": "Q"}, {**SHAPE, "vcluster": "image=a"})
     change = HookJob("12.pbssrv", {}, {"vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("modifyjob", change, before, requestor="alice")
-    assert found.message == "vcluster: spec: expected a call by nobody, the owner of the file, got one by alice"
+    assert found.message == "vcluster: spec: expected a call by nobody, the owner of the file, got a call by alice"
 
 
 @as_root
@@ -246,7 +247,7 @@ def test_no_file_is_read_for_a_job_from_elsewhere(server_hook: ServerHook, home:
     (home / "c.yaml").write_text("password")
     attributes = {"Job_Owner": "nobody@elsewhere"}
     found = server_hook.submit(f"spec={home}/c.yaml", user="alice", attributes=attributes)
-    assert found.message == "vcluster: spec: expected a call by nobody, the owner of the file, got one by alice"
+    assert found.message == "vcluster: spec: expected a call by nobody, the owner of the file, got a call by alice"
 
 
 def test_a_moved_job_keeps_the_content_of_its_file(server_hook: ServerHook) -> None:
@@ -259,12 +260,12 @@ def test_a_moved_job_keeps_the_content_of_its_file(server_hook: ServerHook) -> N
 
 def test_the_request_of_a_running_job_cannot_change(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", state="R", vcluster="image=b")
-    assert found.message == "vcluster: the request cannot change while the job runs"
+    assert found.message == "vcluster: the request of a running job cannot be changed"
 
 
 def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
     found = server_hook.alter("", state="R", vcluster="image=b")
-    assert found.message == "vcluster: the request cannot change while the job runs"
+    assert found.message == "vcluster: the request of a running job cannot be changed"
 
 
 def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
@@ -303,7 +304,10 @@ def test_a_queued_job_keeps_its_own_name(server_hook: ServerHook, sbf: ScriptedS
 
 def test_users_cannot_set_vcluster_spec(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", vcluster_spec="{}")
-    assert found.message == "vcluster: the resource vcluster_spec is the server's own; name the file with spec="
+    assert (
+        found.message
+        == "vcluster: the resource vcluster_spec is reserved for the server; name the request file with spec="
+    )
 
 
 def test_a_job_without_a_cluster_passes_untouched(server_hook: ServerHook, sbf: ScriptedSbf) -> None:

@@ -253,7 +253,7 @@ def test_a_job_on_one_host_needs_no_nodefile(bench: TorqueHost) -> None:
     [
         ("patience", 600, "setting patience: expected seconds from 1 to 260, got 600"),
         ("socket", None, "setting socket: expected a path that starts with /, got None"),
-        ("sbf", None, "the settings do not say where SBF is: expected the key sbf, such as https://sbf.example"),
+        ("sbf", None, "the scripts' setting sbf: expected SBF's address, such as https://sbf.example, got none"),
         ("sfb", "http://sbf", "settings: expected one of sbf, token_file"),
     ],
 )

@@ -59,7 +59,7 @@ def test_the_filter_is_idempotent() -> None:
         (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
         (
             ("-l", "vcluster=image=a,other=fast"),
-            "vcluster: other: expected none, since it carries the request, got 'fast'",
+            "vcluster: other: expected no value, because this resource carries the request, got 'fast'",
         ),
     ],
 )
@@ -85,7 +85,9 @@ def test_a_walltime_may_have_days() -> None:
     ],
 )
 def test_other_directive_prefixes_are_refused(arguments: list[str], environment: dict[str, str], script: str) -> None:
-    with pytest.raises(RequestError, match="omit -C and PBS_DPREFIX: the request is passed in a line that begins w"):
+    with pytest.raises(
+        RequestError, match="omit -C and PBS_DPREFIX: the filter writes the request to a line that begins w"
+    ):
         filter_submission(arguments, script, DEFAULTS, environment)
     assert filter_submission(["-C", "#X"], "#X -l nodes=2\n", DEFAULTS, environment) == "#X -l nodes=2\n"
 
