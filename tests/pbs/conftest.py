@@ -50,10 +50,10 @@ def world(batch: LabPbs) -> Iterator[RealWorld]:
 @pytest.fixture
 def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
     """Yield a stage without jobs. Check afterwards that switches and hosts carry nothing of the test's jobs."""
-    made = ScenarioStage(world.batch, world.batch, world)
-    yield made
-    for job in made.jobs:
-        if made.batch.status(job).state is not BatchJobState.FINISHED:
-            made.batch.delete(job, force=True)
-    made.nothing_left()
+    stage = ScenarioStage(world.batch, world.batch, world)
+    yield stage
+    for job in stage.jobs:
+        if stage.batch.status(job).state is not BatchJobState.FINISHED:
+            stage.batch.delete(job, force=True)
+    stage.nothing_left()
     batch.await_free(HOSTS)

@@ -15,7 +15,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState, BatchSubmissio
 SBF = f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
 LIMIT_S = 60.0
 pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
-OTHERS = ("create hook theirs", "set hook theirs event = queuejob", "create resource theirs type=long,flag=nh")
+OTHERS = ("create hook foreign", "set hook foreign event = queuejob", "create resource foreign type=long,flag=nh")
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def others(batch: LabPbs) -> Iterator[str]:
     """Create a foreign hook and a foreign resource. Yield their state."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
-    yield _theirs(batch)
-    batch.root("qmgr", "-c", "delete hook theirs")
-    batch.root("qmgr", "-c", "delete resource theirs")
+    yield _print_others(batch)
+    batch.root("qmgr", "-c", "delete hook foreign")
+    batch.root("qmgr", "-c", "delete resource foreign")
 
 
-def _theirs(batch: LabPbs) -> str:
+def _print_others(batch: LabPbs) -> str:
     return "".join(
-        batch.root("qmgr", "-c", f"print {what}") for what in ("hook theirs", "hook pbs_cgroups", "resource theirs")
+        batch.root("qmgr", "-c", f"print {name}") for name in ("hook foreign", "hook pbs_cgroups", "resource foreign")
     )
 
 
@@ -56,7 +56,7 @@ def test_differences_are_shown_and_repaired_foreign_hooks_unchanged(batch: LabPb
     ]
     assert pbs(batch, "install")[1] == "hook virtcloud_mom: alarm = 600 (was 30)\n"
     assert pbs(batch, "install")[1] == "nothing to do: the hooks are installed and up to date\n"
-    assert _theirs(batch) == others
+    assert _print_others(batch) == others
 
 
 def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
@@ -71,11 +71,11 @@ def test_a_mom_on_an_unknown_host_is_refused(batch: LabPbs) -> None:
 
 def test_status_reports_a_sound_installation(batch: LabPbs) -> None:
     code, output, _ = pbs(batch, "status", "--json")
-    found = {one["subject"]: one for one in json.loads(output)}
-    assert [one for one in found.values() if not one["good"]] == []
+    found = {finding["subject"]: finding for finding in json.loads(output)}
+    assert [finding for finding in found.values() if not finding["good"]] == []
     assert found["hosts"]["seen"] == "3 of 3 are in SBF and have a running agent"
     assert found["copies on hosts"]["seen"] == "the server has sent virtcloud_mom to every host"
-    assert found["reconciliation"]["seen"].startswith("looked at ")
+    assert found["reconciliation"]["seen"].startswith("last round ")
     assert code == 0
 
 
@@ -84,7 +84,7 @@ def test_status_reports_faults(batch: LabPbs) -> None:
     try:
         code, output, _ = pbs(batch, "status")
         assert code == 1
-        assert "enabled = true (was false): virtcloud pbs install" in output
+        assert "enabled = true (was false): run virtcloud pbs install" in output
     finally:
         pbs(batch, "install")
 
@@ -146,7 +146,7 @@ def _reach(jobs: RealBatch, job: str, state: BatchJobState) -> None:
 
 def test_every_host_gets_the_mom_hook(batch: LabPbs) -> None:
     for host in HOSTS:
-        found = batch.lab.run(host, ["ls", f"{scripts.HOME}/mom_priv/hooks"]).stdout.split()
-        assert [one for one in found if one.startswith("virtcloud")] == [
+        files = batch.lab.run(host, ["ls", f"{scripts.HOME}/mom_priv/hooks"]).stdout.split()
+        assert [file for file in files if file.startswith("virtcloud")] == [
             f"virtcloud_mom.{kind}" for kind in ("CF", "HK", "PY")
         ]

@@ -17,10 +17,11 @@ from virtcloud.scheduler.status import SchedulerStatus
 pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 
-def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
+def actions(pbs: LabPbs) -> list[tuple[str, str]]:
     """Return the actions that the reconciler reports, each with its cluster."""
     text = pbs.lab.run(addressing.STATION, ["cat", f"{scripts.SPOOL}/scheduler.json"], check=True).stdout
-    return [(one.what, str(one.cluster)) for one in SchedulerStatus.model_validate_json(text).report.deeds]
+    report = SchedulerStatus.model_validate_json(text).report
+    return [(action.what, str(action.cluster)) for action in report.deeds]
 
 
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
@@ -35,7 +36,7 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
         hook.put_cluster(f"999999.{server}", ClusterRequest(spec=spec, attempt=1))
     client.put_cluster(f"999998.{server}", ClusterRequest(spec=spec, attempt=1))
     stage.await_released(f"999999.{server}")
-    stage.await_that(lambda: ("ended", f"999999.{server}") in deeds(batch), "the action in the report")
+    stage.await_that(lambda: ("ended", f"999999.{server}") in actions(batch), "the action in the report")
     assert stage.await_active(job).attempt == 1
     assert client.cluster(f"999998.{server}").state is ClusterState.ACTIVE
     client.delete_cluster(f"999998.{server}")
@@ -60,7 +61,7 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
             lambda: (one := stage.cluster(job)) is not None and one.state in {ClusterState.DRAINING, *ENDED_STATES},
             "the cluster to end",
         )
-        stage.await_that(lambda: ("ended", job) in deeds(batch), "the action in the report")
+        stage.await_that(lambda: ("ended", job) in actions(batch), "the action in the report")
     finally:
         stage.machines.start_host(host)
     stage.await_released(job)
@@ -73,7 +74,7 @@ def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabP
         happens()
         stage.await_queued(job, "Not enough free nodes available")
         stage.await_released(job)
-        stage.await_that(lambda: ("ended", job) in deeds(batch), "the action in the report")
+        stage.await_that(lambda: ("ended", job) in actions(batch), "the action in the report")
         stage.await_clean()
         stage.force_delete(job)
 
@@ -85,6 +86,6 @@ def test_a_walltime_extended_during_an_outage_extends_the_lease(stage: ScenarioS
     batch.root("qalter", "-l", "walltime=20:00:00", job)
     stage.world.start_sbf()
     stage.await_that(lambda: stage.await_active(job).lease_ends - before > timedelta(hours=15), "a longer lease")
-    stage.await_that(lambda: ("extended", job) in deeds(batch), "the action in the report")
+    stage.await_that(lambda: ("extended", job) in actions(batch), "the action in the report")
     stage.batch.delete(job)
     stage.await_released(job)

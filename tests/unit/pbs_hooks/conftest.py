@@ -9,8 +9,8 @@ from batch_fakes.server_hook import ServerHook
 
 @pytest.fixture
 def sbf() -> Iterator[ScriptedSbf]:
-    with scripted_sbf() as made:
-        yield made
+    with scripted_sbf() as sbf:
+        yield sbf
 
 
 @pytest.fixture

@@ -27,8 +27,9 @@ def test_a_bundle_imports_only_the_standard_library_and_itself() -> None:
     text = bundle_hook("server")
     sources = _sources(text)
     for name, source in {**sources, "head": text}.items():
-        for one in _imports(source):
-            assert one.partition(".")[0] in {*sys.stdlib_module_names, "pbs"} or one in sources, (name, one)
+        for module in _imports(source):
+            is_standard = module.partition(".")[0] in {*sys.stdlib_module_names, "pbs"}
+            assert is_standard or module in sources, (name, module)
 
 
 def test_module_names_are_unique_to_a_version() -> None:
@@ -81,9 +82,9 @@ def test_modules_load_after_pbs_cleared_the_hooks_names() -> None:
 def _sources(text: str) -> dict[str, str]:
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SOURCES":
-            found: dict[str, str] = ast.literal_eval(node.value)
-            return found
-    raise AssertionError("it has no sources")
+            sources: dict[str, str] = ast.literal_eval(node.value)
+            return sources
+    raise AssertionError("the bundle has no SOURCES")
 
 
 def _imports(source: str) -> set[str]:

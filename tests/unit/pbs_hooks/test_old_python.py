@@ -11,7 +11,7 @@ import virtcloud
 HERE = Path(virtcloud.__file__).parents[1]
 PARTS = ("virtcloud/jobs", "pbs_hooks/kit", "pbs_hooks/openpbs/hooks", "pbs_hooks/torque/scripts")
 FILES = sorted(file for part in PARTS for file in (HERE / part).glob("*.py"))
-OURS = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # the bundle contains PyYAML
+BUNDLED = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # the bundle contains PyYAML
 
 
 @pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
@@ -27,5 +27,5 @@ def test_modules_import_only_the_standard_library_and_each_other(file: Path) -> 
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names.add(node.module or "")
-    strangers = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert {name for name in strangers if not name.startswith(OURS)} == set()
+    foreign = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert {name for name in foreign if not name.startswith(BUNDLED)} == set()

@@ -16,28 +16,28 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorld]:
     """Yield SBF, switches and hosts with agents."""
-    with fake_world(tmp_path_factory.mktemp("world"), HOSTS) as made:
-        yield made
+    with fake_world(tmp_path_factory.mktemp("world"), HOSTS) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def whole(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
+def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
     """Yield a stage with a fake batch system on these hosts."""
     with fake_batch(world, tmp_path_factory.mktemp("batch")) as batch:
         yield ScenarioStage(batch, FakeMachines(batch, world), world, user=world.user)
 
 
 @pytest.fixture
-def stage(whole: ScenarioStage) -> Iterator[ScenarioStage]:
+def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
     """Yield the stage without jobs. Check afterwards that switches and hosts carry nothing of the test's jobs."""
-    whole.jobs.clear()
-    yield whole
-    for job in whole.jobs:
-        if whole.batch.status(job).state is not BatchJobState.FINISHED:
-            whole.batch.delete(job, force=True)
-    whole.nothing_left()
+    shared_stage.jobs.clear()
+    yield shared_stage
+    for job in shared_stage.jobs:
+        if shared_stage.batch.status(job).state is not BatchJobState.FINISHED:
+            shared_stage.batch.delete(job, force=True)
+    shared_stage.nothing_left()
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.__name__)
 def test_scenario(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
     scenario(stage)

@@ -17,7 +17,7 @@ ALLOWED = 0.2
 
 
 @pytest.fixture(autouse=True)
-def _untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _closed_circuit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(sbf_client.BREAKER_VARIABLE, "0")
     yield
     http_exchange.known_addresses.clear()
@@ -35,7 +35,7 @@ def address(server: socket.socket) -> str:
     return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def calls(server: socket.socket) -> int:
+def count_calls(server: socket.socket) -> int:
     """Return the number of connections since the last call of this function."""
     count = 0
     with suppress(BlockingIOError):
@@ -45,7 +45,7 @@ def calls(server: socket.socket) -> int:
     return count
 
 
-def ask(url: str, pause: float = 60) -> str:
+def failed_call(url: str, pause: float = 60) -> str:
     """Call SBF as one event does. Return the error."""
     with pytest.raises(SbfUnreachable) as caught:
         HookSbfClient(SbfAddress(url), Deadline(ALLOWED), ALLOWED, pause).network("x")
@@ -53,16 +53,16 @@ def ask(url: str, pause: float = 60) -> str:
 
 
 def test_a_timeout_opens_the_circuit(silent: socket.socket) -> None:
-    assert ask(address(silent)) == "no answer in time"
-    assert re.fullmatch(r"no answer in time; next call in \d\d s", ask(address(silent)))
-    assert calls(silent) == 1
+    assert failed_call(address(silent)) == "no answer in time"
+    assert re.fullmatch(r"no answer in time; next call in \d\d s", failed_call(address(silent)))
+    assert count_calls(silent) == 1
 
 
 def test_the_circuit_closes_after_the_pause(silent: socket.socket) -> None:
-    ask(address(silent), pause=0.05)
+    failed_call(address(silent), pause=0.05)
     time.sleep(0.06)
-    assert ask(address(silent)) == "no answer in time"
-    assert calls(silent) == 2
+    assert failed_call(address(silent)) == "no answer in time"
+    assert count_calls(silent) == 2
 
 
 def test_calls_of_one_event_share_one_timeout(silent: socket.socket) -> None:
@@ -70,14 +70,14 @@ def test_calls_of_one_event_share_one_timeout(silent: socket.socket) -> None:
     for _ in range(3):
         with pytest.raises(SbfUnreachable):
             sbf.network("x")
-    assert calls(silent) == 1
+    assert count_calls(silent) == 1
 
 
 def test_a_refused_connection_keeps_the_circuit_closed() -> None:
     """While SBF restarts, connections are refused without delay. For the next job SBF may run again."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    assert [ask(url), ask(url)] == ["Connection refused", "Connection refused"]
+    assert [failed_call(url), failed_call(url)] == ["Connection refused", "Connection refused"]
 
 
 def test_an_answer_keeps_the_circuit_closed(sbf: ScriptedSbf) -> None:

@@ -36,7 +36,7 @@ def test_every_fault_names_the_kind_of_settings() -> None:
     assert [line.partition(": ")[0] for line in str(caught.value).splitlines()] == ["server", "server"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "\xff"], ids=["empty", "a list", "cut off", "no text"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "\xff"], ids=["empty", "a list", "incomplete", "not text"])
 def test_a_file_without_a_json_object_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text, encoding="latin-1")
     with pytest.raises(SettingsError, match="the hook's settings: expected a"):

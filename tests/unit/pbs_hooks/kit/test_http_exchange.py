@@ -1,4 +1,4 @@
-"""HTTP calls to SBF: each call ends at its deadline, whatever the server does."""
+"""HTTP calls to SBF: each call ends at its deadline, even if the server does not answer."""
 
 import socket
 import ssl
@@ -88,8 +88,8 @@ def test_the_token_comes_from_the_file(tmp_path: Path) -> None:
 
 def test_an_invalid_token_file_is_named_without_its_content(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("vc_abc\nvc_def\n")
-    words = refused("http://127.0.0.1:1", tmp_path / "token")
-    assert words == f"expected one token in {tmp_path}/token, got 2 words"
+    error = refused("http://127.0.0.1:1", tmp_path / "token")
+    assert error == f"expected one token in {tmp_path}/token, got 2 error"
 
 
 def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
@@ -110,27 +110,27 @@ def test_a_missing_socket_is_reported(tmp_path: Path) -> None:
 def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
     """The slow answer would end after five seconds with another error. A limit per read would not stop it."""
     with listener(behave) as port:
-        words = refused(f"http://127.0.0.1:{port}")
-    assert words == "no answer in time"
+        error = refused(f"http://127.0.0.1:{port}")
+    assert error == "no answer in time"
 
 
 @pytest.mark.parametrize("behave", [silent, dripping], ids=["silent", "dripping"])
 def test_a_late_handshake_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
     with listener(behave) as port:
-        words = refused(f"https://127.0.0.1:{port}")
-    assert words  # ``dripping`` sends no TLS record, so its error comes before the deadline
+        error = refused(f"https://127.0.0.1:{port}")
+    assert error  # ``dripping`` sends no TLS record, so its error comes before the deadline
 
 
 def test_an_unaccepted_connection_ends_at_the_deadline() -> None:
     with listener(backlog=0) as port:
         waiting = [socket.socket() for _ in range(4)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(("127.0.0.1", port))
-        words = refused(f"http://127.0.0.1:{port}")
-        for one in waiting:
-            one.close()
-    assert words == "no answer in time"
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", port))
+        error = refused(f"http://127.0.0.1:{port}")
+        for client in waiting:
+            client.close()
+    assert error == "no answer in time"
 
 
 def test_a_late_name_server_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,37 +142,37 @@ def test_a_late_name_server_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch
         return time.sleep(60)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    words = refused("http://sbf.example:8080")
-    assert words == "no result within the time limit"
+    error = refused("http://sbf.example:8080")
+    assert error == "no result within the time limit"
 
 
 def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = refused("http://sbf.invalid:8080")
-    assert words
+    error = refused("http://sbf.invalid:8080")
+    assert error
 
 
 def test_a_name_is_looked_up_once_while_its_address_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_sbf() as sbf:
         where = SbfAddress(sbf.url.replace("127.0.0.1", "localhost"))
         call_sbf(where, "GET", "/x")
-        monkeypatch.setattr(http_exchange, "run_in_child", lambda *_: pytest.fail("it was looked up again"))
+        monkeypatch.setattr(http_exchange, "run_in_child", lambda *_: pytest.fail("the name was resolved again"))
         call_sbf(where, "GET", "/x")
 
 
 def test_a_dead_address_leaves_time_for_the_next() -> None:
     with scripted_sbf() as sbf, listener(backlog=0) as dead:
         waiting = [socket.socket() for _ in range(4)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(("127.0.0.1", dead))
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", dead))
         port = int(sbf.url.rpartition(":")[2])
         http_exchange.known_addresses["sbf.example", 80] = (
             (socket.AF_INET, ("127.0.0.1", dead)),
             (socket.AF_INET, ("127.0.0.1", port)),
         )
         assert call_sbf(SbfAddress("http://sbf.example"), "GET", "/x", None, Deadline(4.0)).slug == "not-found"
-        for one in waiting:
-            one.close()
+        for client in waiting:
+            client.close()
 
 
 def test_an_answer_without_http_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ MOM_EVENTS = (
     "execjob_begin,execjob_prologue,execjob_end,execjob_preterm,execjob_launch,execjob_abort,"
     "exechost_periodic,exechost_startup"
 )
-WISHES = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_file": "/etc/virtcloud/pbs.token"}})
+REQUESTED = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_file": "/etc/virtcloud/pbs.token"}})
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> PbsInstallation:
+def installation(tmp_path: Path) -> PbsInstallation:
     """Return an OpenPBS installation whose Python accepts every program."""
     return with_python(tmp_path, "echo 3.6")
 
@@ -30,13 +30,13 @@ def with_python(folder: Path, script: str) -> PbsInstallation:
     return with_script(PbsInstallation(folder, folder), "pbs_python", script)
 
 
-def with_script(place: PbsInstallation, name: str, script: str) -> PbsInstallation:
+def with_script(installation: PbsInstallation, name: str, script: str) -> PbsInstallation:
     """Replace a program of the PBS installation by a shell script."""
-    program = place.exec / "bin" / name
+    program = installation.exec / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return place
+    return installation
 
 
 def check(kind: str, keys: install.SettingValues) -> None:
@@ -44,31 +44,31 @@ def check(kind: str, keys: install.SettingValues) -> None:
         raise BadInput(f"{kind}: {unknown.pop()}: unknown")
 
 
-def parts(program: str = STUB) -> HookSources:
+def sources(program: str = STUB) -> HookSources:
     return HookSources(lambda _: program, check)
 
 
 def changes(
-    server: FakePbsServer, place: PbsInstallation, wishes: RequestedSettings = WISHES, program: str = STUB
+    server: FakePbsServer, installation: PbsInstallation, requested: RequestedSettings = REQUESTED, program: str = STUB
 ) -> list[InstallationChange]:
-    return install.plan_installation(server, place, parts(program), wishes)
+    return install.plan_installation(server, installation, sources(program), requested)
 
 
-def do(server: FakePbsServer, planned: list[InstallationChange]) -> None:
-    for one in planned:
-        qmgr.apply_change(server, one)
+def apply(server: FakePbsServer, planned: list[InstallationChange]) -> None:
+    for change in planned:
+        qmgr.apply_change(server, change)
 
 
-def installed(place: PbsInstallation, program: str = STUB) -> FakePbsServer:
+def installed(installation: PbsInstallation, program: str = STUB) -> FakePbsServer:
     server = FakePbsServer()
-    do(server, changes(server, place, program=program))
+    apply(server, changes(server, installation, program=program))
     server.changes.clear()
     return server
 
 
-def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: PbsInstallation) -> None:
+def test_an_empty_server_gets_resources_and_hooks_in_this_order(installation: PbsInstallation) -> None:
     server = FakePbsServer()
-    do(server, changes(server, place))
+    apply(server, changes(server, installation))
     assert server.changes == [
         "create resource vcluster type=string,flag=m",
         "create resource vcluster_spec type=string,flag=im",
@@ -96,91 +96,95 @@ def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: PbsInstal
     ]
 
 
-def test_installing_again_changes_nothing(place: PbsInstallation) -> None:
-    server = installed(place)
-    assert changes(server, place) == []
-    assert changes(server, place, RequestedSettings()) == []
+def test_installing_again_changes_nothing(installation: PbsInstallation) -> None:
+    server = installed(installation)
+    assert changes(server, installation) == []
+    assert changes(server, installation, RequestedSettings()) == []
 
 
 @pytest.mark.parametrize("step", range(23))
-def test_the_next_installation_completes_a_killed_one(place: PbsInstallation, step: int) -> None:
+def test_the_next_installation_completes_a_killed_one(installation: PbsInstallation, step: int) -> None:
     server = FakePbsServer(dies_at=step)
     with pytest.raises(Refused, match="killed here"):
-        do(server, changes(server, place))
+        apply(server, changes(server, installation))
     server.dies_at = None
-    do(server, changes(server, place))
-    whole = installed(place)
-    assert (server.hooks, server.files, server.resources) == (whole.hooks, whole.files, whole.resources)
+    apply(server, changes(server, installation))
+    complete = installed(installation)
+    assert (server.hooks, server.files, server.resources) == (complete.hooks, complete.files, complete.resources)
 
 
-def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
-    server = installed(place)
+def test_only_what_differs_is_changed(installation: PbsInstallation) -> None:
+    server = installed(installation)
     server.hooks["virtcloud_mom"].update(enabled="false", alarm="30")
-    assert [one.description for one in changes(server, place)] == [
+    assert [change.description for change in changes(server, installation)] == [
         "hook virtcloud_mom: alarm = 600 (was 30)",
         "hook virtcloud_mom: enabled = true (was false)",
     ]
 
 
-def test_the_attribute_debug_is_left_unchanged(place: PbsInstallation) -> None:
+def test_the_attribute_debug_is_left_unchanged(installation: PbsInstallation) -> None:
     """An administrator sets ``debug = true`` to record input files for replay."""
-    server = installed(place)
+    server = installed(installation)
     server.hooks["virtcloud_mom"]["debug"] = "true"
-    assert changes(server, place) == []
+    assert changes(server, installation) == []
 
 
-def test_a_new_program_is_shown_by_its_digest(place: PbsInstallation) -> None:
-    descriptions = [one.description for one in changes(installed(place), place, program=STUB + "# newer\n")]
-    assert [words.split(": program ")[0] for words in descriptions] == ["hook virtcloud_server", "hook virtcloud_mom"]
+def test_a_new_program_is_shown_by_its_digest(installation: PbsInstallation) -> None:
+    descriptions = [
+        change.description for change in changes(installed(installation), installation, program=STUB + "# newer\n")
+    ]
+    assert [text.split(": program ")[0] for text in descriptions] == ["hook virtcloud_server", "hook virtcloud_mom"]
     assert len(set(descriptions[0].split(": program ")[1].split(" becomes "))) == 2
 
 
-def test_a_new_setting_keeps_the_others(place: PbsInstallation) -> None:
+def test_a_new_setting_keeps_the_others(installation: PbsInstallation) -> None:
     descriptions = [
-        one.description
-        for one in changes(installed(place), place, RequestedSettings({"server": {"sbf": "https://other.example"}}))
+        change.description
+        for change in changes(
+            installed(installation), installation, RequestedSettings({"server": {"sbf": "https://other.example"}})
+        )
     ]
     assert descriptions == [
         'hook virtcloud_server: settings\n  -sbf = "https://sbf.example"\n  +sbf = "https://other.example"',
     ]
 
 
-def test_unknown_settings_are_refused_by_name(place: PbsInstallation) -> None:
+def test_unknown_settings_are_refused_by_name(installation: PbsInstallation) -> None:
     server = FakePbsServer()
     with pytest.raises(BadInput, match="server: fsb: unknown"):
-        changes(server, place, RequestedSettings({"server": {"fsb": "x"}}))
+        changes(server, installation, RequestedSettings({"server": {"fsb": "x"}}))
     assert server.changes == []
 
 
-def test_invalid_settings_on_the_server_are_refused(place: PbsInstallation) -> None:
-    server = installed(place)
+def test_invalid_settings_on_the_server_are_refused(installation: PbsInstallation) -> None:
+    server = installed(installation)
     server.files["virtcloud_mom", SETTINGS_TYPE] = "{bad"
     with pytest.raises(BadInput, match="hook virtcloud_mom: expected its settings in JSON"):
-        changes(server, place)
+        changes(server, installation)
 
 
-def test_a_resource_of_another_type_is_left_unchanged(place: PbsInstallation) -> None:
+def test_a_resource_of_another_type_is_left_unchanged(installation: PbsInstallation) -> None:
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     with pytest.raises(Unsafe, match="resource vcluster: expected type=string, flag=m, got type=long, flag=hn; left"):
-        changes(server, place)
+        changes(server, installation)
     assert server.changes == []
 
 
-def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) -> None:
+def test_a_foreign_hook_with_virtclouds_name_is_left_unchanged(installation: PbsInstallation) -> None:
     server = with_program(FakePbsServer(), "virtcloud_mom", "import pbs\n")
     with pytest.raises(Unsafe, match="hook virtcloud_mom: expected a hook that 'virtcloud pbs install' wrote"):
-        changes(server, place)
+        changes(server, installation)
     with pytest.raises(Unsafe, match="hook virtcloud_mom"):
         install.plan_removal(server, list, force=True)
     assert server.changes == []
 
 
 def test_a_program_that_does_not_compile_is_refused(tmp_path: Path) -> None:
-    server, place = FakePbsServer(), with_python(tmp_path, f'exec {sys.executable} "$@"')
+    server, installation = FakePbsServer(), with_python(tmp_path, f'exec {sys.executable} "$@"')
     with pytest.raises(
         BadInput, match=r"hook virtcloud_server: expected a program that Python 3.* can compile, got: Syntax"
     ):
-        changes(server, place, program="if (\n")
+        changes(server, installation, program="if (\n")
     assert server.changes == []
 
 
@@ -190,8 +194,8 @@ def test_a_server_with_an_old_python_is_refused(tmp_path: Path) -> None:
         changes(FakePbsServer(), with_python(tmp_path, "echo 2.7"))
 
 
-def test_hooks_are_removed_before_resources(place: PbsInstallation) -> None:
-    server = installed(place)
+def test_hooks_are_removed_before_resources(installation: PbsInstallation) -> None:
+    server = installed(installation)
     server.resources["other"] = "type=long,flag=h"
     assert install.apply_removal(server, install.plan_removal(server, list, force=False)) == []
     assert server.changes == [
@@ -203,23 +207,23 @@ def test_hooks_are_removed_before_resources(place: PbsInstallation) -> None:
     assert install.plan_removal(server, list, force=False) == []
 
 
-def test_removal_is_refused_while_jobs_run_with_a_cluster(place: PbsInstallation) -> None:
-    server = installed(place)
+def test_removal_is_refused_while_jobs_run_with_a_cluster(installation: PbsInstallation) -> None:
+    server = installed(installation)
     with pytest.raises(Conflict, match=r"^jobs run with a cluster \(12.pbssrv\): without"):
         install.plan_removal(server, lambda: ["12.pbssrv"], force=False)
     assert len(install.plan_removal(server, lambda: ["12.pbssrv"], force=True)) == 4
 
 
-def test_jobs_are_not_listed_without_our_resource(place: PbsInstallation) -> None:
-    server = installed(place)
+def test_jobs_are_not_listed_without_virtclouds_resource(installation: PbsInstallation) -> None:
+    server = installed(installation)
     del server.resources["vcluster"]
-    asked: list[str] = []
-    assert len(install.plan_removal(server, lambda: asked.append("asked") or [], force=False)) == 3
-    assert asked == []
+    calls: list[str] = []
+    assert len(install.plan_removal(server, lambda: calls.append("call") or [], force=False)) == 3
+    assert calls == []
 
 
-def test_a_resource_of_finished_jobs_is_kept_and_reported(place: PbsInstallation) -> None:
-    server = installed(place)
+def test_a_resource_of_finished_jobs_is_kept_and_reported(installation: PbsInstallation) -> None:
+    server = installed(installation)
     server.busy = True
     kept = install.apply_removal(server, install.plan_removal(server, list, force=False))
     assert kept == ["qmgr -c 'delete resource vcluster': the PBS server answered: Resource busy on job"]
@@ -227,31 +231,31 @@ def test_a_resource_of_finished_jobs_is_kept_and_reported(place: PbsInstallation
     assert list(server.resources) == ["vcluster"]
 
 
-def test_a_foreign_resource_is_not_removed(place: PbsInstallation) -> None:
+def test_a_foreign_resource_is_not_removed(installation: PbsInstallation) -> None:
     server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
     assert install.plan_removal(server, list, force=False) == []
 
 
 @pytest.mark.parametrize(("script", "jobs"), [("echo 12.s; echo 14.s", ["12.s", "14.s"]), ("true", [])])
-def test_jobs_with_a_cluster_are_listed_by_qselect(place: PbsInstallation, script: str, jobs: list[str]) -> None:
-    assert list_jobs_with_cluster(with_script(place, "qselect", script)) == jobs
+def test_jobs_with_a_cluster_are_listed_by_qselect(installation: PbsInstallation, script: str, jobs: list[str]) -> None:
+    assert list_jobs_with_cluster(with_script(installation, "qselect", script)) == jobs
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo 'qselect: cannot connect to server s (errno=111)' >&2; exit 111"])
-def test_a_failed_list_of_jobs_stops_the_removal(place: PbsInstallation, script: str) -> None:
+def test_a_failed_list_of_jobs_stops_the_removal(installation: PbsInstallation, script: str) -> None:
     with pytest.raises(SchedulerUnavailable, match="the jobs with a cluster are unknown"):
-        list_jobs_with_cluster(with_script(place, "qselect", script))
+        list_jobs_with_cluster(with_script(installation, "qselect", script))
 
 
-def test_a_missing_pbs_conf_is_reported(place: PbsInstallation) -> None:
+def test_a_missing_pbs_conf_is_reported(installation: PbsInstallation) -> None:
     script = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
     with pytest.raises(
         NotFound, match=r"expected its address in /etc/pbs.conf, or in the file that PBS_CONF_FILE names"
     ):
-        qmgr.Qmgr(with_script(place, "qmgr", script)).run_line("list hook")
+        qmgr.Qmgr(with_script(installation, "qmgr", script)).run_line("list hook")
 
 
-def test_an_imported_program_is_exported_unchanged(place: PbsInstallation) -> None:
-    first, _, rest = installed(place).files["virtcloud_server", PROGRAM_TYPE].partition("\n")
+def test_an_imported_program_is_exported_unchanged(installation: PbsInstallation) -> None:
+    first, _, rest = installed(installation).files["virtcloud_server", PROGRAM_TYPE].partition("\n")
     assert first == "# Written by 'virtcloud pbs install'; changes are lost. Bundle 5a02c9030790."
     assert rest == STUB

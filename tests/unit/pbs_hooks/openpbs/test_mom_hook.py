@@ -19,8 +19,8 @@ AGAIN = "; the job will be tried again"
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[FakeAgent]:
-    with fake_agent(tmp_path / "agent.sock") as made:
-        yield made
+    with fake_agent(tmp_path / "agent.sock") as running:
+        yield running
 
 
 def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | None = "image=a") -> HookJob:
@@ -53,14 +53,14 @@ def reason(outcome: HookOutcome) -> str | None:
     return outcome.changed.get("Variable_List.VCLUSTER_LAST")
 
 
-def said(outcome: HookOutcome) -> list[str]:
+def job_log(outcome: HookOutcome) -> list[str]:
     return [text for _, text in outcome.job_log]
 
 
 KEY = {"cluster": "12.pbssrv", "attempt": 3, "user": getpass.getuser()}
 
 
-def test_other_jobs_pass_before_anything_is_loaded(tmp_path: Path, agent: FakeAgent) -> None:
+def test_a_job_without_a_request_is_accepted_without_settings(tmp_path: Path, agent: FakeAgent) -> None:
     assert hook("execjob_begin", tmp_path, job=job(tmp_path, request=None), settings={"nonsense": 1}).accepted
     assert agent.asked() == []
 
@@ -75,9 +75,9 @@ def test_begin_announces_the_attempt_without_waiting(tmp_path: Path, agent: Fake
 def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
     outcome = hook("execjob_begin", tmp_path)
     assert not outcome.accepted
-    words = "vcluster: host n1: this host's agent does not answer at "
-    words += f"{tmp_path}/agent.sock: No such file or directory; "
-    assert outcome.message == words + "check it: systemctl status virtcloud-agent" + AGAIN
+    text = "vcluster: host n1: this host's agent does not answer at "
+    text += f"{tmp_path}/agent.sock: No such file or directory; "
+    assert outcome.message == text + "check it: systemctl status virtcloud-agent" + AGAIN
     assert reason(outcome) == "3 " + outcome.message.replace("[", "%5B").replace("]", "%5D").replace("'", "%27")
     assert (outcome.delete, outcome.rerun, "Hold_Types" in outcome.changed) == (False, False, False)
 
@@ -104,7 +104,7 @@ def test_an_abort_keeps_the_reason_of_the_first_host(tmp_path: Path) -> None:
     assert hook("execjob_abort", tmp_path, job=job(tmp_path, head=False)).changed == {}
 
 
-def test_one_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
+def test_a_job_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
     """Arrays are rejected at submission, but this array got its request from a queue later."""
     outcome = hook("execjob_begin", tmp_path, job=replace(job(tmp_path), id="12[1].PBSsrv"))
     assert (outcome.message, outcome.delete) == ("vcluster: job arrays are not supported", True)
@@ -114,7 +114,7 @@ def test_one_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
 def test_the_script_may_start_when_the_network_is_up(tmp_path: Path, agent: FakeAgent) -> None:
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
-    assert said(outcome)[-1].startswith("vcluster: the network is up after ")
+    assert job_log(outcome)[-1].startswith("vcluster: the network is up after ")
 
 
 def test_sisters_do_not_wait(tmp_path: Path, agent: FakeAgent) -> None:
@@ -130,7 +130,7 @@ def later(seconds: float, *, do: object) -> threading.Timer:
     return timer
 
 
-def test_the_prologue_logs_changes_of_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_prologue_logs_each_change_of_the_missing_parts(tmp_path: Path, agent: FakeAgent) -> None:
     agent.in_turn = [
         ("waiting", ["host n2 at brno has not confirmed", "guest g2 does not answer at 10.0.0.3"]),
         ("waiting", ["guest g2 does not answer at 10.0.0.3"]),
@@ -139,27 +139,27 @@ def test_the_prologue_logs_changes_of_what_is_missing(tmp_path: Path, agent: Fak
     ]
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
-    assert said(outcome)[:-1] == [
+    assert job_log(outcome)[:-1] == [
         "vcluster: waiting for the network: host n2 at brno has not confirmed; guest g2 does not answer at 10.0.0.3",
         "vcluster: waiting for the network: guest g2 does not answer at 10.0.0.3",
     ]
 
 
-def test_a_timeout_reports_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
+def test_a_timeout_reports_the_missing_parts(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 1})
-    words = "vcluster: the network is not up after 1 s: guest g2 does not answer at 10.0.0.3" + AGAIN
-    assert (outcome.accepted, outcome.message, reason(outcome)) == (False, words, "3 " + words)
-    assert (tmp_path / "12.ER").read_text() == words + "\n"
-    assert said(outcome)[-1] == words
+    text = "vcluster: the network is not up after 1 s: guest g2 does not answer at 10.0.0.3" + AGAIN
+    assert (outcome.accepted, outcome.message, reason(outcome)) == (False, text, "3 " + text)
+    assert (tmp_path / "12.ER").read_text() == text + "\n"
+    assert job_log(outcome)[-1] == text
     assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
 
 
 @pytest.mark.parametrize("state", ["failed", "ended"])
 def test_a_failed_network_requeues_the_job(tmp_path: Path, agent: FakeAgent, state: str) -> None:
-    agent.say(state, reason="switch sw3 said no, twice")
+    agent.say(state, reason="switch sw3 refused twice")
     outcome = hook("execjob_prologue", tmp_path)
-    assert outcome.message == "vcluster: the network could not be set up: switch sw3 said no, twice" + AGAIN
+    assert outcome.message == "vcluster: the network could not be set up: switch sw3 refused twice" + AGAIN
     assert reason(outcome) == "3 " + outcome.message.replace(",", "%2C")
     assert not outcome.delete
 
@@ -178,7 +178,7 @@ def test_the_agent_may_restart_during_the_prologue(tmp_path: Path, agent: FakeAg
     restart_at_first_request(agent)
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
-    assert "host n1: this host's agent does not answer" in said(outcome)[0]
+    assert "host n1: this host's agent does not answer" in job_log(outcome)[0]
 
 
 def test_a_run_unknown_to_the_agent_is_requeued(tmp_path: Path, agent: FakeAgent) -> None:
@@ -187,11 +187,11 @@ def test_a_run_unknown_to_the_agent_is_requeued(tmp_path: Path, agent: FakeAgent
     assert (outcome.accepted, outcome.message) == (False, "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN)
 
 
-def test_the_alarm_reports_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_alarm_reports_the_missing_parts(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     outcome = hook("execjob_prologue", tmp_path, alarm=2.0)
-    words = "vcluster: the hook's alarm expired while the network was set up: guest g2 does not answer at 10.0.0.3"
-    assert (outcome.accepted, outcome.message) == (False, words + AGAIN)
+    text = "vcluster: the hook's alarm expired while the network was set up: guest g2 does not answer at 10.0.0.3"
+    assert (outcome.accepted, outcome.message) == (False, text + AGAIN)
     assert len(agent.asked("remove")) == 1
 
 
@@ -212,8 +212,8 @@ def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeyp
     monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 1.0"))
     agent.say("waiting", "host n2 at brno has not confirmed")
     outcome = hook("execjob_launch", tmp_path)
-    words = "the network was lost before the script could start: host n2 at brno has not confirmed"
-    assert (outcome.accepted, outcome.rerun, outcome.message) == (False, True, f"vcluster: {words}{AGAIN}")
+    text = "the network was lost before the script could start: host n2 at brno has not confirmed"
+    assert (outcome.accepted, outcome.rerun, outcome.message) == (False, True, f"vcluster: {text}{AGAIN}")
 
 
 def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
@@ -257,15 +257,15 @@ def test_an_incomplete_removal_is_logged(tmp_path: Path, agent: FakeAgent) -> No
     agent.gone = False
     outcome = hook("execjob_end", tmp_path)
     assert outcome.accepted
-    assert said(outcome) == ["vcluster: not removed completely yet: host n1 still has guest g1"]
+    assert job_log(outcome) == ["vcluster: not removed completely yet: host n1 still has guest g1"]
 
 
 @pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
 def test_an_end_without_an_agent_passes(tmp_path: Path, kind: str) -> None:
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
-    words = "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
-    assert said(outcome)[0].startswith(words)
+    text = "vcluster: the server hook or reconciliation will end the cluster: this host's agent does not answer"
+    assert job_log(outcome)[0].startswith(text)
 
 
 def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> N
 def test_a_deletion_waits_for_a_restarting_agent(tmp_path: Path, agent: FakeAgent) -> None:
     restart_at_first_request(agent)
     outcome = hook("execjob_preterm", tmp_path)
-    assert (outcome.accepted, said(outcome)) == (True, [])
+    assert (outcome.accepted, job_log(outcome)) == (True, [])
     assert agent.runs == {("12.pbssrv", 3): "cancelled"}
 
 

@@ -27,7 +27,7 @@ MOM = bundle_hook("mom")
 WANTED = BatchSubmission("env; echo ran", select="2:ncpus=1", resources={"vcluster": "image=a"}, user="root")
 
 
-class OwnSocket(FakeHost):
+class HostWithAgent(FakeHost):
     """A host whose hook uses the socket of the host's own agent."""
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
@@ -43,10 +43,10 @@ class Site:
     agents: dict[str, FakeAgent]
     folder: Path
 
-    def until(self, job: str, so: Callable[[JobStatus], bool]) -> JobStatus:
+    def until(self, job: str, reached: Callable[[JobStatus], bool]) -> JobStatus:
         for _ in range(1200):
             status = self.batch.status(job)
-            if so(status):
+            if reached(status):
                 return status
             time.sleep(0.05)
         raise AssertionError(self.batch.status(job))
@@ -60,7 +60,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         agents = {name: stack.enter_context(fake_agent(tmp_path / f"{name}.sock")) for name in ("n1", "n2")}
         hook = HookDefinition(MOM, config=json.dumps({"socket": f"{tmp_path}/HOST.sock", "patience": 20}))
-        batch = stack.enter_context(FakeBatch([OwnSocket("n1"), OwnSocket("n2")], tmp_path, mom_hook=hook))
+        batch = stack.enter_context(FakeBatch([HostWithAgent("n1"), HostWithAgent("n2")], tmp_path, mom_hook=hook))
         yield Site(batch, agents, tmp_path)
 
 
@@ -78,7 +78,7 @@ def test_a_job_gets_its_environment_and_leaves_nothing(site: Site) -> None:
     assert [agent.asked("up")[0]["head"] for agent in site.agents.values()] == [True, False]
 
 
-def test_a_waiting_job_that_is_deleted_ends_at_once(site: Site) -> None:
+def test_a_waiting_job_that_is_deleted_ends_immediately(site: Site) -> None:
     site.agents["n1"].say("waiting", "host n2 at brno has not confirmed")
     job = site.batch.submit(WANTED)
     site.until(job, lambda _: bool(site.agents["n1"].asked("state")))
@@ -92,7 +92,7 @@ def test_a_waiting_job_that_is_deleted_ends_at_once(site: Site) -> None:
 
 def test_a_job_whose_network_fails_runs_again_with_another_attempt(site: Site) -> None:
     site.agents["n1"].in_turn = [("failed", [])]
-    site.agents["n1"].reason = "switch sw3 said no"
+    site.agents["n1"].reason = "switch sw3 refused"
     job = site.batch.submit(WANTED)
     site.until(job, lambda status: status.run_version == 2)
     site.agents["n1"].say("up")

@@ -18,15 +18,15 @@ def install(folder: Path) -> Path:
 
 def test_pbs_conf_names_the_installation(tmp_path: Path) -> None:
     programs, conf = install(tmp_path / "pbs"), tmp_path / "pbs.conf"
-    conf.write_text(f"# ours\nPBS_EXEC={programs}\nPBS_HOME=/srv/pbs\n")
+    conf.write_text(f"# a comment\nPBS_EXEC={programs}\nPBS_HOME=/srv/pbs\n")
     assert qmgr.find_installation({"PBS_CONF_FILE": str(conf), "PATH": ""}) == qmgr.PbsInstallation(
         programs, Path("/srv/pbs")
     )
 
 
 def test_the_environment_overrides_pbs_conf(tmp_path: Path) -> None:
-    one, other, conf = install(tmp_path / "one"), install(tmp_path / "other"), tmp_path / "pbs.conf"
-    conf.write_text(f"PBS_EXEC={one}\n")
+    first, other, conf = install(tmp_path / "first"), install(tmp_path / "other"), tmp_path / "pbs.conf"
+    conf.write_text(f"PBS_EXEC={first}\n")
     assert qmgr.find_installation({"PBS_CONF_FILE": str(conf), "PBS_EXEC": str(other), "PATH": ""}).exec == other
 
 
@@ -44,6 +44,6 @@ def test_qmgr_on_the_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert qmgr.find_installation({"PBS_CONF_FILE": "/nonexistent", "PATH": str(programs / "bin")}).exec == programs
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"pbs_python: expected it in .*/bin or .*/sbin, got none"):
         qmgr.PbsInstallation(tmp_path, tmp_path).program("pbs_python")

@@ -53,14 +53,14 @@ def start(sbf: ScriptedSbf, number: int, walltime: str = "1:00:00") -> Any:  # n
     return refused
 
 
-def test_sbf_is_asked_once_and_all_read_the_refusal(sbf: ScriptedSbf) -> None:
+def test_one_request_to_sbf_refuses_all_jobs(sbf: ScriptedSbf) -> None:
     for number in range(5):
         sbf.say(f"PUT /v1/clusters/{number}.srv", FULL)
         assert start(sbf, number) == ["vcluster: alice already has 2 clusters (limit 2)"]
     assert [call for call, _ in sbf.asked] == ["PUT /v1/clusters/0.srv"]
 
 
-def test_a_too_long_job_does_not_block_a_shorter_one(sbf: ScriptedSbf) -> None:
+def test_a_too_long_job_does_not_block_a_shorter_job(sbf: ScriptedSbf) -> None:
     sbf.say("PUT /v1/clusters/1.srv", FULL)
     sbf.say("PUT /v1/clusters/2.srv", MADE)
     assert start(sbf, 1, "99:00:00") != []

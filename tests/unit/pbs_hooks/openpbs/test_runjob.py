@@ -179,7 +179,7 @@ def waited(moment: str | None) -> int | None:
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
 
 
-def test_a_name_taken_meanwhile_requeues_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_name_that_is_in_use_requeues_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, problem(409, "name-taken", "the name mine is taken by cluster 11.pbssrv"))
     sbf.say(NETWORK, (200, [{"key": "11.pbssrv"}]))
     found = server_hook.start("image=debian12:name=mine")
@@ -195,7 +195,7 @@ def test_a_joining_job_gets_free_addresses(server_hook: ServerHook, sbf: Scripte
     assert [guest["addresses"] for guest in spec["guests"]] == [["10.0.0.4/24"], ["10.0.0.5/24"]]
 
 
-def test_jobs_that_join_at_once_get_different_addresses(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_jobs_that_join_simultaneously_get_different_addresses(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     root = member("11.pbssrv", "10.0.0.1/24")
     sbf.say(NETWORK, (200, [root]), (200, [root, member("13.pbssrv", "10.0.0.2/24", "10.0.0.3/24")]))
     sbf.say(PUT, problem(409, "guest-taken", "10.0.0.2 is taken"), MADE)
@@ -269,7 +269,7 @@ def test_an_unchecked_request_holds_the_job_for_its_user(
     assert (found.message, found.changed, sbf.asked) == (message, {"Hold_Types": "u"}, [])
 
 
-def test_one_of_an_array_is_left_to_its_host(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_job_of_an_array_is_accepted(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     """If the server hook rejected the job, the scheduler would offer it again forever (OpenPBS 23.06)."""
     assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
     found = server_hook.end(1, key="5[1].pbssrv")

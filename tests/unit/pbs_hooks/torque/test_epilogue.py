@@ -10,7 +10,7 @@ from pbs_hooks.torque.scripts import prologue_epilogue
 
 ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
 USER = getpass.getuser()
-NOT_THERE = "/nonexistent/agent.sock"
+MISSING_SOCKET = "/nonexistent/agent.sock"
 
 
 @pytest.mark.parametrize("script", ENDING)
@@ -34,7 +34,7 @@ def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
 
 
 def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The MoM of a sister runs the scripts in its only process, so it does nothing else meanwhile."""
+    """The MoM of a sister runs the scripts in its only process, so it cannot do anything else during that time."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -49,20 +49,20 @@ def test_the_environment_file_is_deleted(bench: TorqueHost) -> None:
 
 
 def test_without_an_agent_sbf_is_called(bench: TorqueHost) -> None:
-    bench.settings(socket=NOT_THERE)
+    bench.settings(socket=MISSING_SOCKET)
     assert bench.run("epilogue") == ScriptResult(0, "")
     assert bench.heard == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
 
 
 def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None:
-    bench.settings(socket=NOT_THERE, sbf="http://127.0.0.1:1")
+    bench.settings(socket=MISSING_SOCKET, sbf="http://127.0.0.1:1")
     ran = bench.run("epilogue")
     assert ran.code == 2
     assert ran.stderr.endswith("its cluster will end with its lease\n")
 
 
 def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
-    bench.settings(socket=NOT_THERE)
+    bench.settings(socket=MISSING_SOCKET)
     ran = bench.run("epilogue.parallel")
     assert (ran.code, bench.heard) == (2, [])
     assert "this host's agent does not answer" in ran.stderr
@@ -84,7 +84,7 @@ def test_every_script_may_be_repeated(bench: TorqueHost) -> None:
 
 
 def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
-    bench.settings(socket=NOT_THERE)
+    bench.settings(socket=MISSING_SOCKET)
     bench.sbf_says = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
     ran = bench.run("epilogue")
     assert ran.code == 2
@@ -92,12 +92,12 @@ def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
 
 
 def test_a_cluster_unknown_to_sbf_is_no_error(bench: TorqueHost) -> None:
-    bench.settings(socket=NOT_THERE)
+    bench.settings(socket=MISSING_SOCKET)
     bench.sbf_says = lambda _: UNKNOWN
     assert bench.run("epilogue") == ScriptResult(0, "")
 
 
-def test_an_undeletable_environment_file_keeps_no_cluster(bench: TorqueHost) -> None:
+def test_an_undeletable_environment_file_does_not_prevent_the_removal(bench: TorqueHost) -> None:
     (bench.folder / "environments/7.Torque").mkdir(parents=True)
     ran = bench.run("epilogue")
     assert (ran.code, [one["do"] for one in bench.asked]) == (2, ["remove"])
@@ -107,7 +107,7 @@ DELETED = ScriptResult(1, "vcluster: the job was deleted while its cluster was b
 OVER = [listed(("7.torque", False), state="cancelled"), listed(("7.torque", True)), listed(("6.torque", False))]
 
 
-def knows(bench: TorqueHost, answer: FakeAnswer) -> None:
+def set_list_answer(bench: TorqueHost, answer: FakeAnswer) -> None:
     usual = bench.agent_says
     bench.agent_says = lambda request: answer if request["do"] == "list" else usual(request)
 
@@ -116,25 +116,25 @@ def knows(bench: TorqueHost, answer: FakeAnswer) -> None:
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
     """On a real Torque, a job that is requeued after a qdel runs again."""
     bench.settings(sbf="http://127.0.0.1:1")
-    knows(bench, answer)
+    set_list_answer(bench, answer)
     assert bench.run("prologue") == DELETED
 
 
 def test_a_job_deleted_during_a_refusal_is_not_requeued(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
-    knows(bench, OVER[0])
+    set_list_answer(bench, OVER[0])
     assert bench.run("prologue") == DELETED
 
 
 def test_a_failing_agent_reports_no_job_as_deleted(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
-    knows(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
+    set_list_answer(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
     assert bench.run("prologue").code == 2
 
 
-def test_leftovers_of_a_former_run_delete_no_job(bench: TorqueHost) -> None:
+def test_an_ended_former_run_deletes_no_job(bench: TorqueHost) -> None:
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
     usual, over = bench.agent_says, {"ok": True, "state": "ended", "missing": [], "reason": None}

@@ -53,7 +53,7 @@ def test_a_sister_waits_for_the_removal_of_former_runs(bench: TorqueHost) -> Non
     assert answers == []
 
 
-def test_a_sister_with_leftovers_names_them(bench: TorqueHost) -> None:
+def test_a_sister_reports_an_incomplete_removal(bench: TorqueHost) -> None:
     bench.settings(patience=1)
     bench.agent_says = lambda _: listed(("7.torque", True))
     text = "vcluster: cluster 7.torque is still being removed from its former run; the job will be tried again\n"
@@ -83,7 +83,7 @@ def test_a_rerun_is_a_later_attempt(bench: TorqueHost) -> None:
     assert bench.heard[-1].document["attempt"] == 4
 
 
-def test_leftovers_of_a_dead_host_are_removed_first(bench: TorqueHost) -> None:
+def test_a_former_cluster_of_a_dead_host_is_removed_first(bench: TorqueHost) -> None:
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
     assert bench.run("prologue") == ScriptResult(0, "")
@@ -218,12 +218,12 @@ def test_a_failed_cluster_ends_the_wait(bench: TorqueHost, state: str, reason: s
     assert bench.asked[-1]["do"] == "remove"
 
 
-def test_the_old_resource_connects_hosts_without_guests(bench: TorqueHost) -> None:
+def test_the_resource_net_connects_hosts_without_guests(bench: TorqueHost) -> None:
     assert bench.run("prologue", "nodes=2:ppn=2,net=private,walltime=01:00:00") == ScriptResult(0, "")
     assert bench.heard[-1].document["spec"] == {**SPEC, "guests": []}
 
 
-def test_the_old_resource_joins_a_network(bench: TorqueHost) -> None:
+def test_the_resource_net_joins_a_network(bench: TorqueHost) -> None:
     root = {"key": "3.torque", "spec": {"guests": []}}
     answers = {"/v1/clusters?network=lab": (200, [root]), "/v1/clusters/7.torque": UNKNOWN}
     bench.sbf_says = lambda heard: answers[heard.path] if heard.method == "GET" else (201, {})
@@ -293,7 +293,7 @@ def test_the_first_host_finds_the_request_in_the_jobs_script(long_job: TorqueHos
     assert [one.method for one in long_job.heard] == ["GET", "PUT"]
 
 
-def test_its_epilogue_ends_the_cluster(long_job: TorqueHost) -> None:
+def test_the_epilogue_of_a_long_job_ends_its_cluster(long_job: TorqueHost) -> None:
     assert long_job.run("epilogue", LONG) == ScriptResult(0, "")
     assert [one["do"] for one in long_job.asked] == ["remove"]
 
@@ -306,7 +306,7 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
     assert (bench.run("prologue", LONG), bench.heard) == (ScriptResult(0, ""), heard)
 
 
-def test_a_short_list_overrides_the_script(long_job: TorqueHost) -> None:
+def test_a_short_resource_list_overrides_the_script(long_job: TorqueHost) -> None:
     """A user may alter the resources of a waiting job. The job's script is read only if the list may be truncated."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.heard == []

@@ -32,7 +32,7 @@ def run(path: Path, *arguments: str, stdin: bytes = b"") -> "subprocess.Complete
 
 
 def test_all_five_scripts_have_torques_modes(written: Path) -> None:
-    assert {one.name: f"{one.stat().st_mode & 0o777:o}" for one in written.iterdir()} == {
+    assert {file.name: f"{file.stat().st_mode & 0o777:o}" for file in written.iterdir()} == {
         "prologue": "500",
         "prologue.parallel": "500",
         "epilogue": "500",
@@ -42,12 +42,12 @@ def test_all_five_scripts_have_torques_modes(written: Path) -> None:
 
 
 def test_writing_again_changes_nothing(written: Path, text: str) -> None:
-    assert all(one.is_right for one in plan_scripts(written, text, OWNER))
+    assert all(file.is_right for file in plan_scripts(written, text, OWNER))
 
 
 def test_manual_changes_are_repaired(written: Path, text: str) -> None:
     (written / "prologue").chmod(0o777)
-    wrong = [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right]
+    wrong = [file.path.name for file in plan_scripts(written, text, OWNER) if not file.is_right]
     write_files(plan_scripts(written, text, OWNER), text, OWNER)
     assert (wrong, (written / "prologue").stat().st_mode & 0o777) == (["prologue"], 0o500)
 
@@ -55,15 +55,15 @@ def test_manual_changes_are_repaired(written: Path, text: str) -> None:
 def test_binary_content_is_repaired(written: Path, text: str) -> None:
     with (written / "prologue").open("ab") as file:
         file.write(b"\xff")
-    assert [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right] == ["prologue"]
+    assert [file.path.name for file in plan_scripts(written, text, OWNER) if not file.is_right] == ["prologue"]
 
 
 def test_a_foreign_script_stops_the_installation(tmp_path: Path, text: str) -> None:
-    theirs = tmp_path / "epilogue"
-    theirs.write_text("#!/bin/sh\nlogger done\n")
+    foreign = tmp_path / "epilogue"
+    foreign.write_text("#!/bin/sh\nlogger done\n")
     with pytest.raises(BadInput, match="epilogue: not written by this command; left unchanged"):
         plan_scripts(tmp_path, text, OWNER)
-    assert list(tmp_path.iterdir()) == [theirs]
+    assert list(tmp_path.iterdir()) == [foreign]
 
 
 def test_the_same_sources_give_the_same_program(text: str) -> None:
@@ -91,7 +91,7 @@ def test_scripts_need_sbfs_address(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_folder_is_not_reported_as_missing_rights(tmp_path: Path, text: str) -> None:
+def test_a_missing_folder_is_reported_as_missing(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInput, match="cannot be written: No such file or directory; check its folder"):
         write_files(plan_submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
 

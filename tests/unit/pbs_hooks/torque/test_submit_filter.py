@@ -67,7 +67,7 @@ def test_an_invalid_request_is_refused(arguments: tuple[str, ...], message: str)
     assert refusal(*arguments) == message
 
 
-def test_a_walltime_may_be_left_to_the_queue() -> None:
+def test_a_job_may_get_its_walltime_from_the_queue() -> None:
     assert "other=vcluster=image=a" in filter_submission(["-l", "vcluster=image=a"], "#PBS -l nodes=2\n", DEFAULTS, {})
 
 
