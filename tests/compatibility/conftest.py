@@ -2,23 +2,35 @@ from collections.abc import Iterator
 
 import pytest
 from compatibility.installation import Installation, installation
-from compatibility.previous import THIS, Version, installed
+from compatibility.previous import BEFORE_RESTRUCTURING, PREVIOUS, THIS, Version, installed
 
 
 @pytest.fixture(scope="session")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Version:
-    return installed(tmp_path_factory.mktemp("previous"))
+    return installed(tmp_path_factory.mktemp("previous"), PREVIOUS)
+
+
+@pytest.fixture(scope="session")
+def before_restructuring(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    return installed(tmp_path_factory.mktemp("before"), BEFORE_RESTRUCTURING)
+
+
+@pytest.fixture(params=["previous", "before_restructuring"])
+def former(request: pytest.FixtureRequest) -> Version:
+    """A version from which an installation is upgraded to this version."""
+    version: Version = request.getfixturevalue(request.param)
+    return version
 
 
 @pytest.fixture(scope="module")
 def old_peers(previous: Version) -> Iterator[Installation]:
     """An SBF of this version, used by a command line and agents of the previous version."""
-    with installation(THIS, previous) as made:
-        yield made
+    with installation(THIS, previous) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def old_sbf(previous: Version) -> Iterator[Installation]:
     """An SBF of the previous version, used by a command line and agents of this version."""
-    with installation(previous, THIS) as made:
-        yield made
+    with installation(previous, THIS) as running:
+        yield running

@@ -1,4 +1,4 @@
-"""The previous version of virtcloud, built from this repository's history and installed in a separate folder."""
+"""Former versions of virtcloud, built from this repository's history and installed in separate folders."""
 
 import io
 import os
@@ -9,12 +9,23 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = "0.1.0"
-COMMIT = "44001931b9bee099d3ff27435b7bcc1ac58b4d61"
-"""The last commit of the previous version."""
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 CLI = ("-c", "from virtcloud.cli import main; main()")
+
+
+@dataclass(frozen=True)
+class FormerCommit:
+    """A commit from which a former version is built, and the version of its wheel."""
+
+    version: str
+    commit: str
+
+
+PREVIOUS = FormerCommit("0.1.0", "44001931b9bee099d3ff27435b7bcc1ac58b4d61")
+"""The last commit of the previous version."""
+BEFORE_RESTRUCTURING = FormerCommit("0.2.0", "1b2e1331a706467f0510f32cde31b32afcae4bdd")
+"""The last commit before all modules of this version were moved and renamed."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +55,14 @@ class Version:
 THIS = Version("this")
 
 
-def installed(folder: Path) -> Version:
-    """Build the previous version's wheel with this environment's hatchling, and install it into ``folder``.
+def installed(folder: Path, former: FormerCommit) -> Version:
+    """Build the wheel of a former version with this environment's hatchling, and install the wheel into ``folder``.
 
     The installed version uses the dependencies of this environment. Nothing is downloaded.
     """
-    archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
+    archive = subprocess.run(["git", "archive", former.commit], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
     assert archive.returncode == 0, (
-        f"expected the history with commit {COMMIT} (version {VERSION}); a shallow clone lacks it "
+        f"expected the history with commit {former.commit} (version {former.version}); a shallow clone lacks it "
         f"(git fetch --unshallow): {archive.stderr.decode()}"
     )
     source, wheels, site = folder / "source", folder / "wheels", folder / "site"
@@ -59,9 +70,9 @@ def installed(folder: Path) -> Version:
         packed.extractall(source, filter="data")
     build = (*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(wheels), str(source))
     subprocess.run(build, check=True)  # noqa: S603 - our own program
-    (wheel,) = wheels.glob(f"virtcloud-{VERSION}-*.whl")
+    (wheel,) = wheels.glob(f"virtcloud-{former.version}-*.whl")
     subprocess.run(  # noqa: S603 - our own program
         (*PIP, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)), check=True
     )
     shutil.rmtree(source)
-    return Version("previous", site)
+    return Version(former.commit, site)
