@@ -55,5 +55,5 @@ def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
     for job in stage.jobs:
         if stage.batch.status(job).state is not BatchJobState.FINISHED:
             stage.batch.delete(job, force=True)
-    stage.nothing_left()
+    stage.await_clean()
     batch.await_free(HOSTS)

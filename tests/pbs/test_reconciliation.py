@@ -69,9 +69,9 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server calls no hook at the end of the lost run (jobobit), nor for another run, because nodes are missing."""
-    with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as happens:
+    with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=3)
-        happens()
+        await_fault()
         stage.await_queued(job, "Not enough free nodes available")
         stage.await_released(job)
         stage.await_that(lambda: ("ended", job) in actions(batch), "the action in the report")

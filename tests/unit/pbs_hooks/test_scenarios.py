@@ -35,7 +35,7 @@ def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
     for job in shared_stage.jobs:
         if shared_stage.batch.status(job).state is not BatchJobState.FINISHED:
             shared_stage.batch.delete(job, force=True)
-    shared_stage.nothing_left()
+    shared_stage.await_clean()
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.__name__)
