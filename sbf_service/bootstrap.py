@@ -3,10 +3,13 @@
 import socket
 from dataclasses import dataclass
 
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
 from sbf_service.metrics import ServiceMetrics, make_metrics
-from sbf_service.overload import BoundedThreads, RateLimiter
+from sbf_service.overload import BoundedThreads
 from sbf_service.reconcile.deadlines import DeadlineSweep, StoreDeadlineTransactions
 from sbf_service.reconcile.heartbeats import LeaseHeartbeats
 from sbf_service.reconcile.scheduler import WorkerScheduler
@@ -37,7 +40,8 @@ class SbfService:
     platforms: Platforms
     metrics: ServiceMetrics
     token_cache: TokenCache
-    rate_limiter: RateLimiter
+    call_counts: MovingWindowRateLimiter
+    """The calls of each caller in the windows of the rate limits, in memory. Thread-safe."""
     device_threads: BoundedThreads
     """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
 
@@ -83,8 +87,10 @@ def build_service(
     change_feed.add_listener(scheduler.wake)
     change_feed.add_listener(token_cache.on_change)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
-    limiter = RateLimiter(settings.rates)
-    return SbfService(settings, store, change_feed, scheduler, device_platforms, metrics, token_cache, limiter, threads)
+    call_counts = MovingWindowRateLimiter(MemoryStorage())
+    return SbfService(
+        settings, store, change_feed, scheduler, device_platforms, metrics, token_cache, call_counts, threads
+    )
 
 
 def replica_name(settings: ServiceSettings) -> str:

@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 
 from virtcloud.model.errors import printable
+from virtcloud.model.log_format import OneLineFormatter, format_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class ServiceLog:
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self.logger.isEnabledFor(level):
-            line = " ".join([event, *(f"{key}={_format_value(value)}" for key, value in fields.items())])
+            line = format_event(event, fields)
             self.logger.log(level, "%s", line if error is None else f"{line}\n{_traceback(error)}")
 
 
@@ -52,27 +53,3 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     logging.getLogger("sbf_service").setLevel(level)
     for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-
-
-class OneLineFormatter(logging.Formatter):
-    """A formatter that escapes control characters. Only a traceback has more than one line.
-
-    Unescaped, a path or a message of a device or library could forge lines or control the terminal of a reader.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the escaped line, with the lines of a traceback."""
-        return "".join(one if one.isprintable() or one in "\n\t" else _escape(one) for one in super().format(record))
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
-
-
-def _format_value(value: object) -> str:
-    """Return a field's value.
-
-    An empty value, or a value with blanks, quotes, '=' or control characters, is returned as a Python literal.
-    """
-    text = str(value)
-    return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)

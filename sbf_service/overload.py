@@ -1,4 +1,4 @@
-"""Overload protection: a bounded number of threads for blocking calls, and rate limits for callers of this replica.
+"""Overload protection: a bounded number of threads for blocking calls.
 
 The threads are daemon threads: a call that hangs does not delay the end of the process.
 """
@@ -9,19 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from math import ceil
+from functools import partial
 from threading import BoundedSemaphore, Thread
 from typing import TypeVar
 
-from limits import RateLimitItem, parse
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
-
-from sbf_service.domain.authentication import Principal
-from sbf_service.settings import RateLimit, RateLimits
-from virtcloud.model.access import Role
-from virtcloud.model.errors import ServiceBusy, TooManyRequests
+from virtcloud.model.errors import ServiceBusy
 
 THREAD_POLL_S = 0.02
 RETRY_AFTER_S = 5
@@ -96,49 +88,3 @@ def _set_outcome(outcome: "asyncio.Future[T]", result: list[T], error: Exception
         outcome.set_exception(error)
     else:
         outcome.set_result(result[0])
-
-
-@dataclass(frozen=True)
-class RateLimiter:
-    """Rate limits with counts in memory. Thread-safe.
-
-    A method that refuses a call raises TooManyRequests, with the seconds after which the call may be repeated.
-    """
-
-    rates: RateLimits
-
-    def check_address(self, address: str) -> None:
-        """Raise TooManyRequests for an address that sent too many invalid tokens. Does not change the count."""
-        rate = self.rates.failed_tokens
-        if not self._limiter.test(_parse_rate(rate), "failed", address):
-            raise self._too_many(rate, "failed", address, f"{address} sent too many invalid tokens")
-
-    def record_failure(self, address: str) -> None:
-        """Count an invalid token from an address."""
-        self._limiter.hit(_parse_rate(self.rates.failed_tokens), "failed", address)
-
-    def count_cluster(self, caller: Principal) -> None:
-        """Count a user's request for a cluster or for a dry run. Requests of other roles are not limited."""
-        if caller.role is Role.USER:
-            self._count(self.rates.clusters, "cluster", caller, "requested clusters")
-
-    def count_device_read(self, caller: Principal) -> None:
-        """Count a caller's request to read devices."""
-        self._count(self.rates.device_reads, "read", caller, "requested readings of devices")
-
-    @cached_property
-    def _limiter(self) -> MovingWindowRateLimiter:
-        return MovingWindowRateLimiter(MemoryStorage())
-
-    def _count(self, rate: RateLimit, kind: str, caller: Principal, action: str) -> None:
-        if not self._limiter.hit(_parse_rate(rate), kind, caller.who):
-            raise self._too_many(rate, kind, caller.who, f"{caller.who} {action} too often")
-
-    def _too_many(self, rate: RateLimit, kind: str, who: str, reason: str) -> TooManyRequests:
-        reset_time = self._limiter.get_window_stats(_parse_rate(rate), kind, who).reset_time
-        retry_after_s = max(1, ceil(reset_time - time.time()))
-        return TooManyRequests(f"{reason} (limit {rate}): try again in {retry_after_s} s", retry_after_s)
-
-
-def _parse_rate(rate: RateLimit) -> RateLimitItem:
-    return parse(rate)

@@ -13,6 +13,7 @@ from pydantic import Field
 from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule, ClusterOrigin, QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
+from virtcloud.model.durations import format_duration
 from virtcloud.model.element import Host
 from virtcloud.model.errors import BeyondLimit, NotAdmitted
 from virtcloud.model.topology import Topology
@@ -198,16 +199,9 @@ def find_lease_violation(limits: QuotaLimits, owner: str, lasts_s: float) -> str
     """Return the reason why a quota forbids a cluster of ``lasts_s`` seconds from its start, or None."""
     if limits.lease_s is None or lasts_s <= limits.lease_s:
         return None
-    return (
-        f"{owner}'s cluster would last {_format_hours(lasts_s)} from its start (limit {_format_hours(limits.lease_s)})"
-    )
+    duration, limit = (format_duration(seconds, max_parts=4) for seconds in (lasts_s, limits.lease_s))
+    return f"{owner}'s cluster would last {duration} from its start (limit {limit})"
 
 
 def _format_count(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 or " " in thing else f"{count} {thing}s"
-
-
-def _format_hours(seconds: float) -> str:
-    """Return a duration as batch systems write it: ``168:00:00``."""
-    rounded = round(seconds)
-    return f"{rounded // 3600}:{rounded % 3600 // 60:02}:{rounded % 60:02}"

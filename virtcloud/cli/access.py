@@ -7,11 +7,12 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import DurationType, format_duration, open_client
+from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import default_token_file, write_token
 from virtcloud.jobs.sizes import parse_bytes
 from virtcloud.model.access import Identity, NewToken, QuotaView, Role, TokenView
+from virtcloud.model.durations import format_duration
 from virtcloud.model.errors import BadInput
 
 TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "valid until")

@@ -1,15 +1,12 @@
 """The connection to SBF that commands share, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
 
-import re
 from typing import Any
 
 import click
 
 from virtcloud.client.api import Client
+from virtcloud.model.durations import parse_duration
 from virtcloud.model.errors import BadInput
-
-DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
 def open_client(context: click.Context) -> Client:
@@ -24,25 +21,6 @@ def open_client(context: click.Context) -> Client:
         root.meta[__name__] = client
         root.call_on_close(client.close)
     return client
-
-
-def parse_duration(text: str) -> float:
-    """Parse a duration and return it in seconds. Raise BadInput if the text is malformed or the duration is zero."""
-    parts = _PART.findall(text)
-    seconds = sum(float(number) * DURATION_UNITS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != text or not seconds:
-        raise BadInput(f"expected a duration such as 90s, 15m, 4h, 1d or 1h30m, got {text!r}")
-    return seconds
-
-
-def format_duration(seconds: float) -> str:
-    """Format whole seconds with the two largest units: ``1h30m``."""
-    remaining, parts = max(0, round(seconds)), []
-    for unit, size in sorted(DURATION_UNITS.items(), key=lambda item: -item[1]):
-        if unit != "w" and remaining >= size:
-            parts.append(f"{remaining // size}{unit}")
-            remaining %= size
-    return "".join(parts[:2]) or "0s"
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click

@@ -47,6 +47,7 @@ PYTHON_PACKAGES = {
 """A sample of packages from each extra of virtcloud. The other packages of an extra are installed together with
 these.
 """
+INSTALL = "apt-get install "
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -67,11 +68,11 @@ def check_prerequisites(lab: LabFile) -> None:
     missing_packages = missing_modules()
     if missing_packages:
         raise LabImpossible(f"this Python lacks {', '.join(missing_packages)}: pip install 'virtcloud[lab]'")
-    missing = sorted({*_missing_programs(lab), *_missing_routers(lab)})
+    missing = sorted(program for program in _list_programs(lab) if program.needed and not program.present)
     if missing:
-        programs = ", ".join(name for name, _ in missing)
-        packages = " ".join(sorted({package for _, package in missing}))
-        raise LabImpossible(f"this machine lacks {programs}: apt-get install {packages}")
+        programs = ", ".join(program.name for program in missing)
+        packages = " ".join(sorted({program.remedy.removeprefix(INSTALL) for program in missing}))
+        raise LabImpossible(f"this machine lacks {programs}: {INSTALL}{packages}")
 
 
 def missing_modules() -> list[str]:
@@ -79,33 +80,12 @@ def missing_modules() -> list[str]:
     return [module for module in PYTHON_PACKAGES if importlib.util.find_spec(module) is None]
 
 
-def _missing_programs(lab: LabFile) -> Iterator[tuple[str, str]]:
-    programs = (
-        REQUIRED_PROGRAMS
-        | (LLDP_PROGRAMS if lab.lldp else {})
-        | (openvswitch.OVS_PROGRAMS if openvswitch.ovs_switch_names(lab) else {})
-    )
-    yield from ((program, package) for program, package in programs.items() if find_program(program) is None)
-    for kind in lab.hypervisors:
-        if not has_driver(kind):
-            yield f"libvirt's {kind.value} driver", DRIVER_PACKAGES[kind]
-        if kind is Hypervisor.QEMU:
-            yield from (
-                (program, package) for program, package in QEMU_PROGRAMS.items() if find_program(program) is None
-            )
-
-
 def has_routers() -> bool:
     """Return whether FRR is installed. Without FRR, edges cannot use BGP."""
     return all(Path(FRR_PROGRAMS, name).exists() for name in ("zebra", "bgpd"))
 
 
-def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
-    if any(is_fabric(transport) for transport in lab.transports) and not has_routers():
-        yield "zebra and bgpd", FRR_PACKAGE
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Prerequisite:
     """The result of a check. ``needed``: no lab can run without this prerequisite. ``remedy``: how to install it."""
 
@@ -133,10 +113,10 @@ def diagnose() -> Diagnosis:
     """Check this machine. Kernel features are tested in temporary namespaces."""
     root = os.geteuid() == 0
     features = {feature.name: root and lab_kernel.has_feature(feature) for feature in lab_kernel.FEATURES}
-    uml_obstacles = lab_kernel.find_uml_obstacles()
-    kernel = "direct" if all(features.values()) else "uml" if not uml_obstacles else None
+    uml = lab_kernel.find_uml_obstacles()
+    chosen = "direct" if all(features.values()) else "uml" if not uml else None
     return Diagnosis(
-        (*_rights(root), *_kernel(features, uml_obstacles, kernel), *_programs(), *_python(), *_images()), kernel
+        (*_rights(root), *_kernel(features, uml, chosen), *_list_programs(None), *_python(), *_images()), chosen
     )
 
 
@@ -153,19 +133,27 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
     )
 
 
-def _programs() -> Iterator[Prerequisite]:
-    for program, package in REQUIRED_PROGRAMS.items():
-        yield Prerequisite("program", program, find_program(program) is not None, remedy=f"apt-get install {package}")
-    for program, package in (LLDP_PROGRAMS | openvswitch.OVS_PROGRAMS).items():
-        present = find_program(program) is not None
-        yield Prerequisite("program", program, present, needed=False, remedy=f"apt-get install {package}")
+def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
+    """Check every program and driver. ``needed``: this lab needs it or, without a lab, every lab needs it."""
+    hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
+    groups = (
+        (REQUIRED_PROGRAMS, True),
+        (LLDP_PROGRAMS, lab is not None and lab.lldp),
+        (openvswitch.OVS_PROGRAMS, lab is not None and bool(openvswitch.ovs_switch_names(lab))),
+        (QEMU_PROGRAMS, Hypervisor.QEMU in hypervisors),
+    )
+    for programs, needed in groups:
+        for name, package in programs.items():
+            yield _describe_program(name, package, find_program(name) is not None, needed=needed)
     for kind, package in DRIVER_PACKAGES.items():
-        present = has_driver(kind)
-        needed = kind == "lxc"
-        yield Prerequisite(
-            "program", f"libvirt {kind.value} driver", present, needed, remedy=f"apt-get install {package}"
-        )
-    yield Prerequisite("program", "zebra and bgpd", has_routers(), False, f"apt-get install {FRR_PACKAGE}")
+        name, needed = f"libvirt's {kind.value} driver", kind in hypervisors
+        yield _describe_program(name, package, has_driver(kind), needed=needed)
+    needs_routers = lab is not None and any(map(is_fabric, lab.transports))
+    yield _describe_program("zebra and bgpd", FRR_PACKAGE, has_routers(), needed=needs_routers)
+
+
+def _describe_program(name: str, package: str, present: bool, *, needed: bool) -> Prerequisite:
+    return Prerequisite("program", name, present, needed, INSTALL + package)
 
 
 def _python() -> Iterator[Prerequisite]:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.authentication import LOGIN_HINT, Principal, Token, identify_local_user
-from sbf_service.http.auth.authorization import CALLER_KEY, Caller
+from sbf_service.http.auth.authorization import CALLER_KEY, Caller, RateLimiter
 from sbf_service.http.middleware import declared_length, limit_body
 from sbf_service.http.problems import BodyTooLong, body_too_long_response, error_response
 from sbf_service.log import get_log
@@ -63,7 +63,7 @@ class AuthenticationMiddleware:
                 service.metrics.record_denial(error.slug)
             await error_response(error)(scope, receive, send)
             return
-        scope[CALLER_KEY] = Caller(principal, client_address(scope), service.metrics, service.rate_limiter)
+        scope[CALLER_KEY] = Caller(principal, client_address(scope), service.metrics, RateLimiter.of(service))
         limit = service.settings.limits.body
         if declared_length(scope) > limit:
             await body_too_long_response(BodyTooLong(limit))(scope, receive, send)
@@ -83,11 +83,11 @@ class AuthenticationMiddleware:
             return cached
         address = client_address(scope)
         if token is None or not cache.was_valid(token):
-            self.service.rate_limiter.check_address(address)
+            RateLimiter.of(self.service).check_address(address)
         try:
             return await run_in_threadpool(self._find_principal, token)
         except Unauthenticated as error:
-            self.service.rate_limiter.record_failure(address)
+            RateLimiter.of(self.service).record_failure(address)
             log.warning("denied", why=error, path=scope["path"], address=address)
             raise
 

@@ -1,15 +1,19 @@
-"""The caller of an operation, and checks of the caller's right to an action on a cluster, element or site.
+"""The caller of an operation, with its rate limits, and checks of the caller's rights to clusters, elements and sites.
 
 A check reads the database only for callers whose rights depend on the cluster, element or site.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass
+from math import ceil
+from typing import Annotated, Self
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from limits import parse
+from limits.strategies import MovingWindowRateLimiter
 from sqlalchemy import ColumnElement
 
 from sbf_service.bootstrap import SbfService
@@ -25,9 +29,8 @@ from sbf_service.domain.rights import (
 )
 from sbf_service.log import get_log
 from sbf_service.metrics import ServiceMetrics
-from sbf_service.overload import RateLimiter
-from sbf_service.store.audit_log import AuditFilter
-from sbf_service.store.cluster_queries import has_owned_key, has_placement_at, has_placement_on
+from sbf_service.settings import RateLimit, RateLimits
+from sbf_service.store.cluster_queries import has_placement_at, has_placement_on
 from sbf_service.store.clusters import get_cluster
 from sbf_service.store.revisions import require_element
 from sbf_service.store.unit_of_work import Store, Unit
@@ -40,6 +43,42 @@ from virtcloud.model.views import ClusterView
 CALLER_KEY = "virtcloud.caller"
 """Key of the caller in an ASGI scope."""
 log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimiter:
+    """The rate limits of callers, with the counts of this replica. Thread-safe.
+
+    A method that refuses a call raises TooManyRequests, with the seconds after which the call may be repeated.
+    """
+
+    rates: RateLimits
+    counts: MovingWindowRateLimiter
+
+    @classmethod
+    def of(cls, service: SbfService) -> Self:
+        """Return the rate limiter of a service."""
+        return cls(service.settings.rates, service.call_counts)
+
+    def check_address(self, address: str) -> None:
+        """Raise TooManyRequests for an address that sent too many invalid tokens. Does not change the count."""
+        rate = self.rates.failed_tokens
+        if not self.counts.test(parse(rate), "failed", address):
+            raise self._too_many(rate, "failed", address, f"{address} sent too many invalid tokens")
+
+    def record_failure(self, address: str) -> None:
+        """Count an invalid token from an address."""
+        self.counts.hit(parse(self.rates.failed_tokens), "failed", address)
+
+    def count_call(self, rate: RateLimit, kind: str, who: str, action: str) -> None:
+        """Count a call of ``who``. ``action`` describes the calls of this kind in the message of TooManyRequests."""
+        if not self.counts.hit(parse(rate), kind, who):
+            raise self._too_many(rate, kind, who, f"{who} {action} too often")
+
+    def _too_many(self, rate: RateLimit, kind: str, who: str, reason: str) -> TooManyRequests:
+        reset_time = self.counts.get_window_stats(parse(rate), kind, who).reset_time
+        retry_after_s = max(1, ceil(reset_time - time.time()))
+        return TooManyRequests(f"{reason} (limit {rate}): try again in {retry_after_s} s", retry_after_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +117,20 @@ class Caller:
         return is_allowed(self.principal, Action.READ_CLUSTER, ProtectedResource(owner=owner))
 
     def count_creation(self) -> None:
-        """Count a creation of a cluster. Raise TooManyRequests above the user's rate limit."""
-        with self._count():
-            self.rate_limiter.count_cluster(self.principal)
+        """Count a creation of a cluster. Raise TooManyRequests above the user's rate limit.
+
+        Creations by callers with other roles are not limited.
+        """
+        if self.principal.role is Role.USER:
+            self._count(self.rate_limiter.rates.clusters, "cluster", "requested clusters")
 
     def count_device_read(self) -> None:
         """Count an on-demand read of devices. Raise TooManyRequests above the caller's rate limit."""
-        with self._count():
-            self.rate_limiter.count_device_read(self.principal)
+        self._count(self.rate_limiter.rates.device_reads, "read", "requested readings of devices")
 
-    @contextmanager
-    def _count(self) -> Iterator[None]:
+    def _count(self, rate: RateLimit, kind: str, action: str) -> None:
         try:
-            yield
+            self.rate_limiter.count_call(rate, kind, self.who, action)
         except TooManyRequests as error:
             self.metrics.record_denial(error.slug)
             log.warning("rate_limited", who=self.who, why=error)
@@ -218,36 +258,6 @@ def authorize_element(store: Store, caller: Caller, action: Action, name: Name) 
         with store.read() as unit:
             sites = frozenset({Name(require_element(unit, name).site)})
     caller.require(action, ProtectedResource(f"element {name}", elements=frozenset({name}), sites=sites))
-
-
-def authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> AuditFilter:
-    """Return the requested filter, narrowed to the audit rows that the caller may read. Raise Forbidden or NotFound.
-
-    Users may read rows about their own clusters. Site administrators may read rows about their sites. If a key belonged
-    to several clusters, the filter selects only the clusters that the caller may read.
-    """
-    caller.require_for_any(Action.READ_AUDIT, "cluster or element")
-    if caller.is_unrestricted(Action.READ_AUDIT):
-        return requested
-    if requested.cluster is not None and find_scope(caller.principal, Action.READ_AUDIT) is RightScope.OWN:
-        return _narrow_to_owner(store, caller, requested, ClusterKey(requested.cluster))
-    if requested.cluster is not None:
-        authorize_cluster(store, caller, Action.READ_AUDIT, ClusterKey(requested.cluster))
-        return replace(requested, sites=caller.principal.sites)
-    if requested.element is not None:
-        authorize_element(store, caller, Action.READ_AUDIT, Name(requested.element))
-        return requested
-    caller.require(Action.READ_AUDIT, ProtectedResource("all clusters and elements (name one cluster or one element)"))
-    return requested
-
-
-def _narrow_to_owner(store: Store, caller: Caller, requested: AuditFilter, key: ClusterKey) -> AuditFilter:
-    owner = caller.principal.name
-    with store.read() as unit:
-        is_owner = has_owned_key(unit, key, owner)
-    if not is_owner:
-        authorize_cluster(store, caller, Action.READ_AUDIT, key)
-    return replace(requested, owner=owner)
 
 
 def describe_cluster(view: ClusterView) -> ProtectedResource:

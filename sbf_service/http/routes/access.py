@@ -1,20 +1,28 @@
 """Access: the caller's identity, tokens, quotas, and the audit log."""
 
 import secrets
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
-from sbf_service.domain.rights import Action, ProtectedResource
-from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_audit
+from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
+from sbf_service.http.auth.authorization import (
+    Caller,
+    CurrentCaller,
+    CurrentService,
+    authorize_cluster,
+    authorize_element,
+)
 from sbf_service.http.operations import Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
 from sbf_service.log import get_log
 from sbf_service.store import quotas, tokens
 from sbf_service.store.audit_log import AuditFilter, find_newest_id, read_entries
-from sbf_service.store.unit_of_work import AUDIT_TOPIC
+from sbf_service.store.cluster_queries import has_owned_key
+from sbf_service.store.unit_of_work import AUDIT_TOPIC, Store
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.changes import AuditEntry
 from virtcloud.model.values import ClusterKey, Name, UserName
@@ -41,7 +49,7 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     wait: Wait = 0,
 ) -> list[AuditEntry]:
     """Return rows of the audit log, oldest first, or wait for newer rows."""
-    allowed = await run_in_threadpool(authorize_audit, service.store, caller, AuditFilter(element, cluster))
+    allowed = await run_in_threadpool(_authorize_audit, service.store, caller, AuditFilter(element, cluster))
 
     def read_newest_id() -> int:
         with service.store.read() as unit:
@@ -53,6 +61,36 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
 
     await wait_until_newer(service.change_feed, AUDIT_TOPIC, read_newest_id, after, wait)
     return await run_in_threadpool(read_rows)
+
+
+def _authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> AuditFilter:
+    """Return the requested filter, narrowed to the audit rows that the caller may read. Raise Forbidden or NotFound.
+
+    Users may read rows about their own clusters. Site administrators may read rows about their sites. If a key belonged
+    to several clusters, the filter selects only the clusters that the caller may read.
+    """
+    caller.require_for_any(Action.READ_AUDIT, "cluster or element")
+    if caller.is_unrestricted(Action.READ_AUDIT):
+        return requested
+    if requested.cluster is not None and find_scope(caller.principal, Action.READ_AUDIT) is RightScope.OWN:
+        return _narrow_to_owner(store, caller, requested, ClusterKey(requested.cluster))
+    if requested.cluster is not None:
+        authorize_cluster(store, caller, Action.READ_AUDIT, ClusterKey(requested.cluster))
+        return replace(requested, sites=caller.principal.sites)
+    if requested.element is not None:
+        authorize_element(store, caller, Action.READ_AUDIT, Name(requested.element))
+        return requested
+    caller.require(Action.READ_AUDIT, ProtectedResource("all clusters and elements (name one cluster or one element)"))
+    return requested
+
+
+def _narrow_to_owner(store: Store, caller: Caller, requested: AuditFilter, key: ClusterKey) -> AuditFilter:
+    owner = caller.principal.name
+    with store.read() as unit:
+        is_owner = has_owned_key(unit, key, owner)
+    if not is_owner:
+        authorize_cluster(store, caller, Action.READ_AUDIT, key)
+    return replace(requested, owner=owner)
 
 
 @router.get("/whoami", tags=["access"])

@@ -75,7 +75,7 @@ def test_a_lease_quota_counts_from_the_start(tmp_path: Path) -> None:
     assert problem(ask(world, "POST", "/v1/clusters/a/lease", {"seconds": 10001})) == (
         409,
         "quota-exceeded",
-        "alice's cluster would last 5:33:21 from its start (limit 5:33:20)",
+        "alice's cluster would last 5h33m21s from its start (limit 5h33m20s)",
     )
     world.close()
 

@@ -7,7 +7,7 @@ import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, make_world
 
-from sbf_service.overload import RateLimiter
+from sbf_service.bootstrap import SbfService
 from sbf_service.settings import RateLimits
 from virtcloud.model.access import Role
 
@@ -20,7 +20,8 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation = make_world(tmp_path)
     installation.furnish()
     rates = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})
-    object.__setattr__(installation.service, "rate_limiter", RateLimiter(rates))
+    settings = installation.service.settings.model_copy(update={"rates": rates})
+    installation.service = SbfService(**(vars(installation.service) | {"settings": settings}))
     yield installation
     installation.close()
 

@@ -1,4 +1,4 @@
-"""Tests of the tour of the source: the modules that it names exist."""
+"""Tests of the tour of the source: its modules exist, and a creation of a cluster passes through few modules."""
 
 import re
 from pathlib import Path
@@ -14,3 +14,9 @@ def test_every_module_of_the_tour_exists() -> None:
 
 def test_the_tour_follows_both_requests() -> None:
     assert {"sbf_service/http/routes/clusters.py", "pbs_hooks/openpbs/hooks/runjob.py"} <= set(NAMED)
+
+
+def test_a_creation_of_a_cluster_passes_through_14_modules() -> None:
+    section = TOUR.partition("### From HTTP to the answer 201\n")[2].partition("\n### ")[0]
+    modules = set(re.findall(r"`(sbf_service/[\w/]+\.py)`", section))
+    assert len(modules) == 14

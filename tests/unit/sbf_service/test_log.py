@@ -5,7 +5,7 @@ import logging
 import pytest
 from pydantic import SecretStr
 
-from sbf_service.log import OneLineFormatter, get_log
+from sbf_service.log import get_log
 
 
 def test_an_event_is_one_line_of_fields(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,8 +35,3 @@ def test_a_fault_shows_where_it_happened(caplog: pytest.LogCaptureFixture) -> No
 def test_a_path_cannot_forge_lines(caplog: pytest.LogCaptureFixture, path: str, logged: str) -> None:
     get_log("test").warning("denied", path=path)
     assert caplog.messages == [f"denied path={logged}"]
-
-
-def test_control_characters_of_any_logger_are_escaped() -> None:
-    record = logging.LogRecord("paramiko", logging.ERROR, "", 0, "said %s", ("\x1b[2J\rgone",), None)
-    assert OneLineFormatter("%(message)s").format(record) == "said \\x1b[2J\\rgone"

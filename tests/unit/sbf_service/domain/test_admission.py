@@ -23,7 +23,7 @@ LIMITS = QuotaLimits(clusters=2, sites=2, lease_s=7200)
         (2, 1, 60, "alice already has 2 clusters (limit 2)"),
         (3, 1, 60, "alice already has 3 clusters (limit 2)"),
         (0, 3, 60, "alice asks for 3 sites in one cluster (limit 2)"),
-        (0, 1, 7201, "alice's cluster would last 2:00:01 from its start (limit 2:00:00)"),
+        (0, 1, 7201, "alice's cluster would last 2h1s from its start (limit 2h)"),
     ],
 )
 def test_an_exceeded_quota_is_named_with_its_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:

@@ -1,6 +1,8 @@
+"""Tests of durations as users enter and read them."""
+
 import pytest
 
-from virtcloud.cli.options import format_duration, parse_duration
+from virtcloud.model.durations import format_duration, parse_duration
 from virtcloud.model.errors import BadInput
 
 
@@ -32,3 +34,7 @@ def test_a_malformed_duration_is_bad_input(text: str) -> None:
 )
 def test_a_duration_is_formatted_with_its_two_largest_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_a_duration_can_be_formatted_to_the_second() -> None:
+    assert format_duration(20001, max_parts=4) == "5h33m21s"

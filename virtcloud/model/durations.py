@@ -1,0 +1,31 @@
+"""Durations as users enter and read them: ``90s``, ``4h`` or ``1h30m``. Pure.
+
+The durations of batch systems (``168:00:00``) are in ``virtcloud/jobs/sizes.py``, which runs in the Python of PBS.
+"""
+
+import re
+
+from virtcloud.model.errors import BadInput
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+"""The seconds of each unit."""
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+
+
+def parse_duration(text: str) -> float:
+    """Parse a duration and return seconds. Raise BadInput if the text is malformed or the duration is zero."""
+    parts = _PART.findall(text)
+    seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text or not seconds:
+        raise BadInput(f"expected a duration such as 90s, 15m, 4h, 1d or 1h30m, got {text!r}")
+    return seconds
+
+
+def format_duration(seconds: float, max_parts: int = 2) -> str:
+    """Format whole seconds with at most ``max_parts`` units, the largest units first: ``1h30m``."""
+    remaining, parts = max(0, round(seconds)), []
+    for unit, size in sorted(UNITS.items(), key=lambda item: -item[1]):
+        if unit != "w" and remaining >= size:
+            parts.append(f"{remaining // size}{unit}")
+            remaining %= size
+    return "".join(parts[:max_parts]) or "0s"

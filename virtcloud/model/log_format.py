@@ -1,0 +1,34 @@
+"""The format of log lines, used by the service and the agent: one event in each line, ``event key=value …``. Pure."""
+
+import logging
+from collections.abc import Mapping
+
+
+def format_event(event: str, fields: Mapping[str, object]) -> str:
+    """Return the line of an event, such as ``port_tagged element=sw1 port=p1 vlan=100``."""
+    return " ".join([event, *(f"{key}={_format_value(value)}" for key, value in fields.items())])
+
+
+def _format_value(value: object) -> str:
+    """Return a field's value.
+
+    An empty value, or a value with blanks, quotes, '=' or control characters, is returned as a Python literal.
+    """
+    text = str(value)
+    return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)
+
+
+class OneLineFormatter(logging.Formatter):
+    """A formatter that escapes control characters. Only a traceback has more than one line.
+
+    Unescaped, a path or a message of a device or library could forge lines or control the terminal of a reader.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the escaped line, with the lines of a traceback."""
+        line = super().format(record)
+        return "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in line)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
