@@ -113,11 +113,10 @@ def diagnose() -> Diagnosis:
     """Check this machine. Kernel features are tested in temporary namespaces."""
     root = os.geteuid() == 0
     features = {feature.name: root and lab_kernel.has_feature(feature) for feature in lab_kernel.FEATURES}
-    uml = lab_kernel.find_uml_obstacles()
-    chosen = "direct" if all(features.values()) else "uml" if not uml else None
-    return Diagnosis(
-        (*_rights(root), *_kernel(features, uml, chosen), *_list_programs(None), *_python(), *_images()), chosen
-    )
+    uml_obstacles = lab_kernel.find_uml_obstacles()
+    kernel = "direct" if all(features.values()) else "uml" if not uml_obstacles else None
+    kernel_findings = _kernel(features, uml_obstacles, kernel)
+    return Diagnosis((*_rights(root), *kernel_findings, *_list_programs(None), *_python(), *_images()), kernel)
 
 
 def _rights(root: bool) -> Iterator[Prerequisite]:
