@@ -39,9 +39,9 @@ class ServerHook:
 
     def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - fields of HookEvent
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})
-        found = HookEvent(event, job, former, config=config, alarm=ALARM_S, **more)
+        hook_event = HookEvent(event, job, former, config=config, alarm=ALARM_S, **more)
         for _ in range(TRIES if self.patient else 1):
-            outcome = run_hook(self.program or hook(), found, self.python)
+            outcome = run_hook(self.program or hook(), hook_event, self.python)
             if outcome.failure is not HookFailure.ALARM and not any(
                 text in f"{outcome.message} {outcome.log}" for text in UNREACHABLE_MESSAGES
             ):

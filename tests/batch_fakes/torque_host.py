@@ -43,7 +43,7 @@ def problem(status: int, slug: str, detail: str) -> tuple[int, Any]:
 UNKNOWN = problem(404, "not-found", "cluster 7.torque is not known")
 
 
-def agent_says(request: FakeRequest) -> FakeAnswer:
+def answer_as_agent(request: FakeRequest) -> FakeAnswer:
     """Answer like an agent that creates and removes clusters immediately."""
     done: FakeAnswer = {"ok": True}
     return {
@@ -60,9 +60,9 @@ def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
-def sbf_says(heard: SbfCall) -> tuple[int, Any]:
+def answer_as_sbf(call: SbfCall) -> tuple[int, Any]:
     """Answer like an SBF that does not know the cluster yet and accepts it."""
-    return UNKNOWN if heard.method == "GET" else (201, {"state": "configuring"})
+    return UNKNOWN if call.method == "GET" else (201, {"state": "configuring"})
 
 
 @dataclass
@@ -73,18 +73,18 @@ class TorqueHost:
     user: str
     capture: pytest.CaptureFixture[str]
     agent: FakeAgentSocket | None = None
-    agent_says: Callable[[FakeRequest], FakeAnswer] = agent_says
-    sbf_says: Callable[[SbfCall], tuple[int, Any]] = sbf_says
-    heard: list[SbfCall] = field(default_factory=list)
+    answer_as_agent: Callable[[FakeRequest], FakeAnswer] = answer_as_agent
+    answer_as_sbf: Callable[[SbfCall], tuple[int, Any]] = answer_as_sbf
+    sbf_calls: list[SbfCall] = field(default_factory=list)
 
     @property
-    def asked(self) -> list[FakeRequest]:
+    def agent_requests(self) -> list[FakeRequest]:
         """The requests that the agent received."""
         return self.agent.asked if self.agent else []
 
     def agent_answer(self, request: FakeRequest) -> FakeAnswer:
         """Answer with the current function of the fake agent."""
-        return self.agent_says(request)
+        return self.answer_as_agent(request)
 
     def settings(self, **keys: object) -> Path:
         """Add keys to the settings file. Return its path."""
@@ -115,9 +115,9 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             length = int(self.headers.get("content-length") or 0)
-            heard = SbfCall(self.command, self.path, json.loads(self.rfile.read(length) or b"null"))
-            bench.heard.append(heard)
-            status, document = bench.sbf_says(heard)
+            call = SbfCall(self.command, self.path, json.loads(self.rfile.read(length) or b"null"))
+            bench.sbf_calls.append(call)
+            status, document = bench.answer_as_sbf(call)
             body = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
@@ -145,14 +145,14 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
         server.shutdown()
 
 
-def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
+def script_job_states(bench: TorqueHost, *states: dict[str, object]) -> None:
     """Script the agent's answers to requests for a job's state. The last state repeats."""
-    left = list(states)
-    usual = bench.agent_says
+    remaining = list(states)
+    default = bench.answer_as_agent
 
-    def says(request: FakeRequest) -> FakeAnswer:
+    def answer(request: FakeRequest) -> FakeAnswer:
         if request["do"] != "state":
-            return usual(request)
-        return {"ok": True, **(left.pop(0) if len(left) > 1 else left[0])}
+            return default(request)
+        return {"ok": True, **(remaining.pop(0) if len(remaining) > 1 else remaining[0])}
 
-    bench.agent_says = says
+    bench.answer_as_agent = answer

@@ -87,7 +87,7 @@ class TorqueMoms:
         job = self.known.get(command[-1])
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
-    def furnish(self, client: SbfClient, patience: int = 60) -> None:
+    def install_scripts(self, client: SbfClient, patience: int = 60) -> None:
         """Install the scripts on every host with virtcloud's command for administrators."""
         for host in self.hosts:
             settings = {
@@ -135,7 +135,7 @@ class TorqueMoms:
         assert set(self.sisters(job)) <= {0}
         return self.script(job.hosts[0], "prologue", job)
 
-    def starting(self, job: TorqueJob) -> "Future[Done]":
+    def start_in_thread(self, job: TorqueJob) -> "Future[Done]":
         """Start a job in a thread."""
         return self.threads.submit(self.start, job)
 
@@ -162,15 +162,17 @@ class TorqueMoms:
 @contextmanager
 def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
     """Install the scripts on these hosts, and confirm jobs to SBF while the context is open."""
-    made, stop = TorqueMoms(lab, hosts), threading.Event()
-    made.furnish(client)
+    batch_hosts, stop = TorqueMoms(lab, hosts), threading.Event()
+    batch_hosts.install_scripts(client)
     answers = threading.Thread(
-        target=confirm_until_stopped, args=(TorqueScheduler(made.qstat), client, {}, SilentLog(), stop), daemon=True
+        target=confirm_until_stopped,
+        args=(TorqueScheduler(batch_hosts.qstat), client, {}, SilentLog(), stop),
+        daemon=True,
     )
     answers.start()
-    yield made
+    yield batch_hosts
     stop.set()
-    made.threads.shutdown()
+    batch_hosts.threads.shutdown()
 
 
 def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:

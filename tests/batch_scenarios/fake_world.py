@@ -126,10 +126,10 @@ class FakeWorld:
     def left(self) -> str:
         """Return the VLANs on switches and the state of hosts that still carry clusters; "" for none."""
         switches = {name: switch.carried() for name, switch in self.world.switches.found.items()}
-        found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
+        remnants = [f"{name}: {ports}" for name, ports in switches.items() if ports]
         machines = self.machines.items()
-        found += [f"{name}: {machine.observed}" for name, machine in machines if machine.observed != ObservedHost()]
-        return "; ".join(found)
+        remnants += [f"{name}: {machine.observed}" for name, machine in machines if machine.observed != ObservedHost()]
+        return "; ".join(remnants)
 
     def cut_off(self, switch: str) -> None:
         """Make a switch unreachable."""
@@ -247,8 +247,8 @@ def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
         stack.callback(serving.stop)
         token = world.token(Role.OPERATOR, "operator")
         client = stack.enter_context(SbfClient(serving.url, token=lambda: SecretStr(token)))
-        made = FakeWorld(world, serving, folder, hosts, client, {host: FakeManagedHost() for host in hosts})
+        fake = FakeWorld(world, serving, folder, hosts, client, {host: FakeManagedHost() for host in hosts})
         for host in hosts:
-            made.start_agent(host)
-            stack.callback(made.stop_agent, host)
-        yield made
+            fake.start_agent(host)
+            stack.callback(fake.stop_agent, host)
+        yield fake

@@ -123,11 +123,11 @@ class RealBatch:
     def log(self, job: str) -> str:
         """Return the messages of PBS about a job, for the report of a failed test."""
         nodes = [addressing.STATION, *self.hosts]
-        found = {node: self._run(node, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for node in nodes}
-        return "\n".join(f"--- {node}\n{text}" for node, text in found.items())
+        messages = {node: self._run(node, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for node in nodes}
+        return "\n".join(f"--- {node}\n{text}" for node, text in messages.items())
 
-    def _ask(self, argv: Sequence[str], given: str = "") -> str:
-        done = self.pbs.lab.run(addressing.STATION, argv, stdin=given)
+    def _ask(self, argv: Sequence[str], stdin: str = "") -> str:
+        done = self.pbs.lab.run(addressing.STATION, argv, stdin=stdin)
         reply = done.stderr.strip()
         if "cannot connect to server" in reply or "Connection refused" in reply:
             raise ServerStopped(reply)

@@ -85,7 +85,7 @@ def test_a_job_that_is_deleted_during_set_up_never_runs(torque: TorqueMoms, lab:
     own_job = job(3, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
-        starting = torque.starting(own_job)
+        starting = torque.start_in_thread(own_job)
         await_that(lambda: state_of(client, own_job) is not None, "the cluster", lambda: time.sleep(0.02))
         assert torque.precancel(own_job) == 0
         prologue = starting.result(30)
@@ -101,7 +101,7 @@ def test_an_epilogue_ends_the_wait_of_a_deleted_job(torque: TorqueMoms, lab: Lab
     own_job = job(4, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
-        starting = torque.starting(own_job)
+        starting = torque.start_in_thread(own_job)
         await_that(lambda: state_of(client, own_job) is not None, "the cluster", lambda: time.sleep(0.02))
         torque.script("brno-h1", "epilogue", own_job)
         prologue = starting.result(30)

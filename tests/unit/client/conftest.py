@@ -13,14 +13,14 @@ from virtcloud.client.sbf import SbfClient
 
 @pytest.fixture
 def script() -> Iterator[Script]:
-    made = Script()
+    scripted = Script()
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            made.asked.append((self.command, self.path, body))
-            made.headers.append({name.lower(): value for name, value in self.headers.items()})
-            status, kind, content = made.answers.pop(0)
+            scripted.asked.append((self.command, self.path, body))
+            scripted.headers.append({name.lower(): value for name, value in self.headers.items()})
+            status, kind, content = scripted.answers.pop(0)
             self.send_response(status)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(content)))
@@ -35,16 +35,16 @@ def script() -> Iterator[Script]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        made.url = f"http://127.0.0.1:{server.server_port}"
-        yield made
+        scripted.url = f"http://127.0.0.1:{server.server_port}"
+        yield scripted
         server.shutdown()
         thread.join()
 
 
 @pytest.fixture
 def client(script: Script) -> Iterator[SbfClient]:
-    with SbfClient(script.url, timeout=2) as made:
-        yield made
+    with SbfClient(script.url, timeout=2) as connected:
+        yield connected
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ ME = '{"name": "eva", "role": "user"}'
 
 @pytest.fixture
 def client(script: Script) -> Iterator[Client]:
-    with Client(script.url, token="vc_secret") as made:  # noqa: S106 - a token for tests
-        yield made
+    with Client(script.url, token="vc_secret") as connected:  # noqa: S106 - a token for tests
+        yield connected
 
 
 def test_the_names_of_the_api_are_listed() -> None:
@@ -66,7 +66,7 @@ def test_the_default_owner_is_the_authenticated_user(client: Client, script: Scr
     assert json.loads(script.asked[-1][2])["spec"]["owner"] == "eva"
 
 
-def test_a_spec_and_keys_beside_it_are_not_sent(client: Client, script: Script) -> None:
+def test_a_spec_together_with_keys_is_rejected(client: Client, script: Script) -> None:
     with pytest.raises(BadInput, match="expected either a spec or its keys, got a spec and hosts"):
         client.create("demo", ClusterSpec(owner="eva", hosts=("brno-h1",)), hosts=["brno-h2"])
     assert script.asked == []

@@ -26,41 +26,41 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def shown(token: SecretStr | None) -> str | None:
+def secret_of(token: SecretStr | None) -> str | None:
     return None if token is None else token.get_secret_value()
 
 
-def keep(path: Path, token: str) -> Path:
+def write(path: Path, token: str) -> Path:
     write_token(path, token)
     return path
 
 
 def test_token_sources_have_an_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_source(URL)() is None
-    keep(home / "virtcloud" / "token", "vc_kept")
-    assert shown(token_source(URL)()) == "vc_kept"
-    monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", str(keep(home / "named", "vc_environment")))
-    assert shown(token_source(URL)()) == "vc_environment"
-    assert shown(token_source(URL, file=keep(home / "other", "vc_file"))()) == "vc_file"
-    assert shown(token_source(URL, "given", home / "other")()) == "given"
+    write(home / "virtcloud" / "token", "vc_stored")
+    assert secret_of(token_source(URL)()) == "vc_stored"
+    monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", str(write(home / "named", "vc_environment")))
+    assert secret_of(token_source(URL)()) == "vc_environment"
+    assert secret_of(token_source(URL, file=write(home / "other", "vc_file"))()) == "vc_file"
+    assert secret_of(token_source(URL, "given", home / "other")()) == "given"
 
 
 def test_a_local_socket_needs_no_token_without_a_token_file(home: Path) -> None:
-    keep(home / "virtcloud" / "token", "vc_kept")
+    write(home / "virtcloud" / "token", "vc_stored")
     assert token_source("unix:///run/sbf.sock")() is None
-    assert shown(token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")()) == "vc_kept"
+    assert secret_of(token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")()) == "vc_stored"
 
 
 def test_a_replaced_token_file_applies_to_the_next_call(home: Path) -> None:
-    source = token_source(URL, file=keep(home / "t", "vc_first"))
-    assert shown(source()) == "vc_first"
-    keep(home / "t", "vc_second")
-    assert shown(source()) == "vc_second"
+    source = token_source(URL, file=write(home / "t", "vc_first"))
+    assert secret_of(source()) == "vc_first"
+    write(home / "t", "vc_second")
+    assert secret_of(source()) == "vc_second"
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o610])
 def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None:
-    path = keep(home / "t", "x")
+    path = write(home / "t", "x")
     path.chmod(mode)
     message = f"token file {path}: expected mode 0600, got {mode:04o}: other local users could read the token. "
     with pytest.raises(BadInput, match=re.escape(message)):
@@ -72,16 +72,16 @@ def test_a_missing_token_file_is_named(home: Path) -> None:
         read_token(home / "none")
 
 
-def test_an_invalid_token_is_named_by_its_file(home: Path) -> None:
+def test_an_invalid_token_is_reported_with_its_file(home: Path) -> None:
     with pytest.raises(BadInput, match="t: expected a token such as vc_…, got something else"):
-        read_token(keep(home / "t", "-----BEGIN CERTIFICATE-----"))
+        read_token(write(home / "t", "-----BEGIN CERTIFICATE-----"))
 
 
 def test_a_token_is_written_for_its_owner_only(home: Path) -> None:
-    assert keep(home / "new" / "t", "x").stat().st_mode & 0o777 == 0o600
+    assert write(home / "new" / "t", "x").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_token_is_shown_as_bearer(script: Script) -> None:
+def test_a_token_is_sent_as_a_bearer_token(script: Script) -> None:
     script.answer(200, ME)
     with Client(script.url, token="vc_x") as client:  # noqa: S106 - no password
         assert client.sbf.whoami().name == "alice"
@@ -89,7 +89,9 @@ def test_a_token_is_shown_as_bearer(script: Script) -> None:
 
 
 @pytest.mark.parametrize(("slug", "kind"), [("unauthenticated", Unauthenticated), ("forbidden", Forbidden)])
-def test_a_denial_is_raised_again(client: SbfClient, script: Script, slug: str, kind: type[Exception]) -> None:
+def test_an_authorization_error_is_raised_again(
+    client: SbfClient, script: Script, slug: str, kind: type[Exception]
+) -> None:
     script.problem(403, slug, "no")
     with pytest.raises(kind, match="no"):
         client.whoami()

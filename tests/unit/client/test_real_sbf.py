@@ -33,17 +33,17 @@ SPEC = ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "deadli
 
 @pytest.fixture
 def service(sbf: str) -> Iterator[SbfClient]:
-    with SbfClient(sbf) as made:
-        made.put_topology(TOPOLOGY)
-        for name, numbers in POOLS.items():
-            made.put_pool(name, Pool(vlans=VlanSet.parse(numbers)))
-        yield made
+    with SbfClient(sbf) as connected:
+        connected.put_topology(TOPOLOGY)
+        for name, vlans in POOLS.items():
+            connected.put_pool(name, Pool(vlans=VlanSet.parse(vlans)))
+        yield connected
 
 
 @pytest.fixture
 def api(sbf: str, service: SbfClient) -> Iterator[Client]:
-    with Client(sbf) as made:
-        yield made
+    with Client(sbf) as connected:
+        yield connected
 
 
 def confirm(service: SbfClient) -> None:
@@ -51,7 +51,7 @@ def confirm(service: SbfClient) -> None:
     service.confirm("brno-h1", service.wanted("brno-h1").revision)
 
 
-def test_the_topology_comes_back_as_it_was_put(service: SbfClient) -> None:
+def test_the_stored_topology_is_returned_unchanged(service: SbfClient) -> None:
     assert service.topology() == TOPOLOGY
 
 
@@ -65,10 +65,12 @@ def test_elements_are_listed_with_their_revisions(service: SbfClient) -> None:
     assert service.element("brno-h1").site == "brno"
 
 
-@pytest.mark.parametrize("ask", [lambda it: it.site("x"), lambda it: it.element("x"), lambda it: it.cluster("x")])
-def test_what_does_not_exist_is_not_found(service: SbfClient, ask: Callable[[SbfClient], object]) -> None:
+@pytest.mark.parametrize(
+    "call", [lambda client: client.site("x"), lambda client: client.element("x"), lambda client: client.cluster("x")]
+)
+def test_an_unknown_object_raises_not_found(service: SbfClient, call: Callable[[SbfClient], object]) -> None:
     with pytest.raises(NotFound):
-        ask(service)
+        call(service)
 
 
 def test_an_unknown_host_is_not_found_and_named(service: SbfClient) -> None:
@@ -118,7 +120,7 @@ def test_a_hosts_error_report_is_shown_in_the_cluster(api: Client, service: SbfC
     assert "port eth0 is down" in [placement.trouble for placement in cluster.refresh().placements]
 
 
-def test_a_host_that_refuses_a_cluster_fails_it_at_once(api: Client, service: SbfClient) -> None:
+def test_a_cluster_that_a_host_refuses_fails_immediately(api: Client, service: SbfClient) -> None:
     refused, other = api.create("refused", SPEC), api.create("other", SPEC)
     revision = service.wanted("brno-h1").revision
     service.report_error("brno-h1", revision, "no", {refused.view.id: "image x not found"})
@@ -149,14 +151,14 @@ def test_deleting_an_unknown_cluster_succeeds(api: Client) -> None:
     api.delete("never", wait=True)
 
 
-def test_a_stale_block_does_not_end_the_next_cluster(api: Client) -> None:
+def test_the_end_of_a_block_keeps_a_later_cluster(api: Client) -> None:
     with api.create("stale", SPEC):
         api.delete("stale", wait=True)
         later = api.create("stale", SPEC)
     assert later.refresh().state is ClusterState.CONFIGURING
 
 
-def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:
+def test_an_ended_cluster_cannot_extend_a_later_cluster(api: Client) -> None:
     stale = api.create("short", SPEC)
     api.delete("short", wait=True)
     api.create("short", SPEC)
@@ -164,10 +166,10 @@ def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:
         stale.extend(60)
 
 
-def test_a_dry_run_shows_the_vlan_id_and_claims_none(api: Client, service: SbfClient) -> None:
-    found = api.preview("only-asked", SPEC)
-    assert (found.created, [element.element for element in found.elements]) == (True, ["brno-h1", "brno-sw"])
-    assert found.vlans["brno"] in service.site("brno").free
+def test_a_dry_run_returns_a_vlan_id_and_claims_nothing(api: Client, service: SbfClient) -> None:
+    dry_run = api.preview("only-asked", SPEC)
+    assert (dry_run.created, [element.element for element in dry_run.elements]) == (True, ["brno-h1", "brno-sw"])
+    assert dry_run.vlans["brno"] in service.site("brno").free
     with pytest.raises(NotFound):
         service.cluster("only-asked")
 
@@ -189,9 +191,9 @@ def test_an_invalid_lease_is_bad_input_before_it_is_sent(service: SbfClient, sec
 
 def test_the_difference_of_a_host_is_its_unconfirmed_part(api: Client, service: SbfClient) -> None:
     api.create("awaited", SPEC)
-    found = service.difference("brno-h1").host
-    assert found is not None
-    assert "awaited" in [segment.key for segment in found.add]
+    difference = service.difference("brno-h1").host
+    assert difference is not None
+    assert "awaited" in [segment.key for segment in difference.add]
 
 
 def test_reading_an_unreachable_switch_raises_unreachable(service: SbfClient) -> None:

@@ -216,7 +216,7 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
-def test_a_denied_socket_blames_permission_not_the_service(tmp_path: Path) -> None:
+def test_a_denied_socket_is_reported_as_a_permission_error(tmp_path: Path) -> None:
     with (
         SbfClient(f"unix://{tmp_path}/sbf.sock") as client,
         acting_as(65534),
@@ -264,7 +264,7 @@ def test_a_cluster_is_deleted_by_its_key_once(script: Script) -> None:
     assert [request[:2] for request in script.asked] == [("DELETE", "/v1/clusters/demo")]
 
 
-def test_a_cluster_ends_itself_and_no_other_of_its_key(script: Script) -> None:
+def test_a_cluster_is_deleted_by_attempt_owner_and_id(script: Script) -> None:
     script.answer(202, cluster_view())
     with Client(script.url) as client:
         Cluster(client.sbf, ClusterView.model_validate_json(cluster_view("active"))).delete()

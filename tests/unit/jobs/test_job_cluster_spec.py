@@ -47,9 +47,9 @@ def test_without_a_subnet_the_default_is_used() -> None:
 
 
 def test_a_too_small_default_subnet_is_widened() -> None:
-    many = RUN._replace(hosts=tuple(f"n{number}" for number in range(150)))
-    given = addresses("image=a:guests=2", many)
-    assert (given[0], given[299]) == (["10.0.0.1/23"], ["10.0.1.44/23"])
+    run = RUN._replace(hosts=tuple(f"n{number}" for number in range(150)))
+    assigned = addresses("image=a:guests=2", run)
+    assert (assigned[0], assigned[299]) == (["10.0.0.1/23"], ["10.0.1.44/23"])
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_a_subnet_may_name_the_first_address(subnet: str, first: list[str], seco
 @pytest.mark.parametrize(
     ("subnet", "free"), [("10.0.0.0/30", 2), ("10.0.0.254/24", 1), ("10.0.0.255/24", 0), ("10.0.0.0/32", 1)]
 )
-def test_a_too_small_subnet_is_rejected_with_both_numbers(subnet: str, free: int) -> None:
+def test_a_too_small_subnet_is_rejected_with_both_counts(subnet: str, free: int) -> None:
     with pytest.raises(RequestError) as caught:
         addresses(f"image=a:guests=2:subnet={subnet}")
-    said = f"vcluster: subnet: expected 4 free addresses for guests, got {subnet} with {free}"
-    assert str(caught.value) == said
+    message = f"vcluster: subnet: expected 4 free addresses for guests, got {subnet} with {free}"
+    assert str(caught.value) == message
 
 
 def cluster(key: str, *guests: tuple[str, list[str]]) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def test_a_joining_job_prefixes_its_guests_with_its_number() -> None:
 
 
 def test_a_joining_job_continues_after_the_highest_address() -> None:
-    given = addresses("image=a:net=mine", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
-    assert given == [["10.0.0.41/24", "fd00::3/64"], ["10.0.0.42/24", "fd00::4/64"]]
+    assigned = addresses("image=a:net=mine", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
+    assert assigned == [["10.0.0.41/24", "fd00::3/64"], ["10.0.0.42/24", "fd00::4/64"]]
 
 
 def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
@@ -100,8 +100,8 @@ def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
 
 
 def test_a_joining_job_skips_addresses_in_use() -> None:
-    given = addresses("image=a:net=mine:subnet=10.0.0.39/24", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
-    assert given == [["10.0.0.39/24"], ["10.0.0.41/24"]]
+    assigned = addresses("image=a:net=mine:subnet=10.0.0.39/24", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
+    assert assigned == [["10.0.0.39/24"], ["10.0.0.41/24"]]
 
 
 def test_a_network_without_addresses_gets_the_default_subnet() -> None:

@@ -137,5 +137,5 @@ def test_a_fault_in_a_file_names_its_position(document: object, message: str) ->
 
 
 def test_net_on_the_line_conflicts_with_the_files_name() -> None:
-    said = "vcluster: /home/a/c.yaml: name: expected no value together with net=theirs, got 'mine'"
-    assert refusal(FILE, LINE + ":net=theirs") == said
+    message = "vcluster: /home/a/c.yaml: name: expected no value together with net=theirs, got 'mine'"
+    assert refusal(FILE, LINE + ":net=theirs") == message

@@ -47,7 +47,7 @@ def test_a_job_with_nodes_and_walltime_is_admitted() -> None:
         ("image=a", "nodes=2:ppn=4", "a walltime is required, at most 168:00:00"),
     ],
 )
-def test_a_job_without_a_possible_cluster_gets_the_reason(line: str, wanted: str, message: str) -> None:
+def test_a_job_that_cannot_have_a_cluster_is_rejected(line: str, wanted: str, message: str) -> None:
     assert refusal(line, wanted) == "vcluster: " + message
 
 
@@ -79,8 +79,8 @@ def test_a_queue_may_still_set_the_walltime() -> None:
 
 def test_colons_and_brackets_of_a_request_are_preserved() -> None:
     request = "image=a:guests=2:subnet=[10.0.0.0/24+fd00::/64]"
-    found = parse_resources(f"neednodes=2:ppn=1,nodes=2:ppn=1,other=vcluster={request},walltime=01:00:00")
-    assert find_request(found) == request
+    resources = parse_resources(f"neednodes=2:ppn=1,nodes=2:ppn=1,other=vcluster={request},walltime=01:00:00")
+    assert find_request(resources) == request
     assert parse_request(request).subnet == ("10.0.0.0/24", "fd00::/64")
 
 
@@ -126,11 +126,11 @@ def test_directives_end_at_the_first_command(line: str) -> None:
 
 def test_the_command_line_overrides_the_script() -> None:
     script = "#PBS -l vcluster=image=a,walltime=1:0:0\n"
-    found = parse_submission(["-l", "vcluster=image=b"], script).resources
-    assert found == {"vcluster": "image=b", "walltime": "1:0:0"}
+    resources = parse_submission(["-l", "vcluster=image=b"], script).resources
+    assert resources == {"vcluster": "image=b", "walltime": "1:0:0"}
 
 
-def test_an_array_is_detected_in_arguments_and_scripts() -> None:
+def test_a_job_array_is_detected_in_arguments_and_scripts() -> None:
     assert parse_submission(["-t", "1-3"], "").array
     assert parse_submission([], "#PBS -t 1-3\n").array
     assert not parse_submission(["-l", "nodes=2", "-N", "t"], "#PBS -l nodes=2\n").array

@@ -25,7 +25,7 @@ def test_a_cluster_without_hosts_is_refused() -> None:
     assert refusal("owner: alice\n") == "cluster.yaml:1: document: expected at least one host or guest, got none"
 
 
-def test_two_guests_of_one_name_are_refused() -> None:
+def test_two_guests_with_the_same_name_are_refused() -> None:
     text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox}\n- {name: a, host: h2, image: busybox}\n"
     assert refusal(text) == "cluster.yaml:1: document: expected each guest to have its own name, got a 2 times"
 
@@ -40,7 +40,7 @@ def test_a_multicast_mac_is_refused() -> None:
     assert "expected a unicast MAC address" in refusal(text)
 
 
-def test_hosts_of_guests_take_part() -> None:
+def test_hosts_of_guests_belong_to_the_cluster() -> None:
     text = "owner: alice\nhosts: [h3]\nguests:\n- {name: a, host: h1, image: busybox}\n"
     assert read_document(text, "cluster.yaml", ClusterSpec).all_hosts == ("h1", "h3")
 
@@ -55,7 +55,7 @@ def test_only_transitions_of_the_table_are_legal(state: ClusterState, to: Cluste
             check_transition(state, to)
 
 
-def test_every_state_is_before_wanted_leaving_or_ended() -> None:
+def test_every_state_is_requested_wanted_leaving_or_ended() -> None:
     assert {ClusterState.REQUESTED} | WANTED_STATES | LEAVING_STATES | ENDED_STATES == set(ClusterState)
 
 

@@ -40,7 +40,7 @@ def refusal(old: str, new: str) -> str:
     return str(caught.value)
 
 
-def test_a_right_topology_is_read() -> None:
+def test_a_valid_topology_is_parsed() -> None:
     topology = read(GOOD)
     assert topology.peers["brno-h1:eth0"] == "brno-sw1:p1"
     assert topology.site_of["brno-h1"].name == "brno"
@@ -59,7 +59,7 @@ def test_text_that_is_not_yaml_is_refused_at_its_line() -> None:
     assert refusal("name: two-sites", "name: [").startswith("site.yaml:3: not YAML:")
 
 
-def test_a_host_on_no_switch_is_refused() -> None:
+def test_a_host_without_a_link_to_a_switch_is_refused() -> None:
     assert refusal('  - {a: "brno-h1:eth0", b: "brno-sw1:p1"}\n', "  []\n") == (
         "site.yaml:11: sites.0.hosts.0: host brno-h1 has no link to a switch: "
         "expected a link from one of its ports (eth0) to a port of a switch at brno"
@@ -71,7 +71,7 @@ def test_two_links_on_one_port_are_refused() -> None:
     assert message == "site.yaml:13: links.0.b: port brno-sw1:uplink: expected at most one link on a port, got two"
 
 
-def test_a_link_to_an_unknown_port_shows_the_known_ones() -> None:
+def test_a_link_to_an_unknown_port_lists_the_known_ports() -> None:
     assert "port brno-sw1:p9: expected a port of brno-sw1 (p1, p2, uplink), got p9" in refusal("sw1:p1", "sw1:p9")
 
 
@@ -79,17 +79,17 @@ def test_an_attachment_to_an_unknown_transport_is_refused() -> None:
     assert "site brno: expected a known transport (core), got cor" in refusal("transport: core", "transport: cor")
 
 
-def test_two_elements_of_one_name_are_refused() -> None:
+def test_two_elements_with_the_same_name_are_refused() -> None:
     message = refusal("{name: brno-h1, ports: [eth0]}", "{name: brno-sw1, ports: [eth0]}")
     assert "expected each element and transport to have its own name, got brno-sw1 twice" in message
 
 
-def test_an_unknown_site_is_named_with_the_known_ones() -> None:
+def test_an_unknown_site_lists_the_known_sites() -> None:
     with pytest.raises(NotFound, match="site ostrava is not known; known sites: brno"):
         read(GOOD).site("ostrava")
 
 
-def test_a_fault_in_a_nested_value_has_its_keys_line() -> None:
+def test_a_fault_in_a_nested_key_has_the_keys_line() -> None:
     assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: unknown key; check its spelling"
 
 
@@ -136,7 +136,7 @@ def test_an_aggregate_is_one_port_of_several_cables() -> None:
     ],
     ids=["of no port", "member managed", "member twice", "cables missing"],
 )
-def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str) -> None:
+def test_an_impossible_aggregate_is_refused(old: str, new: str, message: str) -> None:
     assert old in AGGREGATES
     with pytest.raises(BadDocument) as caught:
         read(AGGREGATES.replace(old, new))
@@ -151,7 +151,7 @@ def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str
         ({"kind": "qinq", "s_tag": 2000}, {"kind": "qinq", "s_tags": "2000-2999"}, "2000"),
     ],
 )
-def test_transports_of_one_kind_have_disjoint_service_numbers(
+def test_transports_of_one_kind_have_disjoint_service_ids(
     first: dict[str, object], second: dict[str, object], both: str
 ) -> None:
     transports = [{"name": "a"} | first, {"name": "b"} | second]
@@ -159,7 +159,7 @@ def test_transports_of_one_kind_have_disjoint_service_numbers(
         Topology.model_validate(ALONE | {"transports": transports})
 
 
-def test_transports_of_different_kinds_may_have_the_same_numbers() -> None:
+def test_transports_of_different_kinds_may_share_service_ids() -> None:
     transports = [
         {"name": "a", "kind": "evpn", "vnis": "100-199", "asn": 1},
         {"name": "b", "kind": "vpls", "vpn_ids": "100-199", "asn": 1},

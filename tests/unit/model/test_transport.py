@@ -28,12 +28,12 @@ def refusal(keys: str) -> str:
         ("kind: evpn, vnis: 10100-10100, asn: 65000", [10100], None, True, True),
     ],
 )
-def test_the_keys_decide_between_shared_and_own_services(
+def test_the_keys_determine_shared_and_single_services(
     keys: str, services: list[int], shared: int | None, on_edges: bool, translates: bool
 ) -> None:
-    made = transport(keys)
-    assert (list(made.services), made.shared) == (services, shared)
-    assert (made.on_edges, made.translates) == (on_edges, translates)
+    parsed = transport(keys)
+    assert (list(parsed.services), parsed.shared) == (services, shared)
+    assert (parsed.on_edges, parsed.translates) == (on_edges, translates)
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_a_descending_range_is_refused() -> None:
     assert "the lower ID first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
 
 
-def test_a_range_holds_its_ends() -> None:
+def test_a_range_contains_its_first_and_last_id() -> None:
     assert list(ServiceRange("10-12").service_ids) == [10, 11, 12]

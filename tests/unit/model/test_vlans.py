@@ -17,7 +17,7 @@ def test_ranges_are_read_back_as_written(members: frozenset[int]) -> None:
 
 
 @given(numbers, numbers)
-def test_algebra_is_that_of_sets(left: frozenset[int], right: frozenset[int]) -> None:
+def test_set_operations_return_vlan_sets(left: frozenset[int], right: frozenset[int]) -> None:
     a, b = VlanSet(left), VlanSet(right)
     assert (a | b, a & b, a - b) == (left | right, left & right, left - right)
     assert {type(result) for result in (a | b, a & b, a - b)} == {VlanSet}

@@ -27,7 +27,7 @@ def test_a_difference_applied_leaves_no_difference(wanted: dict, carried: dict, 
 
 
 @given(ports, ports)
-def test_a_port_that_is_not_managed_is_never_named(wanted: dict, carried: dict) -> None:
+def test_a_difference_contains_no_unmanaged_port(wanted: dict, carried: dict) -> None:
     difference = compare_switch(SwitchWanted(ports=wanted), SwitchObserved(vlans=VlanSet(), ports=carried))
     assert {*difference.add, *difference.remove} <= set(wanted)
 
@@ -47,16 +47,16 @@ def test_an_open_access_port_is_closed_without_a_cluster() -> None:
 
 def test_a_difference_lists_its_access_ports() -> None:
     target = SwitchWanted(ports={PortName("p1"): VlanSet([100]), PortName("p2"): VlanSet([100])}, access=("p2",))
-    found = compare_switch(target, SwitchObserved(vlans=VlanSet([100]), ports={}))
-    assert found.access == ("p2",)
+    difference = compare_switch(target, SwitchObserved(vlans=VlanSet([100]), ports={}))
+    assert difference.access == ("p2",)
 
 
-def test_an_access_port_never_carries_two() -> None:
+def test_an_access_port_carries_at_most_one_vlan() -> None:
     with pytest.raises(ValueError, match="access port p1: expected at most one VLAN, got VLAN 100-101"):
         SwitchWanted(ports={PortName("p1"): VlanSet([100, 101])}, access=(PortName("p1"),))
 
 
-def test_the_smallest_change_is_made() -> None:
+def test_the_difference_contains_only_necessary_changes() -> None:
     wanted = SwitchWanted(ports={PortName("p1"): VlanSet([100, 101]), PortName("p2"): VlanSet()})
     carried = SwitchObserved(
         vlans=VlanSet([101, 102]), ports={PortName("p1"): VlanSet([101]), PortName("p2"): VlanSet([102])}

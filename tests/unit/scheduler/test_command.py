@@ -13,12 +13,12 @@ def script(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_a_command_is_run_from_its_folder_in_plain_english(tmp_path: Path) -> None:
+def test_a_command_runs_from_its_folder_with_the_c_locale(tmp_path: Path) -> None:
     ended = build_runner(script(tmp_path, 'echo "$LC_ALL $*"; echo no >&2; exit 35'), 5)(["qstat", "-f", "7"])
     assert (ended.code, ended.out, ended.failure) == (35, "C -f 7\n", "qstat -f 7 ended with exit code 35: no")
 
 
-def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+def test_invalid_utf_8_is_replaced(tmp_path: Path) -> None:
     assert build_runner(script(tmp_path, r"printf 'a\377b'"), 5)(["qstat"]).out == "a\N{REPLACEMENT CHARACTER}b"
 
 

@@ -26,33 +26,33 @@ from virtcloud.scheduler.job_states import SchedulerServer as PbsServer
 RULES = DoubtRules(observations=2, grace_s=100, grace_empty_s=900)
 
 
-def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -> Observation:
+def observation(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -> Observation:
     return Observation(clusters, {job.key: job for job in jobs}, empty)  # type: ignore[arg-type]
 
 
-def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
+def decide_all(observations: Sequence[tuple[float, Observation]]) -> Decision:
     """Decide at each observation, with the memory of the previous decision. Return the last decision."""
     memory: DoubtMemory = {}
     result = Decision()
-    for now, observed in looks:
+    for now, observed in observations:
         result = decide(observed, memory, now, RULES)
         memory = result.memory
     return result
 
 
-GONE = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE))
-RUNS = seen([cluster("12.pbssrv")], job(12))
+GONE = observation([cluster("12.pbssrv")], job(12, JobPhase.GONE))
+RUNS = observation([cluster("12.pbssrv")], job(12))
 
 
 def test_a_missing_job_ends_its_cluster_after_the_grace_period() -> None:
-    assert after([(0, GONE), (100, GONE)]).ends == (ClusterEnd("12.pbssrv", 1, "job 12.pbssrv is gone", "alice"),)
+    assert decide_all([(0, GONE), (100, GONE)]).ends == (ClusterEnd("12.pbssrv", 1, "job 12.pbssrv is gone", "alice"),)
 
 
-@pytest.mark.parametrize("looks", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
+@pytest.mark.parametrize("observations", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
 def test_a_cluster_is_kept_within_the_grace_period(
-    looks: list[tuple[float, Observation]],
+    observations: list[tuple[float, Observation]],
 ) -> None:
-    assert after(looks).ends == ()
+    assert decide_all(observations).ends == ()
 
 
 def test_without_grace_several_observations_are_still_needed() -> None:
@@ -65,80 +65,82 @@ def test_without_grace_several_observations_are_still_needed() -> None:
 
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.GONE])
 def test_a_job_without_hosts_has_no_cluster(phase: JobPhase) -> None:
-    observed = seen([cluster("12.pbssrv")], job(12, phase))
-    assert [end.key for end in after([(0, observed), (100, observed)]).ends] == ["12.pbssrv"]
+    observed = observation([cluster("12.pbssrv")], job(12, phase))
+    assert [end.key for end in decide_all([(0, observed), (100, observed)]).ends] == ["12.pbssrv"]
 
 
 @pytest.mark.parametrize("phase", [JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE])
 def test_the_cluster_of_a_running_or_unreadable_job_is_kept(phase: JobPhase) -> None:
-    observed = seen([cluster("12.pbssrv")], job(12, phase))
-    assert after([(0, observed), (100, observed), (1000, observed)]).ends == ()
+    observed = observation([cluster("12.pbssrv")], job(12, phase))
+    assert decide_all([(0, observed), (100, observed), (1000, observed)]).ends == ()
 
 
 def test_the_cluster_of_an_unmentioned_job_is_kept() -> None:
-    observed = seen([cluster("12.pbssrv")])
-    assert after([(0, observed), (100, observed), (1000, observed)]).ends == ()
+    observed = observation([cluster("12.pbssrv")])
+    assert decide_all([(0, observed), (100, observed), (1000, observed)]).ends == ()
 
 
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
-    observed = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
-    assert after([(0, observed), (100, observed)]).ends == (
+    observed = observation([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
+    assert decide_all([(0, observed), (100, observed)]).ends == (
         ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, the cluster is of attempt 2", "alice"),
     )
 
 
 @pytest.mark.parametrize("attempt", [1, 2, None])
 def test_the_cluster_of_this_or_the_next_attempt_is_kept(attempt: int | None) -> None:
-    observed = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
-    assert after([(0, observed), (100, observed)]).ends == ()
+    observed = observation([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
+    assert decide_all([(0, observed), (100, observed)]).ends == ()
 
 
 def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
-    later = seen([cluster("12.pbssrv", attempt=2)], job(12, JobPhase.GONE))
-    assert after([(0, GONE), (100, later)]).ends == ()
+    later = observation([cluster("12.pbssrv", attempt=2)], job(12, JobPhase.GONE))
+    assert decide_all([(0, GONE), (100, later)]).ends == ()
 
 
 def test_an_ending_cluster_is_ignored() -> None:
-    observed = seen([cluster("12.pbssrv", ClusterState.DRAINING)], job(12, JobPhase.GONE))
-    assert after([(0, observed), (100, observed)]).ends == ()
+    observed = observation([cluster("12.pbssrv", ClusterState.DRAINING)], job(12, JobPhase.GONE))
+    assert decide_all([(0, observed), (100, observed)]).ends == ()
 
 
 def test_the_grace_period_is_longer_without_any_job() -> None:
-    observed = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE), empty=True)
-    assert [after([(0, observed), (now, observed)]).ends == () for now in (100, 899, 900)] == [True, True, False]
+    observed = observation([cluster("12.pbssrv")], job(12, JobPhase.GONE), empty=True)
+    assert [decide_all([(0, observed), (now, observed)]).ends == () for now in (100, 899, 900)] == [True, True, False]
 
 
-@pytest.mark.parametrize("left", [(), (cluster("12.pbssrv", ClusterState.FAILING),)])
-def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> None:
-    observed = seen(left, job(12, description="runs"))
-    assert [(alert.name, alert.text) for alert in after([(0, observed), (100, observed)]).alerts] == [
+@pytest.mark.parametrize("clusters_now", [(), (cluster("12.pbssrv", ClusterState.FAILING),)])
+def test_a_job_without_its_cluster_raises_an_alert(clusters_now: tuple[object, ...]) -> None:
+    observed = observation(clusters_now, job(12, description="runs"))
+    assert [(alert.name, alert.text) for alert in decide_all([(0, observed), (100, observed)]).alerts] == [
         (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs and has no cluster")
     ]
 
 
 def test_a_script_that_never_starts_raises_an_alert() -> None:
     """If the first host's MoM restarts while the cluster is set up, PBS never starts the script."""
-    observed = seen([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
-    assert [after([(0, observed), (now, observed)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
-    (alert,) = after([(0, observed), (900, observed)]).alerts
+    observed = observation([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
+    assert [decide_all([(0, observed), (now, observed)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
+    (alert,) = decide_all([(0, observed), (900, observed)]).alerts
     words = "job 12.pbssrv runs, its cluster is active, and its script does not start; run qrerun -W force 12.pbssrv"
     assert (alert.name, alert.text) == (AlertName.JOB_NOT_BEGUN, words)
 
 
 def test_a_script_may_wait_while_its_cluster_is_configured() -> None:
-    observed = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, description="runs", script_started=False))
-    assert after([(0, observed), (900, observed)]).alerts == ()
+    observed = observation(
+        [cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, description="runs", script_started=False)
+    )
+    assert decide_all([(0, observed), (900, observed)]).alerts == ()
 
 
 @pytest.mark.parametrize("other", [job(12, wants_cluster=False), job(12, JobPhase.EXITING), job(12, JobPhase.PENDING)])
 def test_a_job_that_needs_no_cluster_raises_no_alert(other: SchedulerJob) -> None:
-    observed = seen([], other)
-    assert after([(0, observed), (100, observed)]).alerts == ()
+    observed = observation([], other)
+    assert decide_all([(0, observed), (100, observed)]).alerts == ()
 
 
-def test_an_unreadable_job_raises_an_alert_at_once() -> None:
-    observed = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, description="it is not JSON"))
-    assert [(alert.name, alert.text) for alert in after([(0, observed)]).alerts] == [
+def test_an_unreadable_job_raises_an_alert_immediately() -> None:
+    observed = observation([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, description="it is not JSON"))
+    assert [(alert.name, alert.text) for alert in decide_all([(0, observed)]).alerts] == [
         (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; the cluster is left unchanged")
     ]
 
@@ -153,7 +155,7 @@ clusters = st.builds(
     attempts,
 )
 good = st.builds(
-    lambda some, many, empty: seen(list({view.key: view for view in some}.values()), *many, empty=empty),
+    lambda views, listed, empty: observation(list({view.key: view for view in views}.values()), *listed, empty=empty),
     st.lists(clusters, max_size=4), st.lists(jobs, max_size=4), st.booleans(),
 )  # fmt: skip
 steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_size=8)
@@ -161,12 +163,12 @@ steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_
 
 @settings(deadline=None)
 @given(steps)
-def test_a_job_seen_lately_keeps_its_cluster(
-    looked: list[tuple[float, Observation | None]],
+def test_a_recently_running_job_keeps_its_cluster(
+    timed_observations: list[tuple[float, Observation | None]],
 ) -> None:
     memory: DoubtMemory = {}
     now, recent = 0.0, []
-    for pause, observed in looked:
+    for pause, observed in timed_observations:
         now += pause
         if observed is None:
             memory = {}  # a failed observation
@@ -175,21 +177,25 @@ def test_a_job_seen_lately_keeps_its_cluster(
         result = decide(observed, memory, now, RULES)
         memory = result.memory
         for end in result.ends:
-            alive = [job for look in recent if (job := look.jobs.get(end.key)) and may_run(job, end.attempt)]
+            alive = [job for earlier in recent if (job := earlier.jobs.get(end.key)) and may_run(job, end.attempt)]
             assert (alive, len(recent)) == ([], 2)
 
 
-def may_run(found: SchedulerJob, attempt: int) -> bool:
-    running = found.phase in {JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE}
-    overtaken = found.phase is JobPhase.RUNNING and found.attempt is not None and found.attempt > attempt
+def may_run(reported_job: SchedulerJob, attempt: int) -> bool:
+    running = reported_job.phase in {JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE}
+    overtaken = (
+        reported_job.phase is JobPhase.RUNNING and reported_job.attempt is not None and reported_job.attempt > attempt
+    )
     return running and not overtaken
 
 
 @settings(deadline=None)
 @given(steps)
-def test_nothing_is_ended_after_a_failed_observation(looked: list[tuple[float, Observation | None]]) -> None:
+def test_nothing_is_ended_after_a_failed_observation(
+    timed_observations: list[tuple[float, Observation | None]],
+) -> None:
     now, memory, fresh = 0.0, {}, True
-    for pause, observed in looked:
+    for pause, observed in timed_observations:
         now += pause
         result = Decision() if observed is None else decide(observed, memory, now, RULES)
         assert not (fresh and result.ends)
@@ -202,14 +208,14 @@ def test_long_doubts_end_clusters(observed: Observation) -> None:
     doubted = {
         (about.key, about.attempt) for about in decide(observed, {}, 0, RULES).memory if about.subject == "cluster"
     }
-    assert {(end.key, end.attempt) for end in after([(0, observed), (900, observed)]).ends} == doubted
+    assert {(end.key, end.attempt) for end in decide_all([(0, observed), (900, observed)]).ends} == doubted
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "when-something-fails.md"
 
 
 @pytest.mark.parametrize("name", AlertName)
-def test_every_alert_is_explained_with_what_to_do(name: AlertName) -> None:
+def test_every_alert_has_a_remedy_in_the_documentation(name: AlertName) -> None:
     (row,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{name}` |")]
     assert all(len(cell) > 8 for cell in row.strip("|").split("|"))
 
@@ -227,14 +233,16 @@ def test_every_alert_is_explained_with_what_to_do(name: AlertName) -> None:
         (100, 0, 0, 900),  # an invalid walltime
     ],
 )
-def test_a_lease_covers_what_is_left_of_the_walltime(
+def test_a_lease_covers_the_remaining_walltime(
     lease_s: float, walltime_s: int, used_s: int, wanted: float | None
 ) -> None:
-    found = compute_extension(cluster("12.pbssrv", lease_s=lease_s), job(12, walltime_s=walltime_s, used_s=used_s), NOW)
-    assert found == wanted
+    seconds = compute_extension(
+        cluster("12.pbssrv", lease_s=lease_s), job(12, walltime_s=walltime_s, used_s=used_s), NOW
+    )
+    assert seconds == wanted
 
 
-def test_an_extended_lease_is_not_extended_again_at_once() -> None:
+def test_an_extended_lease_is_not_extended_again_immediately() -> None:
     held = cluster("12.pbssrv", lease_s=8100)
     assert compute_extension(held, job(12, walltime_s=7200, used_s=0), NOW + timedelta(seconds=600)) is None
 
@@ -258,5 +266,5 @@ def test_durations_are_parsed_in_pbs_notation(text: object, read: int) -> None:
     ("key", "number"),
     [("12.pbssrv.example.org", "12"), ("12.pbssrv", None), ("demo", None), ("12.other.example.org", None)],
 )
-def test_the_key_shows_whose_job_a_cluster_belongs_to(key: str, number: str | None) -> None:
+def test_a_cluster_key_contains_the_job_number_and_server(key: str, number: str | None) -> None:
     assert parse_job_number(key, PbsServer("PBSsrv.example.org", empty=False)) == number

@@ -48,8 +48,8 @@ def test_a_running_job_is_confirmed_with_owner_hosts_and_network() -> None:
     ],
 )
 def test_the_requested_network_is_confirmed(resources: str, network: str | None) -> None:
-    found = statement(resources)
-    assert (found.runs, found.network) == (True, network)
+    confirmed = statement(resources)
+    assert (confirmed.runs, confirmed.network) == (True, network)
 
 
 def test_the_owner_is_the_jobs_effective_user() -> None:
@@ -66,13 +66,13 @@ def test_the_owner_is_the_jobs_effective_user() -> None:
     ],
 )
 def test_a_job_without_a_valid_request_is_denied(state: str, resources: str, words: str) -> None:
-    found = statement(resources, state)
-    assert (found.runs, found.words[: len(words)]) == (False, words)
+    denied = statement(resources, state)
+    assert (denied.runs, denied.words[: len(words)]) == (False, words)
 
 
 def test_an_unknown_job_is_denied() -> None:
-    found = statement(code=153, err="qstat: Unknown Job Id Error 7.pbssrv\n")
-    assert found == JobStatement(runs=False, words="is not known to pbssrv")
+    denied = statement(code=153, err="qstat: Unknown Job Id Error 7.pbssrv\n")
+    assert denied == JobStatement(runs=False, words="is not known to pbssrv")
 
 
 def test_an_unavailable_server_confirms_no_job() -> None:

@@ -64,7 +64,9 @@ def test_only_jobs_with_clusters_are_queried(reconciliation: Reconciliation) -> 
     ("created_by", "ended"),
     [("alice", 0), ("agent@n1", 0), ("scheduler", 0), ("scheduler@pbssrv", 1), ("job-starter@n1", 1), (None, 1)],
 )
-def test_clusters_of_persons_are_ignored(reconciliation: Reconciliation, created_by: str | None, ended: int) -> None:
+def test_clusters_that_users_requested_are_ignored(
+    reconciliation: Reconciliation, created_by: str | None, ended: int
+) -> None:
     reconciliation.sbf.stored = {
         key: cluster(key, created_by=created_by) for key in reconciliation.sbf.stored if key == "2.pbssrv"
     }
@@ -141,9 +143,9 @@ def test_a_longer_walltime_extends_the_lease_once(reconciliation: Reconciliation
 def test_a_refused_extension_raises_an_alert(reconciliation: Reconciliation) -> None:
     reconciliation.scheduler.known = {"1.pbssrv": job(1, walltime_s=10000)}  # type: ignore[dict-item]
     reconciliation.sbf.refusing = QuotaExceeded("alice's may last 4h")
-    (found,) = reconciliation.run_rounds(1).alerts
+    (alert,) = reconciliation.run_rounds(1).alerts
     text = "cluster 1.pbssrv: the lease ends before the job's walltime and could not be extended: alice's may last 4h"
-    assert (found.name, found.text) == (AlertName.LEASE_NOT_EXTENDED, text)
+    assert (alert.name, alert.text) == (AlertName.LEASE_NOT_EXTENDED, text)
 
 
 def test_an_unexpected_error_is_logged_and_ends_nothing(reconciliation: Reconciliation) -> None:
@@ -198,8 +200,8 @@ def test_a_missing_topology_does_not_stop_reconciliation(reconciliation: Reconci
     watch = NodeWatch(reconciliation.scheduler, reconciliation.sbf, SchedulerSettings(), reconciliation.clock.monotonic)
     reconciliation.reconciler = reconciliation.start(watch.alerts)
     report = reconciliation.run_rounds(2)
-    (found,) = report.alerts
-    assert (found.name, found.text) == (AlertName.NODES_UNREAD, "scheduler@pbssrv may not see the topology")
+    (alert,) = report.alerts
+    assert (alert.name, alert.text) == (AlertName.NODES_UNREAD, "scheduler@pbssrv may not see the topology")
     assert reconciliation.sbf.ended == [("2.pbssrv", 1)]
 
 

@@ -17,7 +17,7 @@ from virtcloud.scheduler.openpbs_adapter import (
 )
 
 HEAD = '{\n\t"timestamp":\t1795233147,\n\t"pbs_version":\t"23.06.06",\n\t"pbs_server":\t"pbssrv"'
-NOTHING = HEAD + "\n}\n"
+NO_JOBS = HEAD + "\n}\n"
 RUNNING = (
     HEAD
     + """,
@@ -55,24 +55,24 @@ FINISHED = "qstat: 4.pbssrv Job has finished, use -x or -H to obtain historical 
 STATUS = json.dumps({"Server": {"pbssrv": {"server_state": "Active", "total_jobs": 8, "server_host": "pbssrv"}}})
 
 
-def asked(out: str = NOTHING, err: str = "", code: int = 0) -> dict[str, SchedulerJob]:
+def read_jobs(out: str = NO_JOBS, err: str = "", code: int = 0) -> dict[str, SchedulerJob]:
     return {str(key): job for key, job in parse_jobs(CommandResult("qstat -f", code, out, err), SERVER).items()}
 
 
 def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
-    assert asked(RUNNING) == {
+    assert read_jobs(RUNNING) == {
         "7.pbssrv": SchedulerJob("7.pbssrv", JobPhase.RUNNING, "runs", 3, wants_cluster=True, walltime_s=600, used_s=27)  # type: ignore[arg-type]
     }
 
 
 def test_a_job_before_its_script_is_recognized() -> None:
-    found = asked(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
-    assert (found.phase, found.script_started) == (JobPhase.RUNNING, False)
+    found_job = read_jobs(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
+    assert (found_job.phase, found_job.script_started) == (JobPhase.RUNNING, False)
 
 
 def test_missing_jobs_are_parsed_beside_the_others() -> None:
-    found = asked(RUNNING, FINISHED + UNKNOWN, 153)
-    assert {key: job.description for key, job in found.items()} == {
+    jobs = read_jobs(RUNNING, FINISHED + UNKNOWN, 153)
+    assert {key: job.description for key, job in jobs.items()} == {
         "4.pbssrv": "has finished",
         "7.pbssrv": "runs",
         "99.pbssrv": "is not known to pbssrv",
@@ -80,7 +80,7 @@ def test_missing_jobs_are_parsed_beside_the_others() -> None:
 
 
 def test_an_omitted_job_makes_the_answer_incomplete() -> None:
-    commands = FakeCommands({"qselect": (0, "", ""), "qstat -f": (0, NOTHING, "")})
+    commands = FakeCommands({"qselect": (0, "", ""), "qstat -f": (0, NO_JOBS, "")})
     with pytest.raises(SchedulerUnavailable, match=r"qstat omitted job 7 \(1 in all\): qstat must run as root"):
         OpenPbsScheduler(commands).jobs(SERVER, {"7"})
 
@@ -98,7 +98,7 @@ def test_an_omitted_job_makes_the_answer_incomplete() -> None:
 )
 def test_any_other_message_invalidates_the_answer(code: int, err: str) -> None:
     with pytest.raises(SchedulerUnavailable):
-        asked(RUNNING, err, code)
+        read_jobs(RUNNING, err, code)
 
 
 def test_one_invalid_job_does_not_hide_the_others() -> None:
@@ -107,15 +107,15 @@ def test_one_invalid_job_does_not_hide_the_others() -> None:
     commands = FakeCommands(
         {"qselect": (0, "7.pbssrv\n8.pbssrv\n", ""), "qstat -f -F json 7": (0, RUNNING, ""), **both}
     )
-    found = OpenPbsScheduler(commands).jobs(SERVER, set())
-    assert {str(key): job.phase for key, job in found.items()} == {
+    jobs = OpenPbsScheduler(commands).jobs(SERVER, set())
+    assert {str(key): job.phase for key, job in jobs.items()} == {
         "7.pbssrv": JobPhase.RUNNING,
         "8.pbssrv": JobPhase.UNREADABLE,
     }
 
 
 def test_control_characters_in_strings_are_accepted() -> None:
-    assert asked(RUNNING.replace("/home/alice", "a\x01\n\tb"))["7.pbssrv"].phase is JobPhase.RUNNING
+    assert read_jobs(RUNNING.replace("/home/alice", "a\x01\n\tb"))["7.pbssrv"].phase is JobPhase.RUNNING
 
 
 @pytest.mark.parametrize("facts", ['"R"', '{"job_state": "Y"}', '{"job_state": "M"}', '{"Resource_List": "x"}'])
@@ -125,8 +125,8 @@ def test_a_moved_or_malformed_job_is_unreadable(facts: str) -> None:
 
 
 def test_jobs_are_queried_in_batches_of_a_hundred() -> None:
-    gone = "".join(f"qstat: Unknown Job Id {number}.pbssrv\n" for number in range(1, 151))
-    commands = FakeCommands({"qselect": (0, "", ""), "qstat": (153, NOTHING, gone)})
+    messages = "".join(f"qstat: Unknown Job Id {number}.pbssrv\n" for number in range(1, 151))
+    commands = FakeCommands({"qselect": (0, "", ""), "qstat": (153, NO_JOBS, messages)})
     OpenPbsScheduler(commands).jobs(SERVER, {str(number) for number in range(1, 151)})
     assert [len(line.split()) - 4 for line in commands.lines[1:]] == [100, 50]
 
@@ -148,12 +148,12 @@ def test_the_server_reports_its_name_and_job_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "said"),
+    ("code", "out", "message"),
     [
         (255, "", "qstat -B ended with exit code 255: no error message"),
         (0, "", "expected one server with its state"),
         (0, STATUS[:-9], "expected one server with its state"),
-        (0, NOTHING, "expected one server with its state"),
+        (0, NO_JOBS, "expected one server with its state"),
         (
             0,
             STATUS.replace("Active", "Hot_Start"),
@@ -167,8 +167,8 @@ def test_the_server_reports_its_name_and_job_count() -> None:
         (0, STATUS.replace('"pbssrv": {', f'"{"x" * 268}": {{'), "expected one server with its state"),
     ],
 )
-def test_a_server_that_is_not_at_work_is_unavailable(code: int, out: str, said: str) -> None:
-    with pytest.raises(SchedulerUnavailable, match=said):
+def test_a_server_that_is_not_active_is_unavailable(code: int, out: str, message: str) -> None:
+    with pytest.raises(SchedulerUnavailable, match=message):
         parse_server(CommandResult("qstat -B", code, out, ""))
 
 

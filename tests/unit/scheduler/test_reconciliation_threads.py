@@ -46,8 +46,8 @@ esac
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with running_sbf() as found:
-        yield found
+    with running_sbf() as sbf_address:
+        yield sbf_address
 
 
 @pytest.fixture
@@ -102,18 +102,18 @@ def until(reached: Callable[[], bool]) -> None:
 
 def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> SchedulerStatus:
     """Wait until the agent's status fulfils the condition. Return the status."""
-    found: list[SchedulerStatus] = []
+    statuses: list[SchedulerStatus] = []
 
     def reached() -> bool:
         if (folder / "status.json").exists():
-            found.append(read_status(folder / "status.json"))
-        return bool(found) and wanted(found[-1])
+            statuses.append(read_status(folder / "status.json"))
+        return bool(statuses) and wanted(statuses[-1])
 
     until(reached)
-    return found[-1]
+    return statuses[-1]
 
 
-def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
+def test_reconciliation_runs_in_the_agent(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
     """A cluster without a job ends, a lease is extended, an unknown node raises an alert, an outage is reported.
 
     Clusters of another server's jobs, and clusters that a user requested directly, remain.
@@ -141,8 +141,8 @@ def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "su
 def test_an_overdue_status_is_late(tmp_path: Path) -> None:
     text = '{"kind":"openpbs","sbf":"x","interval_s":30,"report":{"at":"2026-07-01T12:00:00Z","good":true}}'
     (tmp_path / "s.json").write_text(text)
-    found = read_status(tmp_path / "s.json")
-    late = [found.late(found.report.at + timedelta(seconds=seconds)) for seconds in (150, 151)]
+    stored = read_status(tmp_path / "s.json")
+    late = [stored.late(stored.report.at + timedelta(seconds=seconds)) for seconds in (150, 151)]
     assert late == [False, True]
 
 

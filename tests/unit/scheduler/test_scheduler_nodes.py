@@ -19,16 +19,16 @@ def test_nodes_that_sbf_can_serve_raise_no_alert() -> None:
 
 
 def test_an_unknown_node_raises_an_alert() -> None:
-    (found,) = find_unfit_nodes({"n7"}, TOPOLOGY, {}, ())
-    assert (found.name, found.about) == (AlertName.HOST_UNKNOWN, "n7")
-    assert found.text.startswith(
+    (alert,) = find_unfit_nodes({"n7"}, TOPOLOGY, {}, ())
+    assert (alert.name, alert.about) == (AlertName.HOST_UNKNOWN, "n7")
+    assert alert.text.startswith(
         "node n7: expected host n7 in SBF's topology, found no such element: add the host to the topology"
     )
 
 
 def test_a_node_of_another_kind_raises_an_alert() -> None:
-    (found,) = find_unfit_nodes({"sw"}, TOPOLOGY, {}, ())
-    assert (found.name, "found a switch" in found.text) == (AlertName.HOST_UNKNOWN, True)
+    (alert,) = find_unfit_nodes({"sw"}, TOPOLOGY, {}, ())
+    assert (alert.name, "found a switch" in alert.text) == (AlertName.HOST_UNKNOWN, True)
 
 
 def test_excluded_nodes_raise_no_alert() -> None:

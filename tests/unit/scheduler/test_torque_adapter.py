@@ -17,15 +17,17 @@ LIST = f"<Data>{JOB.format(number=7, state='R')}{JOB.format(number=8, state='C')
 STATUS = "Server: pbssrv\n    server_state = Active\n    scheduling = True\n    total_jobs = 3\n    state_count = x\n"
 
 
-def look(numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, str, str]) -> dict[str, SchedulerJob]:
+def read_jobs(
+    numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, str, str]
+) -> dict[str, SchedulerJob]:
     alone = {f"qstat -x {key.removeprefix('j')}": answer for key, answer in single.items()}
-    found = TorqueScheduler(FakeCommands({"qstat -x": listed, **alone})).jobs(SERVER, numbers)
-    return {str(key): job for key, job in found.items()}
+    jobs = TorqueScheduler(FakeCommands({"qstat -x": listed, **alone})).jobs(SERVER, numbers)
+    return {str(key): job for key, job in jobs.items()}
 
 
 def test_jobs_missing_in_the_list_are_queried() -> None:
-    found = look({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
-    assert {key: (job.phase, job.description) for key, job in found.items()} == {
+    jobs = read_jobs({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
+    assert {key: (job.phase, job.description) for key, job in jobs.items()} == {
         "7.pbssrv": (JobPhase.RUNNING, "runs"),
         "8.pbssrv": (JobPhase.GONE, "has finished"),
         "9.pbssrv": (JobPhase.GONE, "is not known to pbssrv"),
@@ -33,18 +35,18 @@ def test_jobs_missing_in_the_list_are_queried() -> None:
 
 
 def test_a_job_is_read_with_its_times_and_no_attempt() -> None:
-    found = look(set(), (0, LIST, ""))["7.pbssrv"]
-    assert (found.wants_cluster, found.walltime_s, found.used_s, found.attempt) == (True, 600, 27, None)
+    found_job = read_jobs(set(), (0, LIST, ""))["7.pbssrv"]
+    assert (found_job.wants_cluster, found_job.walltime_s, found_job.used_s, found_job.attempt) == (True, 600, 27, None)
 
 
 def test_an_empty_list_denies_no_job() -> None:
-    assert look({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].phase is JobPhase.UNREADABLE
+    assert read_jobs({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].phase is JobPhase.UNREADABLE
 
 
 @pytest.mark.parametrize("listed", [(0, LIST[:-9], ""), (1, "", "qstat: cannot connect to server"), (0, LIST, "x")])
 def test_an_incomplete_list_raises(listed: tuple[int, str, str]) -> None:
     with pytest.raises(SchedulerUnavailable):
-        look({"7"}, listed)
+        read_jobs({"7"}, listed)
 
 
 def test_the_server_reports_its_name_and_job_count() -> None:
@@ -52,7 +54,7 @@ def test_the_server_reports_its_name_and_job_count() -> None:
 
 
 @pytest.mark.parametrize(("code", "out"), [(1, STATUS), (0, ""), (0, STATUS.replace("Active", "Terminating"))])
-def test_a_server_not_at_work_is_unavailable(code: int, out: str) -> None:
+def test_a_server_that_is_not_active_is_unavailable(code: int, out: str) -> None:
     with pytest.raises(SchedulerUnavailable):
         parse_server(CommandResult("qstat -B", code, out, ""))
 
@@ -63,11 +65,11 @@ def test_nodes_are_parsed() -> None:
     ) == {"n1"}
 
 
-def test_a_request_in_other_counts() -> None:
-    travels = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
+def test_a_request_in_the_resource_other_is_recognized() -> None:
+    copied = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
     other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
-    listed = f"<Data>{travels.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
-    assert [job.wants_cluster for job in look(set(), (0, listed, "")).values()] == [True, False]
+    listed = f"<Data>{copied.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
+    assert [job.wants_cluster for job in read_jobs(set(), (0, listed, "")).values()] == [True, False]
 
 
 def test_control_characters_of_one_job_do_not_hide_others() -> None:
@@ -76,19 +78,19 @@ def test_control_characters_of_one_job_do_not_hide_others() -> None:
     listed = (
         f"<Data>{JOB.format(number=7, state='R').replace('</Job>', prompt)}{JOB.format(number=8, state='R')}</Data>"
     )
-    assert set(look(set(), (0, listed, ""))) == {"7.pbssrv", "8.pbssrv"}
+    assert set(read_jobs(set(), (0, listed, ""))) == {"7.pbssrv", "8.pbssrv"}
 
 
-def test_a_foreign_job_with_our_number_is_ignored() -> None:
+def test_another_servers_job_with_the_same_number_is_ignored() -> None:
     """A queue may route jobs from another server to this server."""
-    found = look(
+    jobs = read_jobs(
         {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
     )
-    assert found["8.pbssrv"].description == "is not known to pbssrv"
+    assert jobs["8.pbssrv"].description == "is not known to pbssrv"
 
 
 @pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
 def test_job_ids_without_the_server_name_are_an_error(suffix: str) -> None:
     """A server with ``display_job_server_suffix`` or ``job_suffix_alias`` prints job IDs without its name."""
     with pytest.raises(SchedulerUnavailable, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
-        look({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))
+        read_jobs({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))

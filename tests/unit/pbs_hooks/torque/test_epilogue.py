@@ -3,7 +3,7 @@
 import getpass
 
 import pytest
-from batch_fakes.torque_host import UNKNOWN, SbfCall, ScriptResult, TorqueHost, listed, problem, waits_with
+from batch_fakes.torque_host import UNKNOWN, SbfCall, ScriptResult, TorqueHost, listed, problem, script_job_states
 from fake_agent import FakeAnswer
 
 from pbs_hooks.torque.scripts import prologue_epilogue
@@ -16,20 +16,22 @@ MISSING_SOCKET = "/nonexistent/agent.sock"
 @pytest.mark.parametrize("script", ENDING)
 def test_a_job_without_a_request_causes_no_calls(bench: TorqueHost, script: str) -> None:
     assert bench.run(script, "nodes=2,walltime=01:00:00") == ScriptResult(0, "")
-    assert (bench.asked, bench.heard) == ([], [])
+    assert (bench.agent_requests, bench.sbf_calls) == ([], [])
 
 
 @pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
 def test_the_epilogue_waits_for_the_removal(bench: TorqueHost, script: str) -> None:
     gone = [False, True]
-    bench.agent_says = lambda _: {"ok": True, "gone": gone.pop(0), "missing": []}
+    bench.answer_as_agent = lambda _: {"ok": True, "gone": gone.pop(0), "missing": []}
     assert bench.run(script) == ScriptResult(0, "")
-    assert bench.asked == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 30.0}] * 2
+    assert (
+        bench.agent_requests == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 30.0}] * 2
+    )
 
 
 def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
     bench.settings(patience=1)
-    bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
+    bench.answer_as_agent = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
     assert bench.run("epilogue") == ScriptResult(0, "")
 
 
@@ -37,9 +39,9 @@ def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: py
     """The MoM of a sister runs the scripts in its only process, so it cannot do anything else during that time."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
-    bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
+    bench.answer_as_agent = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
     assert bench.run("epilogue.parallel") == ScriptResult(0, "")
-    assert bench.asked[0]["wait"] <= 1
+    assert bench.agent_requests[0]["wait"] <= 1
 
 
 def test_the_environment_file_is_deleted(bench: TorqueHost) -> None:
@@ -51,7 +53,7 @@ def test_the_environment_file_is_deleted(bench: TorqueHost) -> None:
 def test_without_an_agent_sbf_is_called(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     assert bench.run("epilogue") == ScriptResult(0, "")
-    assert bench.heard == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
+    assert bench.sbf_calls == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
 
 
 def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None:
@@ -64,17 +66,19 @@ def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None
 def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     ran = bench.run("epilogue.parallel")
-    assert (ran.code, bench.heard) == (2, [])
+    assert (ran.code, bench.sbf_calls) == (2, [])
     assert "this host's agent does not answer" in ran.stderr
 
 
 def test_qdel_cancels_the_attempt(bench: TorqueHost) -> None:
     assert bench.run("epilogue.precancel") == ScriptResult(0, "")
-    assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "user": USER, "reason": "qdel"}]
+    assert bench.agent_requests == [
+        {"do": "cancel", "cluster": "7.torque", "attempt": 0, "user": USER, "reason": "qdel"}
+    ]
 
 
 def test_qdel_does_not_wait_for_a_refusing_agent(bench: TorqueHost) -> None:
-    bench.agent_says = lambda _: {"ok": False, "error": "forbidden", "detail": "uid 1000 may not ask"}
+    bench.answer_as_agent = lambda _: {"ok": False, "error": "forbidden", "detail": "uid 1000 may not ask"}
     assert bench.run("epilogue.precancel") == ScriptResult(0, "")
 
 
@@ -85,7 +89,7 @@ def test_every_script_may_be_repeated(bench: TorqueHost) -> None:
 
 def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
-    bench.sbf_says = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
+    bench.answer_as_sbf = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
     ran = bench.run("epilogue")
     assert ran.code == 2
     assert "job-starter@n9 has no part in cluster 7.torque; its cluster will end with its lease\n" in ran.stderr
@@ -93,14 +97,14 @@ def test_a_refusal_of_sbf_is_reported(bench: TorqueHost) -> None:
 
 def test_a_cluster_unknown_to_sbf_is_no_error(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
-    bench.sbf_says = lambda _: UNKNOWN
+    bench.answer_as_sbf = lambda _: UNKNOWN
     assert bench.run("epilogue") == ScriptResult(0, "")
 
 
 def test_an_undeletable_environment_file_does_not_prevent_the_removal(bench: TorqueHost) -> None:
     (bench.folder / "environments/7.Torque").mkdir(parents=True)
     ran = bench.run("epilogue")
-    assert (ran.code, [one["do"] for one in bench.asked]) == (2, ["remove"])
+    assert (ran.code, [one["do"] for one in bench.agent_requests]) == (2, ["remove"])
 
 
 DELETED = ScriptResult(1, "vcluster: the job was deleted while its cluster was being set up\n")
@@ -108,8 +112,8 @@ OVER = [listed(("7.torque", False), state="cancelled"), listed(("7.torque", True
 
 
 def set_list_answer(bench: TorqueHost, answer: FakeAnswer) -> None:
-    usual = bench.agent_says
-    bench.agent_says = lambda request: answer if request["do"] == "list" else usual(request)
+    usual = bench.answer_as_agent
+    bench.answer_as_agent = lambda request: answer if request["do"] == "list" else usual(request)
 
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
@@ -122,26 +126,26 @@ def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: Fa
 
 def test_a_job_deleted_during_a_refusal_is_not_requeued(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
-    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
+    bench.answer_as_sbf = lambda heard: UNKNOWN if heard.method == "GET" else refused
     set_list_answer(bench, OVER[0])
     assert bench.run("prologue") == DELETED
 
 
 def test_a_failing_agent_reports_no_job_as_deleted(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
-    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
+    bench.answer_as_sbf = lambda heard: UNKNOWN if heard.method == "GET" else refused
     set_list_answer(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
     assert bench.run("prologue").code == 2
 
 
 def test_an_ended_former_run_deletes_no_job(bench: TorqueHost) -> None:
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
-    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
-    usual, over = bench.agent_says, {"ok": True, "state": "ended", "missing": [], "reason": None}
-    bench.agent_says = lambda request: over if answers and request["do"] == "state" else usual(request)
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else answers.pop(0)
+    default, over = bench.answer_as_agent, {"ok": True, "state": "ended", "missing": [], "reason": None}
+    bench.answer_as_agent = lambda request: over if answers and request["do"] == "state" else default(request)
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
 def test_an_earlier_epilogue_ends_the_wait(bench: TorqueHost) -> None:
-    waits_with(bench, {"ok": False, "error": "not-found", "detail": "was never announced"})
+    script_job_states(bench, {"ok": False, "error": "not-found", "detail": "was never announced"})
     assert bench.run("prologue") == DELETED

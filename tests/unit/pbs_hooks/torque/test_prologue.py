@@ -14,7 +14,7 @@ from batch_fakes.torque_host import (
     TorqueHost,
     listed,
     problem,
-    waits_with,
+    script_job_states,
 )
 
 USER = getpass.getuser()
@@ -32,30 +32,30 @@ SPEC = {
 def test_a_job_without_a_request_runs_without_calls(bench: TorqueHost) -> None:
     assert bench.run("prologue", "nodes=2,walltime=01:00:00") == ScriptResult(0, "")
     assert bench.run("prologue.parallel", "nodes=2") == ScriptResult(0, "")
-    assert (bench.asked, bench.heard) == ([], [])
+    assert (bench.agent_requests, bench.sbf_calls) == ([], [])
 
 
 def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> None:
     assert bench.run("prologue", MAGRATHEA_VLANID="lab1") == ScriptResult(0, "")
-    assert (bench.asked, bench.heard) == ([], [])
+    assert (bench.agent_requests, bench.sbf_calls) == ([], [])
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
     """Torque runs no epilogue.parallel for a job whose script never started, so nothing would remove the record."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
-    assert (bench.asked, bench.heard) == ([{"do": "list"}], [])
+    assert (bench.agent_requests, bench.sbf_calls) == ([{"do": "list"}], [])
 
 
 def test_a_sister_waits_for_the_removal_of_former_runs(bench: TorqueHost) -> None:
     answers = [listed(("7.torque", True)), listed(("6.torque", True), ("7.torque", False))]
-    bench.agent_says = lambda _: answers.pop(0)
+    bench.answer_as_agent = lambda _: answers.pop(0)
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert answers == []
 
 
 def test_a_sister_reports_an_incomplete_removal(bench: TorqueHost) -> None:
     bench.settings(patience=1)
-    bench.agent_says = lambda _: listed(("7.torque", True))
+    bench.answer_as_agent = lambda _: listed(("7.torque", True))
     text = "vcluster: cluster 7.torque is still being removed from its former run; the job will be tried again\n"
     assert bench.run("prologue.parallel") == ScriptResult(2, text)
 
@@ -69,25 +69,25 @@ def test_a_sister_without_agent_requeues_the_job_early(bench: TorqueHost) -> Non
 
 def test_the_first_host_requests_the_cluster_and_waits(bench: TorqueHost) -> None:
     assert bench.run("prologue") == ScriptResult(0, "")
-    assert bench.heard == [
+    assert bench.sbf_calls == [
         SbfCall("GET", "/v1/clusters/7.torque", None),
         SbfCall("PUT", "/v1/clusters/7.torque", {"spec": SPEC, "attempt": 1}),
     ]
-    assert [one["do"] for one in bench.asked] == ["up", "state"]
-    assert bench.asked[0]["head"] is True
+    assert [one["do"] for one in bench.agent_requests] == ["up", "state"]
+    assert bench.agent_requests[0]["head"] is True
 
 
 def test_a_rerun_is_a_later_attempt(bench: TorqueHost) -> None:
-    bench.sbf_says = lambda heard: (200, {"attempt": 3, "state": "released"}) if heard.method == "GET" else (201, {})
+    bench.answer_as_sbf = lambda call: (200, {"attempt": 3, "state": "released"}) if call.method == "GET" else (201, {})
     bench.run("prologue")
-    assert bench.heard[-1].document["attempt"] == 4
+    assert bench.sbf_calls[-1].document["attempt"] == 4
 
 
 def test_a_former_cluster_of_a_dead_host_is_removed_first(bench: TorqueHost) -> None:
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
-    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else answers.pop(0)
     assert bench.run("prologue") == ScriptResult(0, "")
-    assert [one.method for one in bench.heard] == ["GET", "PUT", "PUT"]
+    assert [one.method for one in bench.sbf_calls] == ["GET", "PUT", "PUT"]
 
 
 def test_only_the_user_can_read_the_environment_file(bench: TorqueHost) -> None:
@@ -127,13 +127,13 @@ def test_an_existing_folder_keeps_its_mode(bench: TorqueHost) -> None:
 )
 def test_an_invalid_request_aborts_the_job(bench: TorqueHost, resources: str, message: str) -> None:
     assert bench.run("prologue", resources) == ScriptResult(1, message + "\n")
-    assert (bench.asked, bench.heard) == ([], [])
+    assert (bench.agent_requests, bench.sbf_calls) == ([], [])
 
 
 @pytest.mark.parametrize("resources", [RESOURCES, "nodes=2,net=private,walltime=1:0:0"])
 def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
     ran = bench.run("prologue", resources, job="7[1].torque")
-    assert (ran, bench.asked) == (ScriptResult(1, "vcluster: job arrays are not supported\n"), [])
+    assert (ran, bench.agent_requests) == (ScriptResult(1, "vcluster: job arrays are not supported\n"), [])
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
 def test_a_refusal_is_reported_and_withdrawn(
     bench: TorqueHost, slug: str, detail: str, code: int, message: str
 ) -> None:
-    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else problem(409, slug, detail)
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else problem(409, slug, detail)
     assert bench.run("prologue") == ScriptResult(code, f"vcluster: {message}\n")
-    assert [one["do"] for one in bench.asked if one["do"] != "list"] == ["up", "remove"]
+    assert [one["do"] for one in bench.agent_requests if one["do"] != "list"] == ["up", "remove"]
 
 
 def test_requests_to_sbf_are_repeated_until_time_runs_out(bench: TorqueHost) -> None:
@@ -178,24 +178,24 @@ def test_requests_to_sbf_are_repeated_until_time_runs_out(bench: TorqueHost) -> 
 
 def test_a_short_outage_fails_no_job(bench: TorqueHost) -> None:
     answers = [problem(503, "database-unavailable", "the database does not answer"), (201, {})]
-    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else answers.pop(0)
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
 def test_the_prologue_waits_while_something_is_missing(bench: TorqueHost) -> None:
-    waits_with(bench, {"state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}, UP)
+    script_job_states(bench, {"state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}, UP)
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
 def test_a_timeout_names_what_is_missing_and_withdraws(bench: TorqueHost) -> None:
     bench.settings(patience=1)
-    usual = bench.agent_says
+    default = bench.answer_as_agent
     waiting = {"ok": True, "state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}
-    bench.agent_says = lambda request: waiting if request["do"] == "state" else usual(request)
+    bench.answer_as_agent = lambda request: waiting if request["do"] == "state" else default(request)
     assert bench.run("prologue") == ScriptResult(
         2, "vcluster: guest g2 does not answer at 10.0.0.2; the job will be tried again\n"
     )
-    assert bench.asked[-1] == {"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 0}
+    assert bench.agent_requests[-1] == {"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 0}
 
 
 @pytest.mark.parametrize(
@@ -212,27 +212,27 @@ def test_a_timeout_names_what_is_missing_and_withdraws(bench: TorqueHost) -> Non
     ],
 )
 def test_a_failed_cluster_ends_the_wait(bench: TorqueHost, state: str, reason: str, code: int, message: str) -> None:
-    waits_with(bench, {"state": state, "missing": [], "reason": reason})
+    script_job_states(bench, {"state": state, "missing": [], "reason": reason})
     ran = bench.run("prologue")
     assert (ran.code, message in ran.stderr) == (code, True)
-    assert bench.asked[-1]["do"] == "remove"
+    assert bench.agent_requests[-1]["do"] == "remove"
 
 
 def test_the_resource_net_connects_hosts_without_guests(bench: TorqueHost) -> None:
     assert bench.run("prologue", "nodes=2:ppn=2,net=private,walltime=01:00:00") == ScriptResult(0, "")
-    assert bench.heard[-1].document["spec"] == {**SPEC, "guests": []}
+    assert bench.sbf_calls[-1].document["spec"] == {**SPEC, "guests": []}
 
 
 def test_the_resource_net_joins_a_network(bench: TorqueHost) -> None:
     root = {"key": "3.torque", "spec": {"guests": []}}
     answers = {"/v1/clusters?network=lab": (200, [root]), "/v1/clusters/7.torque": UNKNOWN}
-    bench.sbf_says = lambda heard: answers[heard.path] if heard.method == "GET" else (201, {})
+    bench.answer_as_sbf = lambda call: answers[call.path] if call.method == "GET" else (201, {})
     assert bench.run("prologue", "nodes=2:ppn=2,net=lab,walltime=01:00:00") == ScriptResult(0, "")
-    assert bench.heard[-1].document["spec"] == {**SPEC, "guests": [], "joins": "3.torque"}
+    assert bench.sbf_calls[-1].document["spec"] == {**SPEC, "guests": [], "joins": "3.torque"}
 
 
 def test_a_missing_network_cannot_be_joined(bench: TorqueHost) -> None:
-    bench.sbf_says = lambda heard: (200, []) if "network=" in heard.path else UNKNOWN
+    bench.answer_as_sbf = lambda call: (200, []) if "network=" in call.path else UNKNOWN
     ran = bench.run("prologue", "nodes=2,walltime=1:0:0,other=vcluster=image=a:net=lab")
     assert ran == ScriptResult(1, "vcluster: net: expected the name of a running network, got 'lab'\n")
 
@@ -240,12 +240,12 @@ def test_a_missing_network_cannot_be_joined(bench: TorqueHost) -> None:
 def test_settings_map_host_names(bench: TorqueHost) -> None:
     bench.settings(hosts={"brno-h2.example": "b2"})
     bench.run("prologue")
-    assert bench.heard[-1].document["spec"]["hosts"] == ["b2", "brno-h1"]
+    assert bench.sbf_calls[-1].document["spec"]["hosts"] == ["b2", "brno-h1"]
 
 
 def test_a_job_on_one_host_needs_no_nodefile(bench: TorqueHost) -> None:
     bench.run("prologue", PBS_NODEFILE="")
-    assert bench.heard[-1].document["spec"]["hosts"] == ["brno-h1"]
+    assert bench.sbf_calls[-1].document["spec"]["hosts"] == ["brno-h1"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_an_invalid_setting_requeues_the_job(bench: TorqueHost, key: str, value:
 def test_a_user_unknown_on_the_host_withdraws_the_cluster(bench: TorqueHost) -> None:
     bench.user = "nobody-of-this-name"
     ran = bench.run("prologue")
-    assert (ran.code, bench.asked[-1]["do"]) == (2, "remove")
+    assert (ran.code, bench.agent_requests[-1]["do"]) == (2, "remove")
 
 
 def test_the_environment_file_contains_all_variables(bench: TorqueHost) -> None:
@@ -290,12 +290,12 @@ def long_job(bench: TorqueHost) -> TorqueHost:
 
 def test_the_first_host_finds_the_request_in_the_jobs_script(long_job: TorqueHost) -> None:
     assert long_job.run("prologue", LONG) == ScriptResult(0, "")
-    assert [one.method for one in long_job.heard] == ["GET", "PUT"]
+    assert [one.method for one in long_job.sbf_calls] == ["GET", "PUT"]
 
 
 def test_the_epilogue_of_a_long_job_ends_its_cluster(long_job: TorqueHost) -> None:
     assert long_job.run("epilogue", LONG) == ScriptResult(0, "")
-    assert [one["do"] for one in long_job.asked] == ["remove"]
+    assert [one["do"] for one in long_job.agent_requests] == ["remove"]
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\n#PBS -l other=fast\n", None])
@@ -303,10 +303,10 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
     if script:
         (bench.folder / "7.SC").write_text(script)
     heard: list[SbfCall] = []
-    assert (bench.run("prologue", LONG), bench.heard) == (ScriptResult(0, ""), heard)
+    assert (bench.run("prologue", LONG), bench.sbf_calls) == (ScriptResult(0, ""), heard)
 
 
 def test_a_short_resource_list_overrides_the_script(long_job: TorqueHost) -> None:
     """A user may alter the resources of a waiting job. The job's script is read only if the list may be truncated."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
-    assert long_job.heard == []
+    assert long_job.sbf_calls == []
