@@ -126,14 +126,14 @@ def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: Fa
 
 def test_a_job_deleted_during_a_refusal_is_not_requeued(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
-    bench.answer_as_sbf = lambda heard: UNKNOWN if heard.method == "GET" else refused
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else refused
     set_list_answer(bench, OVER[0])
     assert bench.run("prologue") == DELETED
 
 
 def test_a_failing_agent_reports_no_job_as_deleted(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
-    bench.answer_as_sbf = lambda heard: UNKNOWN if heard.method == "GET" else refused
+    bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else refused
     set_list_answer(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
     assert bench.run("prologue").code == 2
 
