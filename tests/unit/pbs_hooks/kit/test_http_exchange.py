@@ -89,7 +89,7 @@ def test_the_token_comes_from_the_file(tmp_path: Path) -> None:
 def test_an_invalid_token_file_is_named_without_its_content(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("vc_abc\nvc_def\n")
     error = refused("http://127.0.0.1:1", tmp_path / "token")
-    assert error == f"expected one token in {tmp_path}/token, got 2 error"
+    assert error == f"expected one token in {tmp_path}/token, got 2 words"
 
 
 def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
