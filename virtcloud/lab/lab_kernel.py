@@ -1,10 +1,12 @@
 """The choice of the lab's kernel (this machine's kernel, or User-mode Linux), and the start of User-mode Linux."""
 
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -111,8 +113,14 @@ def preload_library(folder: Path) -> str:
 
 
 def uml_command(state: Path, init: Path) -> tuple[str, ...]:
-    """Return the command that boots User-mode Linux on the machine's own file tree."""
+    """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
+
+    User-mode Linux never runs on two processors at the same time: each system call of a program inside it switches
+    between the program's process and the kernel's process. On one processor, a switch takes two thirds of the time.
+    """
+    processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (
+        *("taskset", "-c", str(processor)),
         UML,
         f"mem={MEMORY}",
         "root=/dev/root",
@@ -126,6 +134,22 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
         "con0=null,fd:1",
         "quiet",
     )
+
+
+def choose_processor(allowed: Iterable[int], used: Iterable[int]) -> int:
+    """Return the allowed processor that occurs least often in ``used``."""
+    counts = Counter(used)
+    return min(allowed, key=lambda processor: (counts[processor], processor))
+
+
+def _bound_processors() -> Iterator[int]:
+    """Yield the processors to which processes of other labs' User-mode Linux are bound."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # the process has ended
+            if (folder / "comm").read_text().strip() == Path(UML).name:
+                bound = os.sched_getaffinity(int(folder.name))
+                if len(bound) == 1:
+                    yield from bound
 
 
 def init_text(python: str, settings: Path, visible_folders: Sequence[str], paths: Sequence[str]) -> str:

@@ -1,10 +1,10 @@
 """Snapshots of the lab: the states that switches, edges, cores, hosts and guests report themselves, without SBF."""
 
 import csv
-import itertools
 import json
 import subprocess
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from virtcloud.lab import openvswitch
@@ -12,6 +12,15 @@ from virtcloud.lab.lab import Lab
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+
+RUNNING_GUESTS = """
+for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
+  [ -e "$file" ] || continue
+  read -r pid <"$file"  # fails at the end of the file, which has no newline
+  [ -d "/proc/$pid" ] && echo "$file"
+done
+true"""
+"""Prints the files with the process IDs of running guests. libvirt deletes such a file when the guest ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +127,12 @@ def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON; the document als
 
 
 def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
-    """Read the names of a host's running guests from libvirt."""
-    kinds = lab.file.host(host).hypervisors
-    guests = [
-        run_checked(lab, host, "virsh", "-q", "-c", f"{kind}:///system", "list", "--name").split() for kind in kinds
-    ]
-    return tuple(sorted(itertools.chain(*guests)))
+    """Read the names of a host's running guests from the files that libvirt keeps of running guests.
+
+    A call of ``virsh`` costs ten times as much inside User-mode Linux.
+    """
+    output = run_checked(lab, host, "sh", "-c", RUNNING_GUESTS)
+    return tuple(sorted(Path(line).stem for line in output.splitlines()))
 
 
 def run_checked(lab: Lab, node: str, *argv: str) -> str:
