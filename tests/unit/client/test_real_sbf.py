@@ -202,7 +202,7 @@ def test_reading_an_unreachable_switch_raises_unreachable(service: SbfClient) ->
 
 
 def test_a_host_cannot_be_checked_by_sbf(service: SbfClient) -> None:
-    with pytest.raises(Conflict, match="its own agent"):
+    with pytest.raises(Conflict, match="this host is reconciled by its agent"):
         service.reconcile("brno-h1")
 
 
