@@ -1,7 +1,7 @@
 """Admission control: the limits of calls, the quotas of users, and the admission rules of hosts. Pure.
 
-Request limits apply to one call. Quotas apply to all clusters of one user. A host or a site may state which users and
-batch jobs it admits, and which images users may name.
+Request limits apply to one call. Quotas apply to all clusters of one user. The topology may restrict a host or a site
+to some users or to batch jobs, and may list the images that users can choose there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,49 +15,50 @@ from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
 from virtcloud.model.durations import format_duration
 from virtcloud.model.element import Host
-from virtcloud.model.errors import BeyondLimit, NotAdmitted
+from virtcloud.model.errors import BeyondLimit, NotAdmitted, count_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""The prefixes of the audit log's names for callers that create clusters for jobs. No user's name has such a prefix."""
+"""In the audit log, names of callers that create clusters for jobs start with these prefixes. User names never do."""
 
 
-def find_origin(owner: UserName, who: str | None) -> ClusterOrigin:
+def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
     """Return the origin of a cluster: its owner, and whether it belongs to a batch job.
 
-    ``who`` is the creator's name in the audit log. ``None`` stands for a cluster that was created before SBF recorded
+    ``creator`` is the creator's name in the audit log. It is None for a cluster that was created before SBF recorded
     creators; such a cluster counts as a batch job's cluster.
     """
-    return ClusterOrigin(owner=owner, batch=who is None or who.startswith(BATCH_PREFIXES))
+    return ClusterOrigin(owner=owner, batch=creator is None or creator.startswith(BATCH_PREFIXES))
 
 
 def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> None:
-    """Raise NotAdmitted for a host that does not admit the cluster, or an image that users may not name there."""
+    """Raise NotAdmitted if a host does not admit the cluster, or if the owner may not choose an image on its host."""
     for fault in _find_admission_faults(topology, spec, origin):
         raise NotAdmitted(fault)
 
 
 def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> Iterator[str]:
     for name in spec.all_hosts:
-        admits, _ = _find_host_rules(topology, name)
-        if not admits.allows(origin):
+        rule, _ = _find_host_rules(topology, name)
+        if not rule.allows(origin):
             user = f"a batch job of {origin.owner}" if origin.batch else origin.owner
-            yield f"host {name} is for {admits}, not for {user}: see 'admits' of the host or its site in the topology"
+            yield f"host {name} is for {rule}, not for {user}: see 'admits' of the host or its site in the topology"
     for guest in spec.guests:
         _, images = _find_host_rules(topology, guest.host)
         if not origin.batch and images is not None and guest.image not in images:
-            known = ", ".join(images) or "none"
+            allowed = ", ".join(images) or "none"
             yield (
                 f"guest {guest.name}: {origin.owner} may not name image {guest.image} on host {guest.host}; "
-                f"images for users there: {known}"
+                f"images for users there: {allowed}"
             )
 
 
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
-    """Return the admission rule of a host, and the images that users may name on it (None: any image).
+    """Return the admission rule of a host, and the images that users may choose on it (None: any image).
 
-    The rules of the host's site are the default. An unknown host has no rules; path computation refuses it.
+    The rules of the host's site are the default. An unknown host admits everybody here, because the computation of the
+    cluster's path raises NotFound for it.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -70,7 +71,7 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class RequestLimits(Document):
-    """``[limits]``: SBF refuses a larger call with 413 or 422 and the name of the limit."""
+    """``[limits]``: SBF refuses a call over a limit with status 413 or 422 and the name of the limit."""
 
     body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(
         4 * 1024**2, description="Largest body of one call, in bytes."
@@ -89,10 +90,10 @@ DEFAULT_LIMITS: Final = RequestLimits()
 
 def check_request_limits(limits: RequestLimits, spec: ClusterSpec) -> None:
     """Raise BeyondLimit for the first limit that a cluster's spec exceeds."""
-    for name, count, most in _count_keys(limits, spec):
-        if count > most:
+    for key, count, limit in _count_keys(limits, spec):
+        if count > limit:
             raise BeyondLimit(
-                f"spec.{name}: expected at most {most}, got {count}; the limit is 'limits.{LIMIT_KEYS[name]}' in the "
+                f"spec.{key}: expected at most {limit}, got {count}; the limit is 'limits.{LIMIT_KEYS[key]}' in the "
                 "settings of this SBF"
             )
 
@@ -108,6 +109,7 @@ LIMIT_KEYS: Final = {
 
 
 def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:
+    """Yield the name, the count and the limit of each limited key of a spec."""
     yield "guests", len(spec.guests), limits.guests
     yield "hosts", max(len(spec.hosts), len(spec.all_hosts)), limits.hosts
     yield "sites", len(spec.sites), limits.sites
@@ -117,10 +119,7 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """The resources that clusters use. Memory is in MiB.
-
-    ``networks`` counts the clusters that join no other cluster.
-    """
+    """The resources that clusters use. ``networks`` counts the clusters that join no other cluster's network."""
 
     clusters: int = 0
     networks: int = 0
@@ -139,23 +138,28 @@ class ResourceUsage:
         )
 
 
-QUOTA_UNITS: Final = {"networks": "network", "guests": "guest", "cpus": "CPU", "memory_mb": "MiB of memory"}
-"""The units of quotas in error messages. The message for clusters is separate."""
+QUOTA_UNITS: Final = {
+    "networks": ("network", "networks"),
+    "guests": ("guest", "guests"),
+    "cpus": ("CPU", "CPUs"),
+    "memory_mb": ("MiB of memory", "MiB of memory"),
+}
+"""The singular and plural units of quotas in error messages. The message about clusters is separate."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
     """An owner's request for one more cluster.
 
-    ``has`` is what the owner's clusters use already, ``asks`` what the new cluster would add. ``sites`` is the number
-    of the new cluster's sites, and ``lasts_s`` its duration in seconds.
+    ``used`` is the usage of the owner's existing clusters. ``added``, ``sites`` and ``duration_s`` are the usage, the
+    number of sites and the duration (in seconds) of the requested cluster.
     """
 
     owner: str
-    has: ResourceUsage
-    asks: ResourceUsage
+    used: ResourceUsage
+    added: ResourceUsage
     sites: int
-    lasts_s: float
+    duration_s: float
 
 
 def sum_usage(specs: Iterable[ClusterSpec]) -> ResourceUsage:
@@ -173,35 +177,32 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
     )
 
 
-def merge_limits(own: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user: the user's own limits, completed by the service's defaults."""
-    if own is None:
+def merge_limits(user_limits: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
+    """Return the limits of a user. The default applies to each quota without a limit in ``user_limits``."""
+    if user_limits is None:
         return default
-    chosen = {name: value for name, value in own.model_dump().items() if value is not None}
-    return default.model_copy(update=chosen)
+    changed = {name: value for name, value in user_limits.model_dump().items() if value is not None}
+    return default.model_copy(update=changed)
 
 
-def find_quota_violation(limits: QuotaLimits, wanted: QuotaRequest) -> str | None:
+def find_quota_violation(limits: QuotaLimits, request: QuotaRequest) -> str | None:
     """Return the reason why a quota forbids the requested cluster, or None."""
-    if limits.clusters is not None and wanted.has.clusters >= limits.clusters:
-        return f"{wanted.owner} already has {_format_count(wanted.has.clusters, 'cluster')} (limit {limits.clusters})"
-    if limits.sites is not None and wanted.sites > limits.sites:
-        return f"{wanted.owner} asks for {_format_count(wanted.sites, 'site')} in one cluster (limit {limits.sites})"
-    for name, thing in QUOTA_UNITS.items():
-        has, asks, most = getattr(wanted.has, name), getattr(wanted.asks, name), getattr(limits, name)
-        if most is not None and asks and has + asks > most:
-            more = f"{_format_count(asks, thing)} more would be {has + asks}"
-            return f"{wanted.owner} already has {_format_count(has, thing)}, {more} (limit {most})"
-    return find_lease_violation(limits, wanted.owner, wanted.lasts_s)
+    owner, clusters = request.owner, request.used.clusters
+    if limits.clusters is not None and clusters >= limits.clusters:
+        return f"{owner} already has {count_of(clusters, 'cluster')} (limit {limits.clusters})"
+    if limits.sites is not None and request.sites > limits.sites:
+        return f"{owner} asks for {count_of(request.sites, 'site')} in one cluster (limit {limits.sites})"
+    for name, unit in QUOTA_UNITS.items():
+        used, added, limit = getattr(request.used, name), getattr(request.added, name), getattr(limits, name)
+        if limit is not None and added and used + added > limit:
+            more = f"{count_of(added, *unit)} more would be {used + added}"
+            return f"{owner} already has {count_of(used, *unit)}, {more} (limit {limit})"
+    return find_lease_violation(limits, owner, request.duration_s)
 
 
-def find_lease_violation(limits: QuotaLimits, owner: str, lasts_s: float) -> str | None:
-    """Return the reason why a quota forbids a cluster of ``lasts_s`` seconds from its start, or None."""
-    if limits.lease_s is None or lasts_s <= limits.lease_s:
+def find_lease_violation(limits: QuotaLimits, owner: str, duration_s: float) -> str | None:
+    """Return the reason why a quota forbids a cluster that lasts ``duration_s`` seconds in total, or None."""
+    if limits.lease_s is None or duration_s <= limits.lease_s:
         return None
-    duration, limit = (format_duration(seconds, max_parts=4) for seconds in (lasts_s, limits.lease_s))
+    duration, limit = (format_duration(seconds, max_parts=4) for seconds in (duration_s, limits.lease_s))
     return f"{owner}'s cluster would last {duration} from its start (limit {limit})"
-
-
-def _format_count(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 or " " in thing else f"{count} {thing}s"

@@ -1,25 +1,41 @@
 """Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-An ID that was never used is chosen first, then the ID that has been unused for the longest time, so that a new cluster
-does not meet stale state on a device. Among equal IDs the lowest is chosen.
+The rule is *longest unused first*, because a device is then less likely to have stale state of the ID's former cluster.
+:func:`choose_longest_unused` implements this rule for VLAN IDs and for service IDs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, reduce
+from itertools import islice
+from typing import TypeVar
 
-from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.errors import NoVlanFree, count_of
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALWAYS_RESERVED = VlanSet([1])
 """VLAN 1 is the default VLAN of nearly every switch and is never allocated (SWITCHES.md, pitfalls 2 and 11)."""
 
+AllocatedId = TypeVar("AllocatedId", bound=int)
+
+
+def choose_longest_unused(
+    never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
+) -> AllocatedId | None:
+    """Return the lowest free ID that was never used, otherwise the free ID with the earliest release, otherwise None.
+
+    ``released`` are the other free IDs with the times of their last releases. Among IDs with the same time, the lowest
+    is chosen.
+    """
+    lowest = min(never_used, default=None)
+    return lowest if lowest is not None else min(released, default=(None, None))[1]
+
 
 @lru_cache(maxsize=64)
 def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
-    """Return the VLAN IDs that clusters cannot use at a site whose devices have these reservations."""
+    """Return the VLAN IDs that clusters cannot use at a site whose devices reserve these VLAN IDs."""
     return ALWAYS_RESERVED | frozenset().union(*reserved)
 
 
@@ -27,13 +43,13 @@ def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
 class SitePool:
     """The VLAN IDs of one site's pool.
 
-    ``given`` are the VLAN IDs of the pool. ``claimed`` are the VLAN IDs of live clusters, ``quarantined`` those of
-    ended clusters. ``excluded`` are the VLAN IDs that devices reserve. ``foreign`` are VLAN IDs in other use on a
-    device. ``freed`` maps a VLAN ID to the time of its last release; a VLAN ID without a time was never used.
+    ``vlans`` are all VLAN IDs of the pool. Live clusters have claimed ``claimed``, and ended clusters ``quarantined``.
+    The site's devices reserve ``excluded``. ``foreign`` are in other use on a device. ``freed`` maps each VLAN ID that
+    was used before to the time of its last release.
     """
 
     site: Name
-    given: VlanSet
+    vlans: VlanSet
     claimed: VlanSet = field(default_factory=VlanSet)
     quarantined: VlanSet = field(default_factory=VlanSet)
     excluded: VlanSet = field(default_factory=VlanSet)
@@ -43,29 +59,26 @@ class SitePool:
     @property
     def free(self) -> VlanSet:
         """The VLAN IDs that a new cluster may get at this site."""
-        return self.given - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
+        return self.vlans - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
 
 
-def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
+def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
-    With a thousand sites, computing the free VLAN IDs of each site would take most of the time. This function removes
-    the taken VLAN IDs of each site from the common remainder, and intersects a pool that many sites share only once.
+    This function is fast for a thousand sites: it does not compute the free VLAN IDs of each site. It intersects the
+    different pools, and then removes the VLAN IDs that are not free at some site.
     """
-    given = sorted({pool.given for pool in pools}, key=len)
-    left = reduce(VlanSet.__and__, given) - ALWAYS_RESERVED if given else VlanSet()
+    pool_vlans = sorted({pool.vlans for pool in pools}, key=len)
+    free = reduce(VlanSet.__and__, pool_vlans) - ALWAYS_RESERVED if pool_vlans else VlanSet()
     for pool in pools:
-        for taken in (pool.claimed, pool.quarantined, pool.excluded, pool.foreign):
-            if common := left.intersection(taken):
-                left -= common
-    return left
+        for unavailable in (pool.claimed, pool.quarantined, pool.excluded, pool.foreign):
+            if common := free.intersection(unavailable):
+                free -= common
+    return free
 
 
 FindOldest = Callable[[Sequence[Name]], VlanId | None]
-"""A function that returns the VLAN ID that is free at all given sites and was unused for the longest time, or None.
-
-A VLAN ID that was never used counts as the longest unused. Among equal VLAN IDs the lowest is returned.
-"""
+"""A function that chooses among the VLAN IDs that are free at all given sites, by :func:`choose_longest_unused`."""
 
 
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
@@ -73,35 +86,33 @@ def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translate
 
     Separate VLAN IDs are chosen only when no VLAN ID is free at all sites. Return None when no choice is possible.
     """
-    if (same := find_oldest(sites)) is not None:
-        return dict.fromkeys(sites, same)
-    own = {site: find_oldest([site]) for site in sites} if translates else {}
-    found = {site: vlan for site, vlan in own.items() if vlan is not None}
-    return found if found and len(found) == len(sites) else None
+    if (common := find_oldest(sites)) is not None:
+        return dict.fromkeys(sites, common)
+    separate = {site: find_oldest([site]) for site in sites} if translates else {}
+    vlans = {site: vlan for site, vlan in separate.items() if vlan is not None}
+    return vlans if vlans and len(vlans) == len(sites) else None
 
 
 def allocate_vlan_ids(pools: Sequence[SitePool], *, translates: bool = False) -> dict[Name, VlanId]:
-    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`. Raise NoVlanFree when the pools have none."""
+    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`. Raise NoVlanFree if no choice is possible."""
     by_site = {pool.site: pool for pool in pools}
 
     def find_oldest(sites: Sequence[Name]) -> VlanId | None:
         return _find_longest_unused([by_site[site] for site in sites])
 
-    found = choose_vlan_ids(list(by_site), find_oldest, translates=translates)
-    if found is None:
+    vlans = choose_vlan_ids(list(by_site), find_oldest, translates=translates)
+    if vlans is None:
         raise NoVlanFree(_no_vlan_free_message(pools))
-    return found
+    return vlans
 
 
 def _find_longest_unused(pools: Sequence[SitePool]) -> VlanId | None:
-    free = find_free_at_all(pools)
+    free = find_free_at_every_site(pools)
     never_used = free.difference(*(pool.freed for pool in pools))
-    if never_used:
-        return min(never_used)
-    return min(free, key=lambda vlan: (_last_use(pools, vlan), vlan), default=None)
+    return choose_longest_unused(never_used, ((_last_release(pools, vlan), vlan) for vlan in free))
 
 
-def _last_use(pools: Sequence[SitePool], vlan: VlanId) -> datetime:
+def _last_release(pools: Sequence[SitePool], vlan: VlanId) -> datetime:
     return max(pool.freed[vlan] for pool in pools if vlan in pool.freed)
 
 
@@ -113,23 +124,23 @@ def _no_vlan_free_message(pools: Sequence[SitePool]) -> str:
 
 
 def _describe_usage(pool: SitePool) -> str:
-    if not pool.given:
-        return f"{pool.site} has none"
+    if not pool.vlans:
+        return f"{pool.site} has no VLAN IDs"
     quarantined = len(pool.quarantined)
-    others = len((pool.foreign & pool.given) - pool.claimed - pool.quarantined)
+    others = len((pool.foreign & pool.vlans) - pool.claimed - pool.quarantined)
     remark = f", {others} in other use on its devices" if others else ""
     remark += f" and {quarantined} in quarantine" if quarantined else ""
-    return f"{pool.site} has {len(pool.given)} VLAN IDs, {len(pool.claimed)} in use{remark}"
+    return f"{pool.site} has {count_of(len(pool.vlans), 'VLAN ID')}, {len(pool.claimed)} in use{remark}"
 
 
 def _describe_remedy(pools: Sequence[SitePool]) -> str:
-    empty = [pool.site for pool in pools if not pool.given]
+    empty = [pool.site for pool in pools if not pool.vlans]
     if empty:
         return f"add VLAN IDs to the pool of {', '.join(empty)}"
     if all(pool.free for pool in pools):
         return (
-            "each has free VLAN IDs, but none is free at all of them, and their transport does not translate: "
-            "add the same VLAN IDs to their pools, or use a transport that gives each cluster its own service"
+            "each site has free VLAN IDs, but no VLAN ID is free at every site, and the transport between the sites "
+            "cannot translate VLAN IDs: add the same VLAN IDs to all these pools, or use a transport that translates"
         )
     return "end a cluster, or add VLAN IDs to the pools"
 
@@ -138,13 +149,13 @@ def _describe_remedy(pools: Sequence[SitePool]) -> str:
 class ServicePool:
     """The service IDs of one transport.
 
-    ``given`` is the whole range and ``held`` the IDs in use or in quarantine. ``quarantined`` is the number of held IDs
-    that belong to ended clusters. ``freed`` maps an ID to the time of its last release.
+    ``ids`` is the whole range, and ``claimed`` contains the IDs in use or in quarantine. ``quarantined`` is the number
+    of IDs in quarantine. ``freed`` maps each ID that was used before to the time of its last release.
     """
 
     transport: Name
-    given: range
-    held: frozenset[int] = frozenset()
+    ids: range
+    claimed: frozenset[int] = frozenset()
     quarantined: int = 0
     freed: Mapping[int, datetime] | None = None
 
@@ -154,20 +165,19 @@ def allocate_service_id(pool: ServicePool) -> int:
 
     A range may contain millions of IDs, so this function never copies the range.
     """
-    freed = {one: at for one, at in (pool.freed or {}).items() if one in pool.given}
-    unused = next((one for one in pool.given if one not in pool.held and one not in freed), None)
-    if unused is not None:
-        return unused
-    free = freed.keys() - pool.held
-    if not free:
+    freed = pool.freed or {}
+    never_used = (service for service in pool.ids if service not in pool.claimed and service not in freed)
+    released = ((at, service) for service, at in freed.items() if service in pool.ids and service not in pool.claimed)
+    chosen = choose_longest_unused(islice(never_used, 1), released)
+    if chosen is None:
         raise NoVlanFree(_no_service_free_message(pool))
-    return min(free, key=lambda one: (freed[one], one))
+    return chosen
 
 
 def _no_service_free_message(pool: ServicePool) -> str:
-    first, last = pool.given[0], pool.given[-1]
+    first, last = pool.ids[0], pool.ids[-1]
     remark = f", {pool.quarantined} of them in quarantine" if pool.quarantined else ""
     return (
-        f"no service ID is free on transport {pool.transport}: it has {first}-{last}, all {len(pool.given)} in "
-        f"use{remark}; end a cluster, or give the transport more service IDs"
+        f"no service ID is free on transport {pool.transport}: it has {count_of(len(pool.ids), 'service ID')} "
+        f"({first}-{last}), all in use{remark}; end a cluster, or extend the transport's range of service IDs"
     )

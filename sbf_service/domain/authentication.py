@@ -42,7 +42,7 @@ class Principal:
 
     @property
     def identity(self) -> Identity:
-        """The principal as a document."""
+        """The document that describes the principal to clients."""
         return Identity(name=self.name, role=self.role, sites=tuple(sorted(self.sites)), token=self.token)
 
 
@@ -59,25 +59,25 @@ class Token:
     secret: SecretStr
 
     @classmethod
-    def make(cls, chance: bytes) -> "Token":
+    def make(cls, random_bytes: bytes) -> "Token":
         """Create a token from ``ID_BYTES + SECRET_BYTES`` random bytes."""
-        plain = urlsafe_b64encode(chance[ID_BYTES:]).rstrip(b"=").decode()
-        return cls(TokenId(b32encode(chance[:ID_BYTES]).decode().lower()), SecretStr(plain))
+        plain = urlsafe_b64encode(random_bytes[ID_BYTES:]).rstrip(b"=").decode()
+        return cls(TokenId(b32encode(random_bytes[:ID_BYTES]).decode().lower()), SecretStr(plain))
 
     @classmethod
     def parse(cls, text: str) -> "Token | None":
         """Parse a token. Return None for a text that is not a token."""
-        found = TOKEN_PATTERN.fullmatch(text)
-        return cls(TokenId(found[1]), SecretStr(found[2])) if found else None
+        match = TOKEN_PATTERN.fullmatch(text)
+        return cls(TokenId(match[1]), SecretStr(match[2])) if match else None
 
     @property
     def text(self) -> str:
-        """The whole token. SBF shows the text only once."""
+        """The whole token. SBF shows this text only once, when the token is created."""
         return f"{TOKEN_PREFIX}_{self.id}_{self.secret.get_secret_value()}"
 
     @property
     def digest(self) -> str:
-        """The SHA-256 hash of the whole token. SBF stores the hash only."""
+        """The SHA-256 hash of the whole token. SBF stores the hash instead of the token."""
         return sha256(self.text.encode()).hexdigest()
 
 
@@ -85,28 +85,27 @@ ROOT_UID = 0
 
 
 class LocalUsers(StrEnum):
-    """The treatment of local users other than root and the service's own user."""
+    """The way to authenticate local users other than root and the service's user: by user ID, or by token only."""
 
     USER = "user"
     TOKEN = "token"  # noqa: S105 - a value of a setting, not a password
 
 
-def identify_local_user(uid: int, name: str | None, service_uid: int, others: LocalUsers) -> Principal:
+def identify_local_user(uid: int, name: str | None, service_uid: int, setting: LocalUsers) -> Principal:
     """Return the principal of a local user. Raise Unauthenticated for a user who must present a token."""
     if uid in {ROOT_UID, service_uid}:
         return Principal(name or f"uid-{uid}", Role.OPERATOR)
-    if others is LocalUsers.TOKEN:
-        raise Unauthenticated(f"{_describe_user(uid, name)} needs a token here, as everybody but root: {LOGIN_HINT}")
+    user = _describe_user(uid, name)
+    if setting is LocalUsers.TOKEN:
+        raise Unauthenticated(f"{user} must present a token, because only root needs no token here: {LOGIN_HINT}")
     try:
         return Principal(UserName(name or ""), Role.USER)
     except BadInput as error:
-        raise Unauthenticated(
-            f"{_describe_user(uid, name)} cannot be a user of SBF by that name ({UserName.meaning}): {LOGIN_HINT}"
-        ) from error
+        raise Unauthenticated(f"{user} has no valid user name for SBF ({UserName.meaning}): {LOGIN_HINT}") from error
 
 
 LOGIN_HINT = "log in with 'virtcloud login', or name a token's file with --token-file or VIRTCLOUD_TOKEN_FILE"
 
 
 def _describe_user(uid: int, name: str | None) -> str:
-    return f"the local user {name}" if name else f"the local user with the number {uid}"
+    return f"the local user {name}" if name else f"the local user with the user ID {uid}"

@@ -1,17 +1,18 @@
-"""The cable check: compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
+"""The cable check compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
 A neighbour is identified by its system name, with or without a domain, or by its management address. A neighbour's port
-is identified by the port identifier, or by the port description where the identifier is a MAC address or a number. A
-cable is *unknown*, not wrong, when its ports see no neighbour or the neighbour cannot be identified.
+is identified by the port identifier, or by the port description if the identifier is a MAC address or a number. The
+state of a cable is *unknown* if its ports have no LLDP neighbour, or if the neighbour cannot be identified.
 
-A link between aggregates consists of several cables; each cable has its own LLDP neighbours. The order of the members
-does not matter.
+A link between aggregates consists of several cables, and each cable has its own LLDP neighbours. The order of the
+members does not matter.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum, auto
+from typing import Final
 
 from virtcloud.model.element import Device
 from virtcloud.model.errors import printable
@@ -24,11 +25,11 @@ MAC_PATTERN = re.compile(r"(?:[0-9a-f]{2}){6}")
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An LLDP neighbour seen on ``local``, a port of the device that reports the neighbour.
+    """An LLDP neighbour of ``local``, a port of the device that reports the neighbour.
 
     Fields that the neighbour did not send are empty. ``chassis`` and ``port`` are identifiers of any subtype: MAC
-    addresses, interface names, or numbers. The device at the other end of the cable chooses these texts, so unprintable
-    characters are replaced.
+    addresses, interface names, or numbers. The neighbour determines these texts, so unprintable characters are
+    replaced.
     """
 
     local: str
@@ -40,8 +41,8 @@ class Neighbour:
 
     def __post_init__(self) -> None:
         """Replace unprintable characters in every field."""
-        for one in fields(self):
-            object.__setattr__(self, one.name, printable(getattr(self, one.name)))
+        for text_field in fields(self):
+            object.__setattr__(self, text_field.name, printable(getattr(self, text_field.name)))
 
     @property
     def short_name(self) -> str:
@@ -50,14 +51,14 @@ class Neighbour:
 
     @property
     def names_its_port(self) -> bool:
-        """Whether the port identifier is a name: neither a MAC address nor a plain number, which may be any index."""
+        """Whether the port identifier is an interface name: neither a MAC address nor a number."""
         return bool(self.port) and not self.port.isdigit() and not is_mac(self.port)
 
     def __str__(self) -> str:
         """Return the neighbour's name and port."""
-        who = self.name or f"a device without a name (chassis {self.chassis})"
+        device = self.name or f"a device without a name (chassis {self.chassis})"
         description = f" ({self.port_description})" if self.port_description not in ("", self.port) else ""
-        return f"{who}, port {self.port}{description}"
+        return f"{device}, port {self.port}{description}"
 
 
 def is_mac(text: str) -> bool:
@@ -82,21 +83,22 @@ class ObservationResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NeighbourObservation:
-    """A neighbour together with the port that sees it and the neighbour's identity in the topology.
+    """A neighbour, the port that reports it, and the identity of the neighbour in the topology.
 
-    ``element`` and its port ``of`` identify the neighbour in the topology; None stands for unknown. ``at`` is the port
-    that sees the neighbour. If the topology contains this port (``is_ours``), ``at`` is spelled as in the topology.
+    ``port`` is the port that reports the neighbour. If the topology contains this port (``in_topology``), ``port`` is
+    spelled as in the topology. ``element`` and ``peer`` are the neighbour's element and port in the topology, or None
+    if they are unknown.
     """
 
-    at: str
-    is_ours: bool
+    port: str
+    in_topology: bool
     neighbour: Neighbour
     element: Name | None
-    of: PortRef | None
+    peer: PortRef | None
 
     def __str__(self) -> str:
         """Return the neighbour's port in the topology if it is known, otherwise the name and port that were sent."""
-        return str(self.of or self.neighbour)
+        return str(self.peer or self.neighbour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,47 +112,47 @@ class TopologyNames:
         """Yield every neighbour with its element and port in the topology."""
         addresses = dict(_device_addresses(self.topology))
         for name, neighbours in observed.items():
-            for one in neighbours:
-                short = Name(one.short_name) if one.short_name in self.topology.elements else None
-                element = short or addresses.get(one.address)
-                yield self._observe(name, one, element)
+            for neighbour in neighbours:
+                short_name = neighbour.short_name
+                element = Name(short_name) if short_name in self.topology.elements else None
+                yield self._observe(name, neighbour, element or addresses.get(neighbour.address))
 
     def _observe(self, name: Name, neighbour: Neighbour, element: Name | None) -> NeighbourObservation:
-        local = self._port(name, neighbour.local)
-        at = local or f"{name}:{self.canonical(name, neighbour.local)}"
-        described = neighbour.port_description
-        names = (neighbour.port, described, described.partition(" ")[0])
-        of = None if element is None else next(filter(None, (self._port(element, one) for one in names)), None)
-        return NeighbourObservation(at, local is not None, neighbour, element, of)
+        local = self._find_port(name, neighbour.local)
+        port = local or f"{name}:{self.canonical(name, neighbour.local)}"
+        description = neighbour.port_description
+        forms = (neighbour.port, description, description.partition(" ")[0])
+        peers = () if element is None else (self._find_port(element, form) for form in forms)
+        return NeighbourObservation(port, local is not None, neighbour, element, next(filter(None, peers), None))
 
-    def _port(self, element: Name, name: str) -> PortRef | None:
+    def _find_port(self, element: Name, name: str) -> PortRef | None:
         """Find a port of an element by any form of its name."""
-        described = self.topology.element(element)
-        ports = {self.canonical(element, one): one for port in described.ports for one in described.members(port)}
+        owner = self.topology.element(element)
+        ports = {self.canonical(element, member): member for port in owner.ports for member in owner.members(port)}
         found = ports.get(self.canonical(element, name))
         return None if found is None else PortRef(f"{element}:{found}")
 
 
-def compare_observation(seen: NeighbourObservation, peers: Sequence[PortRef]) -> tuple[ObservationResult, str]:
+def compare_observation(observation: NeighbourObservation, peers: Sequence[PortRef]) -> tuple[ObservationResult, str]:
     """Compare an observed neighbour with ``peers``, the expected ports of one element.
 
     Return the result, with a message unless the neighbour is one of ``peers``.
     """
     expected = peers[0].element
-    if seen.of in peers:
+    if observation.peer in peers:
         return ObservationResult.EXPECTED, ""
-    text = f"{seen.at} sees {seen}"
-    if seen.element == expected:
-        if seen.of or seen.neighbour.names_its_port:
+    text = f"{observation.port} sees {observation}"
+    if observation.element == expected:
+        if observation.peer or observation.neighbour.names_its_port:
             return ObservationResult.OTHER_PORT, text
         return (
             ObservationResult.UNIDENTIFIED,
-            f"{text}: its port identifier cannot be compared; let it send its interface's name",
+            f"{text}: this port identifier cannot be compared; configure {expected} to send interface names by LLDP",
         )
-    if seen.element or seen.neighbour.name:
-        unknown = "" if seen.element else f": no name of this topology; is it {expected} under another name?"
+    if observation.element or observation.neighbour.name:
+        unknown = "" if observation.element else f": the topology has no such name; is this {expected}?"
         return ObservationResult.OTHER_NEIGHBOUR, text + unknown
-    return ObservationResult.UNIDENTIFIED, f"{text}: let it send its system name"
+    return ObservationResult.UNIDENTIFIED, f"{text}: configure this device to send its system name by LLDP"
 
 
 def _device_addresses(topology: Topology) -> Iterator[tuple[str, Name]]:
@@ -166,7 +168,7 @@ def _strip_port(address: str) -> str:
     return address.partition(":")[0] if address.count(":") == 1 else address
 
 
-WRONG_STATES = {
+WRONG_STATES: Final = {
     ObservationResult.OTHER_NEIGHBOUR: CableState.OTHER_NEIGHBOUR,
     ObservationResult.OTHER_PORT: CableState.OTHER_PORT,
 }
@@ -174,7 +176,10 @@ WRONG_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class LinkCable:
-    """One cable of a link: its two ends, and all members of the aggregates on either side."""
+    """One cable of a link.
+
+    ``a`` and ``b`` are the ends of the cable. ``side_a`` and ``side_b`` are all ports of the link on the same side.
+    """
 
     a: PortRef
     b: PortRef
@@ -183,7 +188,7 @@ class LinkCable:
 
     @property
     def ends(self) -> frozenset[PortRef]:
-        """All ports on both sides of the cable's link."""
+        """All ports of the cable's link, on both sides."""
         return frozenset((*self.side_a, *self.side_b))
 
 
@@ -191,10 +196,11 @@ def check_cables(
     topology: Topology, site: Site, observed: ObservedNeighbours, canonical: CanonicalPort
 ) -> tuple[CableView, ...]:
     """Return the state of every cable of a site, followed by observed cables that the topology does not contain."""
-    found = _CableCheck(topology, observed, tuple(TopologyNames(topology, canonical).observations(observed)))
-    site_elements = {element.name for element in site.elements}
-    views = tuple(found.cable(one) for one in list_cables(topology) if {one.a.element, one.b.element} & site_elements)
-    return views + tuple(found.unlisted({end for one in views if one.is_wrong for end in (one.a, one.b)}))
+    check = _CableCheck(topology, observed, tuple(TopologyNames(topology, canonical).observations(observed)))
+    elements = {element.name for element in site.elements}
+    cables = [cable for cable in list_cables(topology) if {cable.a.element, cable.b.element} & elements]
+    views = tuple(check.cable(cable) for cable in cables)
+    return views + tuple(check.unlisted({end for view in views if view.is_wrong for end in (view.a, view.b)}))
 
 
 def list_cables(topology: Topology) -> Iterator[LinkCable]:
@@ -218,54 +224,58 @@ class _CableCheck:
     observations: Sequence[NeighbourObservation]
 
     def cable(self, cable: LinkCable) -> CableView:
-        """Return the state of one cable, from the neighbours that both its ends see."""
+        """Return the state of one cable, from the neighbours that both its ends report."""
         sides = ((cable.a, cable.side_b), (cable.b, cable.side_a))
         readable = [(end, peers) for end, peers in sides if end.element in self.observed]
-        found = [one for end, peers in readable for one in self._from(end, peers)]
-        wrong = [(WRONG_STATES[result], text) for result, text in found if result in WRONG_STATES]
-        elsewhere = [f"{one.of} is seen at {one.at}" for one in self.observations if _is_misplaced(one, cable)]
+        results = [result for end, peers in readable for result in self._compare_neighbours(end, peers)]
+        wrong = [(WRONG_STATES[result], text) for result, text in results if result in WRONG_STATES]
+        misplaced = [seen for seen in self.observations if _is_misplaced(seen, cable)]
+        elsewhere = [f"{seen.peer} is seen at {seen.port}" for seen in misplaced]
         if wrong:
-            return _cable_view(cable, wrong[0][0], [*(text for _, text in wrong), *elsewhere])
-        if any(result is ObservationResult.EXPECTED for result, _ in found):
-            return _cable_view(cable, CableState.RIGHT, [])
+            return _make_cable_view(cable, wrong[0][0], [*(text for _, text in wrong), *elsewhere])
+        if any(result is ObservationResult.EXPECTED for result, _ in results):
+            return _make_cable_view(cable, CableState.RIGHT, [])
         if elsewhere:
-            return _cable_view(cable, CableState.ELSEWHERE, elsewhere)
+            return _make_cable_view(cable, CableState.ELSEWHERE, elsewhere)
         unread = [] if readable else [f"neither {cable.a.element} nor {cable.b.element} could be read"]
-        return _cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in found)])
+        return _make_cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in results)])
 
-    def _from(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
-        """Return the results for all neighbours that an end sees. A peer among them hides other neighbours."""
-        found = [compare_observation(one, peers) for one in self.observations if one.at == end]
-        if not found:
-            return [
-                (
-                    ObservationResult.UNIDENTIFIED,
-                    f"{end} sees no neighbour: is it up, and does {peers[0].element} send LLDP?",
-                )
-            ]
-        return [one for one in found if one[0] is ObservationResult.EXPECTED] or found
+    def _compare_neighbours(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
+        """Compare all neighbours of a port with its expected peers.
+
+        If a neighbour is an expected peer, the result omits the neighbours that are not.
+        """
+        results = [compare_observation(seen, peers) for seen in self.observations if seen.port == end]
+        if not results:
+            text = f"{end} sees no neighbour: is the port up, and does {peers[0].element} send LLDP?"
+            return [(ObservationResult.UNIDENTIFIED, text)]
+        return [result for result in results if result[0] is ObservationResult.EXPECTED] or results
 
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
-        """Yield observed cables that the topology does not contain, without those at ends ``reported`` as wrong."""
-        ends = {end for one in list_cables(self.topology) for end in one.ends} | set(self._uplinks())
-        given = set[frozenset[str]]()
-        for one in self.observations:
-            pair = frozenset((one.at, str(one.of)))
-            if one.of and one.is_ours and one.at not in ends and not pair & reported and pair not in given:
-                given.add(pair)
-                text = f"{one.at} sees {one.of}"
-                yield CableView(a=PortRef(one.at), b=one.of, state=CableState.UNLISTED, found=(text,))
+        """Yield observed cables that the topology does not contain.
+
+        Omit cables with an end in ``reported``, because the view of another cable already reports this end as wrong.
+        """
+        linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
+        yielded = set[frozenset[str]]()
+        for seen in self.observations:
+            pair = frozenset((seen.port, str(seen.peer)))
+            is_unlisted = seen.in_topology and seen.port not in linked and not pair & reported
+            if seen.peer and is_unlisted and pair not in yielded:
+                yielded.add(pair)
+                text = f"{seen.port} sees {seen.peer}"
+                yield CableView(a=PortRef(seen.port), b=seen.peer, state=CableState.UNLISTED, found=(text,))
 
     def _uplinks(self) -> Iterator[PortRef]:
         for site in self.topology.sites:
-            for one in site.attachments:
-                yield from _aggregate_members(self.topology, one.port)
+            for attachment in site.attachments:
+                yield from _aggregate_members(self.topology, attachment.port)
 
 
-def _is_misplaced(one: NeighbourObservation, cable: LinkCable) -> bool:
-    """Return whether an end of a cable is seen on a port outside the cable's link."""
-    return one.of in (cable.a, cable.b) and one.at not in cable.ends
+def _is_misplaced(seen: NeighbourObservation, cable: LinkCable) -> bool:
+    """Return whether the neighbour is an end of the cable, but the reporting port does not belong to its link."""
+    return seen.peer in (cable.a, cable.b) and seen.port not in cable.ends
 
 
-def _cable_view(cable: LinkCable, state: CableState, found: Sequence[str]) -> CableView:
-    return CableView(a=cable.a, b=cable.b, state=state, found=tuple(found))
+def _make_cable_view(cable: LinkCable, state: CableState, texts: Sequence[str]) -> CableView:
+    return CableView(a=cable.a, b=cable.b, state=state, found=tuple(texts))

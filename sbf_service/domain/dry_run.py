@@ -1,7 +1,7 @@
-"""Dry runs: the difference that a change would make on an element, and the VLANs and ports in other use on it. Pure.
+"""Dry runs: the changes that SBF would make on an element, and the VLANs and ports in other use on the element. Pure.
 
-The differences are computed as for reconciliation. :func:`find_other_use` lists what an administrator must check before
-a change. Each kind of finding has its own function, which yields :class:`OtherUse`.
+The differences are computed as for reconciliation. :func:`find_other_use` lists the VLANs and ports that an
+administrator must check before SBF manages a device.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -41,8 +41,8 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
     The database stores only a part of the last reading. Incomplete circuits are therefore not detected before the next
     reading.
     """
-    managed_circuits = tuple(one for one in carried if one.vlan in managed)
-    return compare_edge(wanted, EdgeObserved(circuits=managed_circuits))
+    circuits = tuple(circuit for circuit in carried if circuit.vlan in managed)
+    return compare_edge(wanted, EdgeObserved(circuits=circuits))
 
 
 def plan_segments(
@@ -50,7 +50,7 @@ def plan_segments(
 ) -> tuple[PlannedSegment, ...]:
     """Return the segments that a host would set up for these clusters, sorted by the clusters' keys."""
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
-    return tuple(plan for cluster in ordered for plan in _plan_cluster_segments(host, topology, cluster, ports))
+    return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster, ports))
 
 
 def _plan_cluster_segments(
@@ -60,12 +60,12 @@ def _plan_cluster_segments(
     segments = wanted.segments if isinstance(wanted, HostWanted) else ()
     guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
     return [
-        PlannedSegment(key=cluster.key, vlan=one.vlan, port=one.port, untagged=one.untagged, guests=guests)
-        for one in segments
+        PlannedSegment(key=cluster.key, vlan=segment.vlan, port=segment.port, untagged=segment.untagged, guests=guests)
+        for segment in segments
     ]
 
 
-EXCLUDED_EFFECT = "left as it is; no cluster of this site gets this VLAN ID"
+EXCLUDED_EFFECT = "left unchanged; no cluster of this site can get this VLAN ID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ComparedDevice:
 
     element: Name
     site: Name
-    carried: DeviceObserved
+    observed: DeviceObserved
     difference: DeviceDifference
     owned: VlanSet
     adopted: Collection[PortName] = field(default=())
@@ -82,65 +82,65 @@ class ComparedDevice:
     @property
     def refused(self) -> list[PortName]:
         """The managed ports in other use that no administrator adopted."""
-        in_use = self.carried.in_use if isinstance(self.carried, SwitchObserved) else ()
+        in_use = self.observed.in_use if isinstance(self.observed, SwitchObserved) else ()
         return [port for port in in_use if port not in self.adopted]
 
 
-def find_other_use(found: ComparedDevice) -> tuple[OtherUse, ...]:
+def find_other_use(device: ComparedDevice) -> tuple[OtherUse, ...]:
     """Return all VLANs and ports in other use on the device, in the order of display."""
-    return (*_list_foreign_vlans(found), *_list_ports_in_use(found), *_list_removed_vlans(found))
+    return (*_list_foreign_vlans(device), *_list_ports_in_use(device), *_list_removed_vlans(device))
 
 
-def _list_foreign_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
+def _list_foreign_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
     """Yield the pool's VLANs that SBF does not own or that unmanaged ports carry. SBF does not change these VLANs."""
-    for one in found.carried.foreign:
+    for foreign in device.observed.foreign:
         yield OtherUse(
-            element=found.element,
-            site=found.site,
-            vlans=VlanSet([one.vlan]),
-            ports=one.ports,
-            found=f"VLAN {one.vlan}: {one.use}",
+            element=device.element,
+            site=device.site,
+            vlans=VlanSet([foreign.vlan]),
+            ports=foreign.ports,
+            found=f"VLAN {foreign.vlan}: {foreign.use}",
             effect=EXCLUDED_EFFECT,
         )
 
 
-def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
+def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
     """Yield managed ports in other use that no administrator adopted. SBF does not change these ports."""
-    untaken = found.carried.untaken if isinstance(found.carried, SwitchObserved) else {}
-    for port in found.refused:
-        adopt = f"virtcloud element adopt {found.element} {port}"
+    untaken = device.observed.untaken if isinstance(device.observed, SwitchObserved) else {}
+    for port in device.refused:
+        adopt = f"virtcloud element adopt {device.element} {port}"
         yield OtherUse(
-            element=found.element,
-            site=found.site,
+            element=device.element,
+            site=device.site,
             ports=(port,),
             found=f"managed port {port} is {untaken[port]}",
-            effect=f"left as it is, and no cluster can use it, until '{adopt}'",
+            effect=f"left unchanged; clusters cannot use the port until an administrator runs '{adopt}'",
         )
 
 
-def _list_removed_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
+def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
     """Yield managed ports that carry all VLANs, or VLANs of no cluster. The change would remove these VLANs."""
-    difference = found.difference
+    difference = device.difference
     if not isinstance(difference, SwitchDifference):
         return
     for port, vlans in difference.remove.items():
-        others = vlans - found.owned
-        if others and port not in found.refused:
+        others = vlans - device.owned
+        if others and port not in device.refused:
             yield OtherUse(
-                element=found.element,
-                site=found.site,
+                element=device.element,
+                site=device.site,
                 vlans=others,
                 ports=(port,),
-                found=f"port {port} carries VLAN {others}, which no cluster has",
-                effect="taken off the port",
+                found=f"port {port} carries VLAN {others}, which no cluster uses",
+                effect="removed from the port",
                 asks=True,
             )
-    for port in (one for one in difference.close if one not in found.refused):
+    for port in (port for port in difference.close if port not in device.refused):
         yield OtherUse(
-            element=found.element,
-            site=found.site,
+            element=device.element,
+            site=device.site,
             ports=(port,),
             found=f"port {port} carries VLANs outside the pool, or every VLAN",
-            effect="the port gets its own list of VLAN IDs",
+            effect="SBF sets a list of allowed VLAN IDs on the port",
             asks=True,
         )

@@ -1,4 +1,4 @@
-"""Due devices: the choice of the devices to reconcile now, and the time of the retry after a failure. Pure."""
+"""The choice of the devices that are due to be reconciled, and the time of the retry after a failure. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class RetryState:
-    """The retry of a device that failed: the revision, the number of consecutive failures, and the earliest time.
+    """The retry of a device after ``failures`` consecutive failures to reconcile ``revision``.
 
-    ``not_before`` is in seconds on the caller's monotonic clock.
+    ``not_before`` is the earliest time of the retry, in seconds on the caller's monotonic clock.
     """
 
     revision: int
@@ -36,19 +36,19 @@ class RetryState:
     not_before: float
 
 
-def is_due(one: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
+def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
     """Return whether a device must be reconciled.
 
-    A device is due when it was never read, when it is unreachable, when it has not confirmed the wanted revision, or
-    when its last reading is as old as the drift interval or older than ``since``.
+    A device is due if any of these conditions holds: it was never read; it is unreachable; it has not confirmed the
+    wanted revision; its last reading is at least ``drift_interval`` old; its last reading was before ``since``.
     """
-    if one.checked_at is None or not one.reachable or one.confirmed < one.wanted:
+    if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True
-    return now - one.checked_at >= drift_interval or (since is not None and one.checked_at < since)
+    return now - device.checked_at >= drift_interval or (since is not None and device.checked_at < since)
 
 
 def choose_due_devices(  # noqa: PLR0913 - the choice depends on all of them
-    candidates: Iterable[DeviceStatus],
+    devices: Iterable[DeviceStatus],
     *,
     now: datetime,
     clock: float,
@@ -58,35 +58,36 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all of them
     room: int,
     since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to reconcile now. A device that failed stays due.
+    """Choose at most ``room`` devices to reconcile now. A device in ``retries`` is due when its pause has ended.
 
     Devices that have not confirmed their wanted revision come first.
     """
     due = [
-        one
-        for one in candidates
-        if (one.name in retries or is_due(one, now, drift_interval, since))
-        and not one.leased
-        and one.name not in busy
-        and not is_backing_off(one, retries.get(one.name), clock)
+        device
+        for device in devices
+        if (device.name in retries or is_due(device, now, drift_interval, since))
+        and not device.leased
+        and device.name not in busy
+        and not is_backing_off(device, retries.get(device.name), clock)
     ]
-    return [one.name for one in sorted(due, key=lambda one: (one.confirmed >= one.wanted, one.name))[: max(room, 0)]]
+    due.sort(key=lambda device: (device.confirmed >= device.wanted, device.name))
+    return [device.name for device in due[: max(room, 0)]]
 
 
-def is_backing_off(one: DeviceStatus, retry: RetryState | None, clock: float) -> bool:
+def is_backing_off(device: DeviceStatus, retry: RetryState | None, clock: float) -> bool:
     """Return whether a device that failed must still wait for its retry. A new revision ends the wait."""
-    return retry is not None and retry.revision == one.wanted and clock < retry.not_before
+    return retry is not None and retry.revision == device.wanted and clock < retry.not_before
 
 
 def compute_retry(
     before: RetryState | None, revision: int, clock: float, pause: tuple[float, float], jitter: float
 ) -> RetryState:
-    """Return the time of the next retry. The pause doubles with each failure, within the limits ``pause`` (seconds).
+    """Return the retry after one more failure. The pause doubles with each failure.
 
-    ``jitter`` from 0 to 1 shortens the pause by up to half, so that devices that failed at the same time are not all
-    retried at the same time.
+    ``pause`` is the first and the longest pause in seconds. ``jitter`` from 0 to 1 shortens the pause by up to half, so
+    that devices that failed at the same time are not all retried at the same time.
     """
-    first, most = pause
+    first, longest = pause
     failures = 1 + (before.failures if before else 0)
-    length = min(most, first * 2.0 ** min(failures - 1, 30))
+    length = min(longest, first * 2.0 ** min(failures - 1, 30))
     return RetryState(revision, failures, clock + length * (1 - jitter / 2))

@@ -1,7 +1,7 @@
 """Error reports of elements, and the part of a report that concerns one cluster. Pure.
 
-The complete report names every cluster that fails on the element, and is for administrators. A cluster's owner sees
-only the part about that cluster.
+The complete report describes the errors of all clusters on the element, and is for administrators. The owner of a
+cluster receives only the part about this cluster.
 """
 
 import json
@@ -16,9 +16,9 @@ from virtcloud.model.errors import ElementError, Refused, Unreachable
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import ForeignVlan
 
-SHARED_VLAN_REMEDY = "its cluster is joined to that use until one of them is moved"
+SHARED_VLAN_REMEDY = "the cluster shares the VLAN with that use until the cluster or that use gets another VLAN ID"
 BLOCKED_VLAN_REMEDY = (
-    "it was left as it is and is excluded from the site's pool; create the cluster again to get another VLAN"
+    "the VLAN was left unchanged and is excluded from the site's pool; create the cluster again to get another VLAN ID"
 )
 
 
@@ -26,8 +26,9 @@ BLOCKED_VLAN_REMEDY = (
 class ErrorReport:
     """The record of a worker's failure on a device.
 
-    ``about`` maps VLAN IDs to their errors, if the failure concerns single VLANs only. ``unsaved`` is true after a save
-    that could not be verified. ``saved`` is the observed state that the device has saved in spite of the error.
+    If the failure concerns single VLANs only, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true
+    after a save that could not be verified. ``saved`` is the observed state that the device has saved in spite of the
+    error.
     """
 
     message: str
@@ -47,19 +48,17 @@ class ReconcileStoppedError(Exception):
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error for each wanted VLAN ID that is also in other use on the device."""
-    return {
-        int(one.vlan): f"{describe_foreign_vlans([one])}; {SHARED_VLAN_REMEDY}" for one in foreign if one.vlan in wanted
-    }
+    """Return an error message for each wanted VLAN ID that is also in other use on the device."""
+    return _describe_vlans(wanted, foreign, SHARED_VLAN_REMEDY)
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error for each wanted VLAN ID that cannot be configured because the VLAN is in other use."""
-    return {
-        int(one.vlan): f"{describe_foreign_vlans([one])}; {BLOCKED_VLAN_REMEDY}"
-        for one in foreign
-        if one.vlan in blocked
-    }
+    """Return an error message for each VLAN ID in ``blocked``, which SBF does not configure due to the other use."""
+    return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
+
+
+def _describe_vlans(vlans: VlanSet, foreign: Iterable[ForeignVlan], remedy: str) -> dict[int, str]:
+    return {int(use.vlan): f"{describe_foreign_vlans([use])}; {remedy}" for use in foreign if use.vlan in vlans}
 
 
 def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorReport:
@@ -69,29 +68,30 @@ def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorRep
 
 
 NO_CLUSTER_ERRORS: Mapping[str, str] = MappingProxyType({})
-OTHER_CLUSTERS_ERROR = "it has trouble with another cluster"
+OTHER_CLUSTERS_ERROR = "its error concerns another cluster"
 
 
-def format_cluster_errors(clusters: Mapping[str, str], most: int) -> str | None:
-    """Return the errors of single clusters as JSON, by cluster ID; None if there are no errors.
+def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str | None:
+    """Return the error messages of single clusters as JSON, by cluster ID. Return None if there are no errors.
 
-    Each text is cut to ``most`` characters.
+    Each message is cut to ``max_length`` characters.
     """
-    return json.dumps({one: text[:most] for one, text in sorted(clusters.items())}) if clusters else None
+    cut = {cluster: message[:max_length] for cluster, message in sorted(errors.items())}
+    return json.dumps(cut) if errors else None
 
 
-def find_cluster_error(trouble: str | None, troubles: str | None, *ids: str | None) -> str | None:
-    """Return the element's error as it concerns one cluster, or None if the element has no error.
+def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
+    """Return the part of an element's error report that concerns one cluster, or None if the element has no error.
 
-    ``trouble`` is the element's complete report and ``troubles`` the JSON of :func:`format_cluster_errors`. ``ids``
-    are the IDs of the cluster and of its network.
+    ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`; None if the
+    error concerns all clusters. ``ids`` are the IDs of the cluster and of its network.
     """
-    if trouble is None or troubles is None:
-        return trouble
-    found = _parse_cluster_errors(troubles)
-    return next((found[one] for one in ids if one in found), OTHER_CLUSTERS_ERROR)
+    if report is None or cluster_errors is None:
+        return report
+    messages = _parse_cluster_errors(cluster_errors)
+    return next((messages[cluster] for cluster in ids if cluster in messages), OTHER_CLUSTERS_ERROR)
 
 
 @lru_cache(maxsize=1024)
-def _parse_cluster_errors(troubles: str) -> Mapping[str | None, str]:
-    return MappingProxyType(dict(json.loads(troubles)))
+def _parse_cluster_errors(cluster_errors: str) -> Mapping[str | None, str]:
+    return MappingProxyType(dict(json.loads(cluster_errors)))

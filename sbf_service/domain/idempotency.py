@@ -29,19 +29,19 @@ class CreateAttempt:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """The call repeats the latest attempt, so nothing changes."""
+    """The call repeats the latest attempt and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptBlocked:
-    """A new attempt must wait until the draining cluster of the former attempt has ended."""
+    """A new attempt must wait until the cluster of the previous attempt has ended."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFence:
-    """The identity of the cluster that a caller means; None stands for unknown.
+    """The cluster that a caller refers to. None stands for an unknown value.
 
     ``id`` is exact. ``attempt`` and ``owner`` are for callers that do not know the ID, such as hosts of a batch system.
     """
@@ -50,14 +50,14 @@ class AttemptFence:
     owner: str | None = None
     id: str | None = None
 
-    def check(self, key: str, newest: "LatestCluster") -> None:
-        """Raise Gone when the latest cluster of ``key`` is not the cluster that the caller means."""
-        check_owner(key, self.owner, newest.owner)
-        check_attempt(key, self.attempt, newest.attempt)
-        if self.id is not None and self.id != newest.id:
+    def check(self, key: str, latest: "LatestCluster") -> None:
+        """Raise Gone if the latest cluster of ``key`` is not the cluster that the caller refers to."""
+        check_owner(key, self.owner, latest.owner)
+        check_attempt(key, self.attempt, latest.attempt)
+        if self.id is not None and self.id != latest.id:
             raise Gone(
                 f"cluster {key}: the cluster with id {self.id} has ended, and the key now names another cluster "
-                f"(id {newest.id}, attempt {newest.attempt})"
+                f"(id {latest.id}, attempt {latest.attempt})"
             )
 
 
@@ -82,66 +82,71 @@ ANY_ATTEMPT: Final = AttemptFence()
 
 
 def resolve_request(
-    key: str, request: ClusterRequest, former: LatestAttempt | None, own: int | None = None
+    key: str, request: ClusterRequest, latest: LatestAttempt | None, own_attempt: int | None = None
 ) -> CreateAttempt | NoChange | AttemptBlocked:
     """Return the effect of a request: a new attempt, no change, or a wait.
 
-    ``own`` is the highest attempt of the request's owner, if the key belongs to another owner now.
+    ``own_attempt`` is the highest attempt of the request's owner, if the key now belongs to another owner.
 
     Raise Gone for an attempt number that is too low. Raise Conflict for another owner's key, a different spec, or a
     cluster that has not ended.
     """
-    if former is None:
+    if latest is None:
         return CreateAttempt(request.attempt or 0)
-    if request.spec.owner != former.spec.owner:
-        return _resolve_for_new_owner(key, request.attempt, former, own)
+    if request.spec.owner != latest.spec.owner:
+        return _resolve_for_new_owner(key, request.attempt, latest, own_attempt)
     if request.attempt is None:
-        return _resolve_without_attempt(key, request.spec, former)
-    check_attempt(key, request.attempt, former.attempt)
-    if request.attempt == former.attempt:
-        return _check_same_spec(key, request.spec, former)
-    if former.state in ENDED_STATES:
+        return _resolve_without_attempt(key, request.spec, latest)
+    check_attempt(key, request.attempt, latest.attempt)
+    if request.attempt == latest.attempt:
+        return _check_same_spec(key, request.spec, latest)
+    if latest.state in ENDED_STATES:
         return CreateAttempt(request.attempt)
     return AttemptBlocked(
-        f"cluster {key}: attempt {former.attempt} is still {former.state} and is being ended: ask again"
+        f"cluster {key}: attempt {latest.attempt} is {latest.state} and is being ended: try again later"
     )
 
 
-def check_owner(key: str, owner: str | None, newest: str) -> None:
+def check_owner(key: str, owner: str | None, latest_owner: str) -> None:
     """Raise Gone if the caller's cluster belonged to ``owner``, and the key now belongs to another owner."""
-    if owner is not None and owner != newest:
+    if owner is not None and owner != latest_owner:
         raise Gone(f"cluster {key}: the cluster of {owner} has ended, and the key now belongs to another owner")
 
 
-def check_attempt(key: str, attempt: int | None, newest: int) -> None:
+def check_attempt(key: str, attempt: int | None, latest: int) -> None:
     """Raise Gone for a call whose attempt number is lower than the latest."""
-    if attempt is not None and attempt < newest:
-        raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {newest}")
+    if attempt is not None and attempt < latest:
+        raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {latest}")
 
 
-def _resolve_for_new_owner(key: str, attempt: int | None, former: LatestAttempt, own: int | None) -> CreateAttempt:
-    """Create an attempt for the next owner of an ended cluster's key. The new owner's earlier attempts stay ended."""
-    if former.state not in ENDED_STATES:
+def _resolve_for_new_owner(
+    key: str, attempt: int | None, latest: LatestAttempt, own_attempt: int | None
+) -> CreateAttempt:
+    """Create an attempt for a new owner of the key of an ended cluster.
+
+    Raise Gone for an attempt number that the new owner used before.
+    """
+    if latest.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")
-    first = 0 if own is None else own + 1
+    first = 0 if own_attempt is None else own_attempt + 1
     if attempt is not None and attempt < first:
-        raise Gone(f"cluster {key}: attempt {attempt} has ended: the key belonged to another owner since")
+        raise Gone(f"cluster {key}: attempt {attempt} has ended, and the key has belonged to another owner since then")
     return CreateAttempt(first if attempt is None else attempt)
 
 
-def _resolve_without_attempt(key: str, spec: ClusterSpec, former: LatestAttempt) -> CreateAttempt | NoChange:
-    if former.state in ENDED_STATES:
-        return CreateAttempt(former.attempt + 1)
-    if former.state in WANTED_STATES:
-        return _check_same_spec(key, spec, former)
-    raise AttemptWaits(f"cluster {key} is still {former.state}: ask again when it has ended")
+def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt) -> CreateAttempt | NoChange:
+    if latest.state in ENDED_STATES:
+        return CreateAttempt(latest.attempt + 1)
+    if latest.state in WANTED_STATES:
+        return _check_same_spec(key, spec, latest)
+    raise AttemptWaits(f"cluster {key} is still {latest.state}: try again when the cluster has ended")
 
 
-def _check_same_spec(key: str, spec: ClusterSpec, former: LatestAttempt) -> NoChange:
-    if spec in (former.spec, former.shown):
+def _check_same_spec(key: str, spec: ClusterSpec, latest: LatestAttempt) -> NoChange:
+    if spec in (latest.spec, latest.shown):
         return NoChange()
-    changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(former.spec, name)]
+    changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(latest.spec, name)]
     raise OtherSpec(
-        f"cluster {key} exists and is {former.state}, and differs in {', '.join(changed)}: "
-        f"choose another key, or end it first"
+        f"cluster {key} exists and is {latest.state}, and differs in {', '.join(changed)}: "
+        f"choose another key, or end the cluster first"
     )

@@ -1,8 +1,8 @@
 """The lifecycle of a cluster: one table of rules decides its next transition (DESIGN.md §3 point 4, §4). Pure.
 
 :func:`find_transition` evaluates the table for one cluster. ``store/transitions.py`` translates the conditions of the
-same table to SQL, to find the clusters with a due transition. The result depends only on the stored facts, so after a
-crash the same transitions follow.
+same table to SQL, to find the clusters with a due transition. The result depends only on the stored state. Therefore,
+SBF continues with the same transitions after a crash.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,10 @@ from virtcloud.model.views import PlacementProgress
 
 @unique
 class Condition(Enum):
-    """A condition for a transition. A placement is *complete* while its element has confirmed it and is reachable."""
+    """A condition for a transition.
+
+    A placement is *complete* while its element has confirmed the placement and is reachable.
+    """
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
@@ -38,7 +41,7 @@ class Condition(Enum):
 class TransitionRule:
     """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
 
-    If ``to`` is None, the state does not change. ``frees`` and ``quarantines`` state whether the transition frees or
+    If ``to`` is None, the state does not change. ``frees`` and ``quarantines`` are true if the transition frees or
     quarantines the cluster's claims.
     """
 
@@ -65,7 +68,7 @@ TRANSITION_RULES: Final = (
     TransitionRule(_FAILING, Condition.DRAIN_DEADLINE_PASSED, ClusterState.FAILED, quarantines=True),
     TransitionRule(ENDED_STATES, Condition.QUARANTINE_CONFIRMED, None, frees=True),
 )
-"""The first rule that applies decides."""
+"""The first applicable rule determines the transition."""
 
 
 def list_states(condition: Condition) -> frozenset[ClusterState]:
@@ -111,7 +114,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    ``members`` are the members of its network that have not ended, or whose removal is not confirmed.
+    If the cluster created a network, ``members`` are the members of this network, except members that have ended with a
+    confirmed removal.
     """
 
     id: str
@@ -126,17 +130,18 @@ class ClusterStatus:
     @property
     def wanted_placements(self) -> list[PlacementStatus]:
         """The placements that are not being removed."""
-        return [one for one in self.placements if one.removed is None]
+        return [placement for placement in self.placements if placement.removed is None]
 
     @property
     def is_complete(self) -> bool:
         """Whether every placement that is not being removed is complete."""
-        return all(one.is_complete for one in self.wanted_placements)
+        return all(placement.is_complete for placement in self.wanted_placements)
 
     @property
     def is_removed(self) -> bool:
         """Whether every element has confirmed the removal of the cluster, and no member remains."""
-        return not self.members and all(one.progress is PlacementProgress.REMOVED for one in self.placements)
+        removed = (placement.progress is PlacementProgress.REMOVED for placement in self.placements)
+        return not self.members and all(removed)
 
     def holds(self, condition: Condition, now: datetime, drain_deadline: timedelta) -> bool:
         """Return whether a condition holds at ``now``."""
@@ -164,7 +169,7 @@ class ClusterTransition:
 
 
 def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Return the cluster's next transition, or None. Call again after each transition: another may be due."""
+    """Return the next due transition of a cluster, or None. After this transition another may be due."""
     for rule in TRANSITION_RULES:
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
@@ -173,7 +178,7 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Describe the elements that have not confirmed the cluster, with their error reports. Return "" without any."""
+    """Describe the elements that have not confirmed the cluster, with their errors. Return "" if all have confirmed."""
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
@@ -182,25 +187,26 @@ def _describe_reason(cluster: ClusterStatus, rule: TransitionRule) -> str | None
         case Condition.LEASE_ENDED:
             return f"its lease ended at {format_utc(cluster.lease_ends)}"
         case Condition.SETUP_DEADLINE_PASSED:
-            return f"not set up in time: {_describe_behind(cluster.wanted_placements)}"
+            return f"not set up in time: {_describe_pending(cluster.wanted_placements)}"
         case Condition.INCOMPLETE:
-            return f"being restored: {_describe_behind(cluster.wanted_placements)}"
+            return f"being restored: {_describe_pending(cluster.wanted_placements)}"
         case Condition.DRAIN_DEADLINE_PASSED:
-            of_members = (one for member in cluster.members for one in member.placements)
-            return f"its VLAN IDs are quarantined: {_describe_behind([*cluster.placements, *of_members])}"
+            of_members = (placement for member in cluster.members for placement in member.placements)
+            return f"its VLAN IDs are quarantined: {_describe_pending([*cluster.placements, *of_members])}"
         case _:
             return None
 
 
-def _describe_behind(placements: Iterable[PlacementStatus]) -> str:
-    return "; ".join(_list_unconfirmed(placements)) or "nothing"
+def _describe_pending(placements: Iterable[PlacementStatus]) -> str:
+    return "; ".join(_list_unconfirmed(placements)) or "all elements have confirmed"
 
 
 def _list_unconfirmed(placements: Iterable[PlacementStatus]) -> Iterator[str]:
     done = {PlacementProgress.CONFIRMED, PlacementProgress.REMOVED}
-    for one in sorted(placements, key=lambda one: one.element):
-        if one.progress not in done or (one.removed is None and not one.reachable):
-            yield f"{one.kind} {one.element} at {one.site} has not confirmed{_describe_cause(one)}"
+    for placement in sorted(placements, key=lambda placement: placement.element):
+        if placement.progress not in done or (placement.removed is None and not placement.reachable):
+            cause = _describe_cause(placement)
+            yield f"{placement.kind} {placement.element} at {placement.site} has not confirmed{cause}"
 
 
 def _describe_cause(placement: PlacementStatus) -> str:
@@ -213,5 +219,5 @@ def _describe_cause(placement: PlacementStatus) -> str:
     if placement.kind in DEVICE_KINDS:
         return ""
     seen = placement.last_seen
-    last_call = f"was last heard from at {format_utc(seen)}" if seen else "has never called SBF"
+    last_call = f"last called SBF at {format_utc(seen)}" if seen else "has never called SBF"
     return f" (its agent {last_call})"

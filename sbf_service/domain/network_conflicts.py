@@ -1,4 +1,4 @@
-"""Conflicts between networks: exclusive access ports, and paths that joining a network must not change. Pure."""
+"""Conflicts between networks: exclusive access ports, and changes of the path of a network that is joined. Pure."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from virtcloud.model.values import PortRef
 
 
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the switches' access ports on a cluster's path. Raise the errors of :func:`.paths.find_path_ports`."""
+    """Return the access ports of switches on a cluster's path. Raise Conflict or NotFound as :mod:`.paths` does."""
     ports = find_cluster_ports(topology, cluster) & topology.access_ports
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
@@ -22,9 +22,10 @@ def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -
     for cluster in clusters:
         for port in sorted(_find_known_ports(topology, cluster)):
             if port in taken and taken[port].network.id != cluster.network.id:
+                holder = taken[port].key
                 raise Conflict(
-                    f"cluster {cluster.key} needs access port {port}, which carries one cluster at a time and has "
-                    f"{taken[port].key}: end that one first, or choose a host on a trunk"
+                    f"cluster {cluster.key} needs access port {port}, but cluster {holder} uses this port, and an "
+                    f"access port carries only one network: end cluster {holder} first, or choose a host on a trunk"
                 )
             taken.setdefault(port, cluster)
 
@@ -38,30 +39,31 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
         for port in sorted(_find_known_ports(former, cluster)):
             if port not in topology.access_ports:
                 raise Conflict(
-                    f"cluster {cluster.key} has access port {port}, which would be none any more: end it first"
+                    f"cluster {cluster.key} uses access port {port}, which is no access port in the new topology: "
+                    f"end cluster {cluster.key} first"
                 )
 
 
 def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: Transport | None) -> None:
-    """Raise Conflict when a network of one site would need different ports at its site to reach this transport."""
+    """Raise Conflict when a network of one site would need different ports at its site to reach ``transport``."""
     if transport is None:
         return
     before, after = (find_path_ports(topology, network.spec, on) for on in (None, transport.name))
     if before != after:
         lost = ", ".join(sorted(before - after))
         raise Conflict(
-            f"network {network.key} would be moved to other ports to meet transport {transport.name} (off {lost}): "
-            f"choose a host at its own site"
+            f"network {network.key} would need other ports to reach transport {transport.name}, and would leave "
+            f"{lost}: choose a host at the site of the network"
         )
 
 
 def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
     """Raise Conflict for a site that is not attached to the network's transport."""
     for site in sites:
-        if network.transport not in {one.transport for one in site.attachments}:
+        if network.transport not in {attachment.transport for attachment in site.attachments}:
             raise Conflict(
-                f"network {network.key} is joined by transport {network.transport}, to which site {site.name} is not "
-                f"attached: choose a host at another site"
+                f"network {network.key} uses transport {network.transport}, but site {site.name} is not attached to "
+                f"this transport: choose a host at another site"
             )
 
 

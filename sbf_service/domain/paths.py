@@ -1,16 +1,16 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
-The switches of a site form trees. Each tree is built breadth first, from a switch where the site is attached to a
-transport, and does not depend on clusters. A cluster uses the part of one tree that joins its hosts, and the provider
-edge if the cluster has several sites. A tree has no loop, so no spanning tree protocol is needed. Among equal ports,
-the first in the topology's order is chosen. A host uses one of its ports: the first in its list that is linked to a
-switch of the tree. If the topology no longer has this link, the host's next port is used.
+The switches of a site form trees. Each tree is built breadth first from its root, a switch where the site is attached
+to a transport. Among several possible ports, the first in the topology's order is used. A tree has no loop, so no
+spanning tree protocol is needed. The trees do not depend on clusters.
+
+A cluster uses the part of one tree that connects its hosts. If the cluster has several sites, it also uses the port to
+the transport. A host uses a single port: the first of its ports that is linked to a switch of the tree.
 
 A path depends only on the topology and the cluster, so the creation or end of another cluster does not change the path.
-The path of a member (decision 31) depends on the member and on the cluster whose network it joins. The path consists of
-the ports that join the member's hosts with each other, and of the ports that join these hosts to the cluster. The ports
-of a network's cluster and of all its members carry the network. A network may include a site without a host; the
-members of the network are joined at the root of that site's tree.
+The path of a member (decision 31) also depends on the cluster whose network the member joins. This path has the ports
+that connect the member's hosts with each other, and the ports that connect these hosts to the cluster. A network may
+include a site without a host; at this site, members are connected to the root of the tree.
 """
 
 from collections import Counter, deque
@@ -26,9 +26,9 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
 
 HostUplink = tuple[PortRef, PortRef]
-"""A host's port and the switch's port that the host's port is linked to."""
+"""A host's port and the switch's port at the other end of the link."""
 SwitchTree = Mapping[Name, PortRef | None]
-"""For each reachable switch, the switch's own port towards the root. The root comes first and has None."""
+"""For each switch of the tree, its port towards the root. The root comes first; its value is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` joins the sites. ``service`` is the network's service ID on this transport, or None if all networks
-    share one service. ``joined`` is the network that a member joined, None for other clusters. ``created_by`` is the
-    creator's name in the audit log.
+    ``transport`` connects the sites. ``service`` is the network's service ID on this transport, or None if all networks
+    share one service. If the cluster is a member, ``joined`` is the network that it joined, otherwise None.
+    ``created_by`` is the creator's name in the audit log.
     """
 
     id: str
@@ -91,22 +91,22 @@ def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
     return frozenset(port.element for port in ports)
 
 
-def find_sites(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] = ()) -> tuple[Site, ...]:
-    """Return the sites of ``hosts`` and the sites ``also``, in the topology's order. Raise NotFound."""
+def find_sites(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> tuple[Site, ...]:
+    """Return the sites of ``hosts`` and ``extra_sites``, in the topology's order. Raise NotFound."""
     names = {topology.site_of[topology.host(host).name].name for host in hosts}
-    names |= {topology.site(name).name for name in also}
+    names |= {topology.site(name).name for name in extra_sites}
     return tuple(site for site in topology.sites if site.name in names)
 
 
-def choose_transport(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] = ()) -> Transport | None:
-    """Return the first transport, by preference, that all sites of a cluster share; None for a single site.
+def choose_transport(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> Transport | None:
+    """Return the first transport, by preference, that all sites of a cluster share. Return None for a single site.
 
-    Raise NotFound for an unknown name, and Conflict when no transport joins the sites.
+    Raise NotFound for an unknown name, and Conflict if no transport connects all sites.
     """
-    sites = find_sites(topology, hosts, also)
+    sites = find_sites(topology, hosts, extra_sites)
     if len(sites) < 2:  # noqa: PLR2004 - a single site needs no transport
         return None
-    shared = set.intersection(*({one.transport for one in site.attachments} for site in sites))
+    shared = set.intersection(*({attachment.transport for attachment in site.attachments} for site in sites))
     for attachment in sites[0].attachments:
         if attachment.transport in shared:
             return topology.transport(attachment.transport)
@@ -119,18 +119,18 @@ def find_path_ports(
     """Return every port of hosts, switches and edges that must carry a cluster.
 
     ``transport`` is the network's transport. None stands for the transport that SBF would choose for the cluster now.
-    If the cluster ``joined`` the network of another cluster, the result has the ports that the member needs in that
-    network. Raise NotFound for an unknown name. Raise Conflict when the sites or switches are not joined.
+    For a member, ``joined`` is the spec of the cluster that created the network. Raise NotFound for an unknown name.
+    Raise Conflict if the topology does not connect the sites or switches.
     """
     ends = NetworkEndpoints.of(spec)
     if joined is None:
-        return _find_joining_ports(topology, ends, ends, transport)
+        return _find_connecting_ports(topology, ends, ends, transport)
     base = NetworkEndpoints.of(joined)
     if transport is None and (chosen := choose_transport(topology, *(ends | base))) is not None:
         transport = chosen.name
-    combined = _find_joining_ports(topology, ends | base, base, transport)
-    to_network = combined - _find_joining_ports(topology, base, base, transport)
-    return to_network | _find_joining_ports(topology, ends, base, transport)
+    combined = _find_connecting_ports(topology, ends | base, base, transport)
+    to_network = combined - _find_connecting_ports(topology, base, base, transport)
+    return to_network | _find_connecting_ports(topology, ends, base, transport)
 
 
 def find_uplinks(topology: Topology, host: Host) -> tuple[HostUplink, ...]:
@@ -157,40 +157,41 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 def _no_transport_message(sites: tuple[Site, ...]) -> str:
     names = ", ".join(site.name for site in sites)
     attached = "; ".join(
-        f"{site.name} is on {', '.join(one.transport for one in site.attachments) or 'none'}" for site in sites
+        f"{site.name} is on {', '.join(attachment.transport for attachment in site.attachments) or 'none'}"
+        for site in sites
     )
-    return f"no transport joins {names}: {attached}; attach them to a common one or choose other hosts"
+    return f"no transport connects {names}: {attached}; attach the sites to a common transport, or choose other hosts"
 
 
-def _find_joining_ports(
-    topology: Topology, joins: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
+def _find_connecting_ports(
+    topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that join the endpoints ``joins``, in the trees that carry the network's endpoints ``base``."""
-    sites = find_sites(topology, *joins)
-    if transport is None and (chosen := choose_transport(topology, *joins)) is not None:
+    """Return the ports that connect ``endpoints``, in the trees of the network with the endpoints ``base``."""
+    sites = find_sites(topology, *endpoints)
+    if transport is None and (chosen := choose_transport(topology, *endpoints)) is not None:
         transport = chosen.name
     over = transport if len(sites) > 1 else None
     found = set[PortRef]()
     for site in sites:
         tree = _choose_tree(topology, site, base.hosts, transport)
-        found.update(_find_site_ports(topology, site, joins, tree, over))
+        found.update(_find_site_ports(topology, site, endpoints, tree, over))
     return frozenset(found)
 
 
 def _find_site_ports(
-    topology: Topology, site: Site, joins: NetworkEndpoints, tree: SwitchTree, over: Name | None
+    topology: Topology, site: Site, endpoints: NetworkEndpoints, tree: SwitchTree, over: Name | None
 ) -> Iterator[PortRef]:
     """Yield the ports of one site. ``over`` is the transport to other sites, or None for a single site."""
-    ends: list[Name] = [next(iter(tree))] if site.name in joins.sites else []
+    ends: list[Name] = [next(iter(tree))] if site.name in endpoints.sites else []
     if over is not None:
         edge = find_attachment_port(site, over)
         inner = _find_switch_port(topology, edge)
         ends.append(inner.element)
         yield from {edge, inner}
     for host in site.hosts:
-        if host.name in joins.hosts:
+        if host.name in endpoints.hosts:
             uplinks = find_uplinks(topology, host)
-            end, peer = next((one for one in uplinks if one[1].element in tree), uplinks[0])
+            end, peer = next((uplink for uplink in uplinks if uplink[1].element in tree), uplinks[0])
             ends.append(peer.element)
             yield from (end, peer)
     yield from _find_ports_between(topology, tree, frozenset(ends))
@@ -208,8 +209,8 @@ def _find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Na
 def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
     """Return the tree of a site that carries a network.
 
-    With a transport this is the tree with the site's attachment, otherwise the first tree that reaches all hosts. If no
-    tree reaches all hosts, it is the tree of the first host.
+    With a transport, return the tree with the site's attachment. Otherwise, return the first tree that reaches all
+    hosts, or the tree of the first host if no tree reaches all hosts.
     """
     trees = _build_trees(topology, site)
     if transport is not None:
@@ -217,15 +218,15 @@ def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transpor
         return next(tree for tree in trees if inner in tree)
     hosts = [[peer.element for _, peer in find_uplinks(topology, host)] for host in site.hosts if host.name in base]
     if not hosts and len(trees) > 1:
-        raise Conflict(f"site {site.name} has switches that no link joins: name a host where the network is to be")
+        raise Conflict(f"site {site.name} has groups of switches without a link between them: name a host of one group")
     with_all = (tree for tree in trees if all(any(switch in tree for switch in ups) for ups in hosts))
     return next(with_all, None) or next(tree for tree in trees if hosts[0][0] in tree)
 
 
 def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the trees of a site's switches: first those with an attachment, then those of unreached switches."""
+    """Return the trees of a site's switches: first the trees with an attachment, then the trees of other switches."""
     found: list[SwitchTree] = []
-    starts = (_find_switch_port(topology, one.port).element for one in site.attachments)
+    starts = (_find_switch_port(topology, attachment.port).element for attachment in site.attachments)
     for start in (*starts, *(switch.name for switch in site.switches)):
         if not any(start in tree for tree in found):
             found.append(_build_tree(topology, site, start))
@@ -255,7 +256,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
 def _ports_to_root(topology: Topology, tree: SwitchTree, switch: Name) -> Iterator[PortRef]:
     """Yield, for each link from ``switch`` to the root of the tree, the link's port that is farther from the root."""
     if switch not in tree:
-        raise Conflict(f"switch {switch} is not joined to switch {next(iter(tree))} within their site: link them")
+        raise Conflict(f"switch {switch} has no path to switch {next(iter(tree))} within their site: link the switches")
     up = tree[switch]
     while up is not None:
         yield up

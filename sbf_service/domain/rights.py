@@ -1,6 +1,6 @@
-"""Rights: the table of the actions that each role may perform, and the scope of each right. Pure.
+"""The rights table: the actions that each role may perform, and the scope of each right. Pure.
 
-A job starter additionally needs a confirmation by the batch system's server for each job (decision 34).
+A job starter also needs a confirmation by the batch server for each job (decision 34).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from virtcloud.model.views import JobStatement
 
 @unique
 class Action(StrEnum):
-    """An action, in the wording of a denial: "alice (user) may not change the pool of site brno"."""
+    """An action. The value is its wording in a denial: "alice (user) may not change the pool of site brno"."""
 
     READ_CLUSTER = "see"
     CREATE_CLUSTER = "create"
@@ -46,10 +46,10 @@ class Action(StrEnum):
 class RightScope(Enum):
     """The scope of a right."""
 
-    ALL = "everything"
-    OWN = "what belongs to the caller"
-    SITES = "what touches the caller's sites"
-    ELEMENT = "what touches the caller's element"
+    ALL = "all resources"
+    OWN = "resources of the caller"
+    SITES = "resources at the caller's sites"
+    ELEMENT = "resources on the caller's element"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,14 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_ELEMENT: RightScope.ALL,
     },
     Role.JOB_STARTER: {
-        Action.READ_CLUSTER: RightScope.ALL,  # a member must know the addresses in the network that it joins
-        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # the batch server must also confirm the job
+        Action.READ_CLUSTER: RightScope.ALL,  # the addresses in the network that a member joins
+        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # only after the batch server confirmed the job
         Action.END_CLUSTER: RightScope.ELEMENT,
     },
 }
 
 UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
+"""Roles that the message of a denial does not suggest, because a person cannot have them."""
 
 
 def find_scope(principal: Principal, action: Action) -> RightScope | None:
@@ -142,26 +143,31 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 
 def describe_denial(principal: Principal, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> str:
     """Return the message of a denial: the denied action, and the roles that may perform it."""
-    wanted = f"{action} {resource.description}".strip()
-    return f"{principal} may not {wanted}: that takes {_join_alternatives(_list_entitled_roles(action, resource))}"
+    denied = f"{action} {resource.description}".strip()
+    entitled = _join_alternatives(_list_entitled_roles(action, resource))
+    return f"{principal} may not {denied}: the action requires {entitled}"
 
 
 def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[str]:
     """Return the roles that may perform the action, beginning with the owner or administrator of the resource.
 
-    Roles that cannot help a denied caller are omitted.
+    The roles in ``UNLISTED_ROLES`` are omitted.
     """
     sites = ", ".join(sorted(resource.sites)) or "its site"
-    element = next(iter(resource.elements)) if len(resource.elements) == 1 else "an element of it"
+    element = next(iter(resource.elements)) if len(resource.elements) == 1 else "one of its elements"
     nearest = {
         RightScope.OWN: f"its owner ({resource.owner})" if resource.owner else "its owner",
         RightScope.SITES: f"a site administrator of {sites}",
     }
     listed = {role: rights for role, rights in RIGHTS.items() if role not in UNLISTED_ROLES}
     scopes = {role: rights[action] for role, rights in listed.items() if action in rights}
-    near = [nearest.get(one, f"the {role} of {element}") for role, one in scopes.items() if one is not RightScope.ALL]
-    far = [f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, one in scopes.items() if one is RightScope.ALL]
-    return [*near, *far]
+    limited = [
+        nearest.get(scope, f"the {role} of {element}") for role, scope in scopes.items() if scope is not RightScope.ALL
+    ]
+    unlimited = [
+        f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, scope in scopes.items() if scope is RightScope.ALL
+    ]
+    return [*limited, *unlimited]
 
 
 def _join_alternatives(alternatives: list[str]) -> str:
@@ -193,16 +199,22 @@ def check_job_confirmation(request: JobClusterRequest, statement: JobStatement, 
     """
     job = f"{request.starter} (job-starter) may not create the cluster of job {request.key}"
     if request.starter not in statement.hosts:
-        raise Forbidden(f"{job}: the batch system runs it on {_join_hosts(statement.hosts)}, not on {request.starter}")
+        raise Forbidden(
+            f"{job}: the batch system runs the job on {_join_hosts(statement.hosts)}, not on {request.starter}"
+        )
     if request.owner != statement.owner:
-        raise Forbidden(f"{job} for {request.owner}: it is a job of {statement.owner}")
+        raise Forbidden(f"{job} for {request.owner}: the job belongs to {statement.owner}")
     if others := sorted(set(request.hosts) - set(statement.hosts)):
-        raise Forbidden(f"{job} on {', '.join(others)}: the batch system runs it on {_join_hosts(statement.hosts)}")
+        raise Forbidden(
+            f"{job} on {', '.join(others)}: the batch system runs the job on {_join_hosts(statement.hosts)}"
+        )
     if request.joins is not None and (network is None or network != request.network):
         requested = f"network {statement.network}" if statement.network else "no network to join"
         raise Forbidden(f"{job} in network {request.joins}: the job requested {requested}")
     if request.sites:
-        raise Forbidden(f"{job} at sites without hosts ({', '.join(request.sites)}): a job is where its hosts are")
+        raise Forbidden(
+            f"{job} at sites without hosts ({', '.join(request.sites)}): the cluster of a job has only the sites of its hosts"
+        )
 
 
 def _join_hosts(hosts: tuple[Name, ...]) -> str:

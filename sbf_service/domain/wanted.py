@@ -47,18 +47,19 @@ def compute_wanted(
     element: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
 ) -> WantedState:
     """Return the wanted state of ``element``. Raise NotFound when the topology does not contain the element."""
-    found = topology.element(element)
-    if isinstance(found, Switch):
-        return _switch_wanted(found, topology, clusters, ports)
-    if isinstance(found, Edge):
-        return _edge_wanted(found, topology, clusters, ports)
+    described = topology.element(element)
+    if isinstance(described, Switch):
+        return _switch_wanted(described, topology, clusters, ports)
+    if isinstance(described, Edge):
+        return _edge_wanted(described, topology, clusters, ports)
     return HostWanted(segments=tuple(_segments(element, topology, clusters, ports)))
 
 
 def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...]:
     """Return the transports to which the edge attaches its site, in the topology's order."""
-    names = {one.transport for one in topology.site_of[edge].attachments if one.port.element == edge}
-    return tuple(one for one in topology.transports if one.name in names)
+    attachments = topology.site_of[edge].attachments
+    names = {attachment.transport for attachment in attachments if attachment.port.element == edge}
+    return tuple(transport for transport in topology.transports if transport.name in names)
 
 
 def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
@@ -66,7 +67,7 @@ def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transpo
 
     The result omits edges without a loopback address.
     """
-    return {one.name: tuple(_find_loopbacks(topology, one.name, edge)) for one in transports}
+    return {transport.name: tuple(_find_loopbacks(topology, transport.name, edge)) for transport in transports}
 
 
 def derive_mac(cluster_id: str, guest: Name) -> Mac:
@@ -81,9 +82,10 @@ def derive_mac(cluster_id: str, guest: Name) -> Mac:
 
 
 def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator[str]:
-    attachments = (one for site in topology.sites for one in site.attachments)
-    attached = {one.port.element for one in attachments if one.transport == transport}
-    for other in (one for site in topology.sites for one in site.edges):
+    attachments = (attachment for site in topology.sites for attachment in site.attachments)
+    attached = {attachment.port.element for attachment in attachments if attachment.transport == transport}
+    others = (other for site in topology.sites for other in site.edges)
+    for other in others:
         if other.name in attached and other.name != edge and other.loopback is not None:
             yield str(other.loopback)
 
@@ -102,9 +104,8 @@ def _switch_wanted(
 
 
 def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> EdgeWanted:
-    return EdgeWanted(
-        circuits=sort_circuits({one for each in clusters for one in _circuits(edge, topology, each, ports)})
-    )
+    circuits = {circuit for cluster in clusters for circuit in _circuits(edge, topology, cluster, ports)}
+    return EdgeWanted(circuits=sort_circuits(circuits))
 
 
 def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster, ports: FindPorts) -> Iterator[Circuit]:
@@ -121,27 +122,31 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster, ports: FindP
 def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> Iterator[Segment]:
     """Yield one segment for each network, sorted by the networks' IDs."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
-    for cluster in sorted(clusters, key=lambda one: one.id):
+    for cluster in sorted(clusters, key=lambda cluster: cluster.id):
         for end in ports(topology, cluster, host):
             networks[cluster.network.id, end].append(cluster)
-    for (_, end), some in sorted(networks.items()):
-        yield _segment(topology, end, some)
+    for (_, end), members in sorted(networks.items()):
+        yield _segment(topology, end, members)
 
 
 def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) -> Segment:
     """Return the segment of a network. Guests of the network's own cluster come before guests of its members."""
     network = clusters[0].network
-    ordered = sorted(clusters, key=lambda one: one.joined is not None)
+    ordered = sorted(clusters, key=lambda cluster: cluster.joined is not None)
     return Segment(
         id=network.id,
         key=network.key,
         vlan=clusters[0].vlans[topology.site_of[end.element].name],
         port=end.port,
         untagged=end in topology.access_ports,
-        guests=tuple(_guest(one, guest) for one in ordered for guest in one.spec.guests if guest.host == end.element),
-        members={one.id: one.key for one in clusters if one.joined is not None},
-        origins={one.id: find_origin(one.spec.owner, one.created_by) for one in clusters},
+        guests=tuple(guest for cluster in ordered for guest in _guests(cluster, end.element)),
+        members={cluster.id: cluster.key for cluster in clusters if cluster.joined is not None},
+        origins={cluster.id: find_origin(cluster.spec.owner, cluster.created_by) for cluster in clusters},
     )
+
+
+def _guests(cluster: LiveCluster, host: Name) -> Iterator[GuestWanted]:
+    return (_guest(cluster, guest) for guest in cluster.spec.guests if guest.host == host)
 
 
 def _guest(cluster: LiveCluster, guest: Guest) -> GuestWanted:

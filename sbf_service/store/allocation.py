@@ -147,8 +147,8 @@ def allocate_requested(
     """Return the requested VLAN ID for each site. Raise VlanNotInPool, NoVlanFree."""
     pools = read_site_pools(unit, sites, reserved)
     for pool in pools:
-        if vlan not in pool.given:
-            raise VlanNotInPool(f"VLAN {vlan} is not in the pool of site {pool.site} ({pool.given or 'none'})")
+        if vlan not in pool.vlans:
+            raise VlanNotInPool(f"VLAN {vlan} is not in the pool of site {pool.site} ({pool.vlans or 'none'})")
     for pool in pools:
         if vlan not in pool.free:
             reason = describe_unavailable(unit, pool, vlan, sees)
@@ -158,8 +158,8 @@ def allocate_requested(
 
 def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
     """Return why a VLAN ID is not free at a site."""
-    if vlan not in pool.given:
-        return f"it is not in the pool of that site ({pool.given or 'none'})"
+    if vlan not in pool.vlans:
+        return f"it is not in the pool of that site ({pool.vlans or 'none'})"
     holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
     row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
     if row is None:
@@ -223,7 +223,7 @@ def read_site_pools(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) 
     return [
         SitePool(
             site=site.name,
-            given=given[site.name],
+            vlans=given[site.name],
             claimed=held.get(site.name, NO_VLANS) - quarantined.get(site.name, NO_VLANS),
             quarantined=quarantined.get(site.name, NO_VLANS),
             excluded=find_excluded_vlans(unit, site, reserved),

@@ -43,12 +43,12 @@ def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
     return SiteView(
         name=site.name,
         hosts=tuple(host.name for host in site.hosts),
-        pool=pool.given,
+        pool=pool.vlans,
         claimed=pool.claimed,
         quarantined=pool.quarantined,
         free=pool.free,
         quarantine=read_quarantine(unit, site.name) if pool.quarantined else (),
-        other_use=make_other_use_views(unit, site.name, pool.given) if pool.foreign else (),
+        other_use=make_other_use_views(unit, site.name, pool.vlans) if pool.foreign else (),
     )
 
 

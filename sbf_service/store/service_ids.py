@@ -40,7 +40,7 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
     """Return the numbers of claimed, quarantined and free service IDs of a transport."""
     pool = _read_service_pool(unit, transport)
-    return len(pool.held) - pool.quarantined, pool.quarantined, len(pool.given) - len(pool.held)
+    return len(pool.claimed) - pool.quarantined, pool.quarantined, len(pool.ids) - len(pool.claimed)
 
 
 def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
@@ -50,8 +50,8 @@ def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(
         transport=transport.name,
-        given=transport.services,
-        held=frozenset(unit.connection.scalars(claims)),
+        ids=transport.services,
+        claimed=frozenset(unit.connection.scalars(claims)),
         quarantined=unit.connection.scalar(kept.where(of_transport)) or 0,
         freed={row.number: row.freed_at for row in unit.connection.execute(freed)},
     )

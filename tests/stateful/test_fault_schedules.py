@@ -46,8 +46,8 @@ BUGS = {
         "7.2",
         (
             lifecycle,
-            "all(one.progress is PlacementProgress.REMOVED for",
-            "any(one.progress is PlacementProgress.REMOVED for",
+            "all(removed)",
+            "any(removed)",
         ),
     ),
     "frees them before members let go": ("7.2", (lifecycle, "not self.members and ", "")),

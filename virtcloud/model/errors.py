@@ -60,6 +60,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
+def count_of(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``. The default plural adds an "s"."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
 class VirtcloudError(Exception):
     """The base class of all exceptions of virtcloud. ``slug`` is the stable name in problem documents (RFC 9457)."""
 

@@ -182,7 +182,7 @@ def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
     assert problem(ask(world, "PUT", CLUSTER, body("brno-h1"), token=bob)) == (
         403,
         "forbidden",
-        "bob (user) may not create a cluster of alice: that takes its owner (alice), an operator or a scheduler",
+        "bob (user) may not create a cluster of alice: the action requires its owner (alice), an operator or a scheduler",
     )
     assert ask(world, "PUT", CLUSTER, body("brno-h1"), token=alice).status_code == 201
 
@@ -190,8 +190,16 @@ def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "message"),
     [
-        ("GET", "/v1/audit?cluster=demo", "may not read the audit log of any cluster or element: that takes its owner"),
-        ("POST", "/v1/elements/brno-sw/reconcile", "may not reconcile any element: that takes a site administrator"),
+        (
+            "GET",
+            "/v1/audit?cluster=demo",
+            "may not read the audit log of any cluster or element: the action requires its owner",
+        ),
+        (
+            "POST",
+            "/v1/elements/brno-sw/reconcile",
+            "may not reconcile any element: the action requires a site administrator",
+        ),
     ],
 )
 def test_a_denial_of_an_action_names_its_target(world: World, method: str, path: str, message: str) -> None:
@@ -254,7 +262,7 @@ def test_an_agent_reports_for_its_own_element_only(world: World) -> None:
         assert problem(ask(world, "POST", f"/v1/elements/brno-h2/{call}", document, token=token)) == (
             403,
             "forbidden",
-            "brno-h1 (agent) may not report for element brno-h2: that takes the agent of brno-h2 or an operator",
+            "brno-h1 (agent) may not report for element brno-h2: the action requires the agent of brno-h2 or an operator",
         )
     assert ask(world, "GET", "/v1/elements/brno-h2/wanted", token=token).status_code == 403
     assert ask(world, "GET", "/v1/elements/brno-h1", token=token).status_code == 200
@@ -395,7 +403,7 @@ def test_a_job_starter_creates_clusters_on_its_element_only(world: World) -> Non
         "forbidden",
         (
             "brno-h1 (job-starter) may not create a cluster of alice: "
-            "that takes its owner (alice), an operator or a scheduler"
+            "the action requires its owner (alice), an operator or a scheduler"
         ),
     )
     assert ask(world, "DELETE", "/v1/clusters/7.torque", token=token).status_code == 202

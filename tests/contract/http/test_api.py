@@ -53,7 +53,7 @@ def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
         409,
         "no-vlan-free",
         (
-            "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has none; "
+            "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has no VLAN IDs; "
             "add VLAN IDs to the pool of praha"
         ),
     )
@@ -75,8 +75,8 @@ def test_a_later_attempt_ends_and_replaces_the_former(world: World) -> None:
         409,
         "attempt-waits",
         (
-            "cluster job: attempt 1 is still active and is being ended: ask again; "
-            "host brno-h1 at brno has not confirmed (its agent was last heard from at 2026-01-01 00:00:00 UTC); "
+            "cluster job: attempt 1 is active and is being ended: try again later; "
+            "host brno-h1 at brno has not confirmed (its agent last called SBF at 2026-01-01 00:00:00 UTC); "
             "switch brno-sw1 at brno has not confirmed"
         ),
     )

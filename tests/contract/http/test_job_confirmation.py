@@ -78,8 +78,8 @@ def test_a_server_gets_its_own_open_requests_until_answered(world: World) -> Non
 @pytest.mark.parametrize(
     ("statement", "refused"),
     [
-        ({"owner": "bob"}, " for alice: it is a job of bob"),
-        ({"hosts": ["praha-h1"]}, ": the batch system runs it on praha-h1, not on brno-h1"),
+        ({"owner": "bob"}, " for alice: the job belongs to bob"),
+        ({"hosts": ["praha-h1"]}, ": the batch system runs the job on praha-h1, not on brno-h1"),
     ],
 )
 def test_a_confirmation_of_another_owner_or_host_is_refused(

@@ -68,7 +68,7 @@ def test_another_site_is_refused(world: World) -> None:
         403,
         "forbidden",
         (
-            "ivo (site-administrator) may not change the topology of site praha: that takes a site administrator of "
+            "ivo (site-administrator) may not change the topology of site praha: the action requires a site administrator of "
             "praha or an operator"
         ),
     )

@@ -330,7 +330,8 @@ def test_a_pool_dry_run_lists_ports_in_other_use(small: World, attach: Attach) -
         False,
     )
     assert other_use.effect == (
-        "left as it is, and no cluster can use it, until 'virtcloud element adopt brno-sw1 GigabitEthernet1/0/1'"
+        "left unchanged; clusters cannot use the port until an administrator runs "
+        "'virtcloud element adopt brno-sw1 GigabitEthernet1/0/1'"
     )
 
 

@@ -140,8 +140,8 @@ def test_a_cluster_with_a_foreign_vlan_fails_immediately(world: World, switch: F
     view = world.view("demo")
     assert view.state is ClusterState.FAILED
     assert view.reason == (
-        "switch brno-sw1 at brno refused: VLAN 100 is in other use: it is named 'offices'; it was left as it is and is "
-        "excluded from the site's pool; create the cluster again to get another VLAN"
+        "switch brno-sw1 at brno refused: VLAN 100 is in other use: it is named 'offices'; the VLAN was left unchanged and "
+        "is excluded from the site's pool; create the cluster again to get another VLAN ID"
     )
     assert (switch.table, switch.applied, free_vlans(world)) == ({1: "default", 100: "offices"}, [], "101-139")
 
@@ -173,7 +173,7 @@ def test_other_use_of_an_active_clusters_vlan_is_trouble(world: World, switch: F
     read_again(world)
     expected = (
         "VLAN 100 is in other use: it is on unmanaged port p9; "
-        "its cluster is joined to that use until one of them is moved"
+        "the cluster shares the VLAN with that use until the cluster or that use gets another VLAN ID"
     )
     assert [row.why for row in world.audit("element_trouble")] == [expected]
     assert world.element(SWITCH).trouble == expected
@@ -218,7 +218,10 @@ def test_a_lost_port_is_not_added_to_a_foreign_vlan(world: World, switch: FakeSw
     switch.applied.clear()
     read_again(world)
     assert (world.view("demo").state, switch.applied) == (ClusterState.DEGRADED, [])
-    assert "VLAN 100 is in other use: it is on unmanaged port p9; it was left as it is" in world.element(SWITCH).trouble
+    assert (
+        "VLAN 100 is in other use: it is on unmanaged port p9; the VLAN was left unchanged"
+        in world.element(SWITCH).trouble
+    )
 
 
 def test_a_lost_port_is_restored_after_the_other_use(world: World, switch: FakeSwitch) -> None:

@@ -68,7 +68,7 @@ def test_a_late_request_of_the_former_owner_changes_nothing(world: World) -> Non
     with pytest.raises(Conflict, match="belongs to another owner until its cluster has ended"):
         world.put(JOB, OF_BOB, attempt=3)
     end(world)
-    with pytest.raises(Gone, match="attempt 3 has ended: the key belonged to another owner since"):
+    with pytest.raises(Gone, match="attempt 3 has ended, and the key has belonged to another owner since then"):
         world.put(JOB, OF_BOB, attempt=3)
     assert world.put(JOB, OF_BOB, attempt=4).view.attempt == 4
 

@@ -283,7 +283,7 @@ def test_a_site_without_the_networks_transport_is_a_conflict(ring: World) -> Non
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member("plzen-h1"))
     assert str(caught.value) == (
-        "network root is joined by transport core, to which site plzen is not attached: choose a host at another site"
+        "network root uses transport core, but site plzen is not attached to this transport: choose a host at another site"
     )
 
 
@@ -394,7 +394,7 @@ def test_a_members_dead_host_quarantines_the_networks_ids(ring: World) -> None:
     ring.sweep()
     message = (
         "ended by its user; its VLAN IDs are quarantined: host praha-h1 at praha has not confirmed"
-        " (its agent was last heard from at 2026-01-01 00:00:00 UTC)"
+        " (its agent last called SBF at 2026-01-01 00:00:00 UTC)"
     )
     assert (ring.view("root").reason, ring.view("root").quarantined) == (message, True)
     (kept,) = ring.site("brno").quarantine

@@ -12,11 +12,11 @@ PORT_USE = {
     "site": "brno",
     "vlans": "145",
     "ports": ["p1"],
-    "found": "port p1 carries VLAN 145, which no cluster has",
-    "effect": "taken off the port",
+    "found": "port p1 carries VLAN 145, which no cluster uses",
+    "effect": "removed from the port",
     "asks": True,
 }
-VLAN_USE = {**PORT_USE, "found": "VLAN 150 is named 'offices'", "effect": "left as it is", "asks": False}
+VLAN_USE = {**PORT_USE, "found": "VLAN 150 is named 'offices'", "effect": "left unchanged", "asks": False}
 READ = {
     "element": "brno-sw",
     "kind": "switch",
@@ -39,7 +39,7 @@ def test_a_dry_run_prints_every_devices_difference(run: RunCommand, in_use: Fake
     assert lines[1:] == [
         "  - p1: VLAN 145",
         "in other use:",
-        "  brno-sw at brno: port p1 carries VLAN 145, which no cluster has: taken off the port",
+        "  brno-sw at brno: port p1 carries VLAN 145, which no cluster uses: removed from the port",
         "brno-sw2 could not be read: it is silent",
         "nothing was changed",
     ]
@@ -67,7 +67,7 @@ def test_unchanged_other_use_needs_no_confirmation(run: RunCommand, sbf: FakeSbf
     sbf.change_preview = {"other_use": [VLAN_USE]}
     result = run(*SET_POOL)
     assert (result.exit_code, len(sbf.put)) == (0, 1)
-    assert "VLAN 150 is named 'offices': left as it is" in result.stderr
+    assert "VLAN 150 is named 'offices': left unchanged" in result.stderr
 
 
 @pytest.fixture

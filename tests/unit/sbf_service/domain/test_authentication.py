@@ -49,29 +49,34 @@ def test_a_local_user_gets_the_user_name_of_the_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "name", "setting", "words"),
+    ("uid", "name", "setting", "message"),
     [
-        (1000, "alice", LocalUsers.TOKEN, "the local user alice needs a token here, as everybody but root"),
-        (1000, "Alice B", LocalUsers.USER, "the local user Alice B cannot be a user of SBF by that name"),
-        (65534, None, LocalUsers.USER, "the local user with the number 65534 cannot be a user of SBF by that name"),
+        (
+            1000,
+            "alice",
+            LocalUsers.TOKEN,
+            "the local user alice must present a token, because only root needs no token here",
+        ),
+        (1000, "Alice B", LocalUsers.USER, "the local user Alice B has no valid user name for SBF"),
+        (65534, None, LocalUsers.USER, "the local user with the user ID 65534 has no valid user name for SBF"),
     ],
 )
 def test_a_local_user_without_a_valid_name_needs_a_token(
-    uid: int, name: str | None, setting: LocalUsers, words: str
+    uid: int, name: str | None, setting: LocalUsers, message: str
 ) -> None:
     with pytest.raises(Unauthenticated) as raised:
         identify_local_user(uid, name, 120, setting)
-    assert str(raised.value).startswith(words)
+    assert str(raised.value).startswith(message)
     assert "virtcloud login" in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("role", "sites", "words"),
+    ("role", "sites", "message"),
     [
         ("user", ["brno"], "expected no sites for the role user, got brno"),
         ("site-administrator", [], "expected at least one site for the role site-administrator, got none"),
     ],
 )
-def test_only_site_administrators_have_sites(role: str, sites: list[str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_only_site_administrators_have_sites(role: str, sites: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         TokenRequest.model_validate({"name": "ivo", "role": role, "sites": sites})

@@ -1,4 +1,4 @@
-"""The cable check: reported neighbours against the links of the topology."""
+"""Tests of the cable check, which compares reported neighbours with the links of the topology."""
 
 import pytest
 
@@ -46,25 +46,25 @@ SW1, SW2 = Name("brno-sw1"), Name("brno-sw2")
 
 
 def canonical(element: Name, port: str) -> str:
-    found = TOPOLOGY.element(element)
-    return SWITCH_PLATFORMS[found.platform].port(port) if isinstance(found, Switch) else port
+    device = TOPOLOGY.element(element)
+    return SWITCH_PLATFORMS[device.platform].port(port) if isinstance(device, Switch) else port
 
 
-def hears(local: str, name: str, port: str, description: str = "", address: str = "") -> Neighbour:
+def neighbour(local: str, name: str, port: str, description: str = "", address: str = "") -> Neighbour:
     return Neighbour(local, "0200.0000.00aa", port, name, description, address)
 
 
-RIGHT1 = hears("GigabitEthernet1/0/1", "brno-h1", "eth0")
-RIGHT2 = hears("Gi1/0/2", "BRNO-H2.example.org", "02:00:00:00:00:02", "eth0")
-TRUNK1 = hears("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/1")
-TRUNK2 = hears("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second")
+RIGHT1 = neighbour("GigabitEthernet1/0/1", "brno-h1", "eth0")
+RIGHT2 = neighbour("Gi1/0/2", "BRNO-H2.example.org", "02:00:00:00:00:02", "eth0")
+TRUNK1 = neighbour("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/1")
+TRUNK2 = neighbour("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second")
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Return the checked cables. The key of a cable consists of its two ends."""
-    heard = {name: found for name, found in ((SW1, sw1), (SW2, sw2)) if found is not None}
-    found = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), heard, canonical)
-    return {f"{view.a} {view.b}": view for view in found}
+    """Check the cables of site brno with the neighbours of both switches (None: unread). Return the views by ends."""
+    observed = {name: neighbours for name, neighbours in ((SW1, sw1), (SW2, sw2)) if neighbours is not None}
+    checked = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), observed, canonical)
+    return {f"{view.a} {view.b}": view for view in checked}
 
 
 H1, H2 = "brno-h1:eth0 brno-sw1:Gi1/0/1", "brno-h2:eth0 brno-sw1:Gi1/0/2"
@@ -76,14 +76,14 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
 
 
 def test_any_form_of_names_and_ports_is_recognised() -> None:
-    """Port names may be short or long, and a system name may have a domain. A port may be in the description."""
+    """Port names may be short or long. System names may have a domain. The description may contain the port name."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
 def test_the_first_word_of_a_description_identifies_a_port() -> None:
     """The default description on Comware is ``GigabitEthernet1/0/24 Interface``."""
-    neighbour = hears("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
-    assert states(views((RIGHT1, RIGHT2), (neighbour,))) == {}
+    described = neighbour("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
+    assert states(views((RIGHT1, RIGHT2), (described,))) == {}
 
 
 def test_the_cables_of_other_sites_are_not_listed() -> None:
@@ -93,13 +93,13 @@ def test_the_cables_of_other_sites_are_not_listed() -> None:
     assert check_cables(made, made.site("praha"), {}, canonical) == ()
 
 
-def test_one_end_that_sees_the_other_is_enough() -> None:
+def test_a_cable_is_right_if_either_end_sees_the_other() -> None:
     assert states(views((RIGHT1, RIGHT2), (TRUNK2,))) == {}
     assert states(views((RIGHT1, RIGHT2, TRUNK1), None)) == {}
 
 
 def test_swapped_cables_are_reported_with_both_ends() -> None:
-    found = views((hears("Gi1/0/1", "brno-h2", "eth0"), hears("Gi1/0/2", "brno-h1", "eth0"), TRUNK1))
+    found = views((neighbour("Gi1/0/1", "brno-h2", "eth0"), neighbour("Gi1/0/2", "brno-h1", "eth0"), TRUNK1))
     assert states(found) == {H1: "other-neighbour", H2: "other-neighbour"}
     assert found[H1].found == (
         "brno-sw1:Gi1/0/1 sees brno-h2:eth0",
@@ -108,77 +108,81 @@ def test_swapped_cables_are_reported_with_both_ends() -> None:
 
 
 def test_a_cable_in_another_port_is_reported_with_that_port() -> None:
-    found = views((hears("Gi1/0/1", "brno-h1", "eth1"), RIGHT2, TRUNK1))
+    found = views((neighbour("Gi1/0/1", "brno-h1", "eth1"), RIGHT2, TRUNK1))
     assert states(found) == {H1: "other-port"}
     assert found[H1].found == ("brno-sw1:Gi1/0/1 sees brno-h1:eth1",)
 
 
 def test_a_port_outside_the_topology_is_another_port() -> None:
-    found = views((RIGHT1, RIGHT2, hears("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/47")), ())
+    found = views((RIGHT1, RIGHT2, neighbour("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/47")), ())
     assert states(found) == {TRUNK: "other-port"}
     assert found[TRUNK].found == ("brno-sw1:Gi1/0/24 sees brno-sw2, port TenGigabitEthernet 0/47",)
 
 
-@pytest.mark.parametrize("local", ["Gi1/0/3", "Gi1/0/47"], ids=["a free port of ours", "a port that is not ours"])
+@pytest.mark.parametrize(
+    "local", ["Gi1/0/3", "Gi1/0/47"], ids=["a free port of the topology", "a port outside the topology"]
+)
 def test_a_moved_cable_is_reported_once_with_its_new_port(local: str) -> None:
-    found = views((hears(local, "brno-h1", "eth0"), RIGHT2, TRUNK1))
+    found = views((neighbour(local, "brno-h1", "eth0"), RIGHT2, TRUNK1))
     assert states(found) == {H1: "elsewhere"}
-    (words,) = found[H1].found
-    assert words in (f"brno-h1:eth0 is seen at brno-sw1:{form}{local[2:]}" for form in ("Gi", "GigabitEthernet"))
+    (text,) = found[H1].found
+    assert text in (f"brno-h1:eth0 is seen at brno-sw1:{form}{local[2:]}" for form in ("Gi", "GigabitEthernet"))
 
 
 def test_an_unlisted_cable_is_reported_once() -> None:
-    extra = hears("Gi1/0/3", "brno-sw2", "Te 0/2"), hears("Te 0/2", "brno-sw1", "Gi1/0/3")
+    extra = neighbour("Gi1/0/3", "brno-sw2", "Te 0/2"), neighbour("Te 0/2", "brno-sw1", "Gi1/0/3")
     found = views((RIGHT1, RIGHT2, TRUNK1, extra[0]), (TRUNK2, extra[1]))
     assert states(found) == {"brno-sw1:Gi1/0/3 brno-sw2:Te0/2": "unlisted"}
 
 
-def test_an_unknown_neighbour_is_wrong_and_a_nameless_one_unknown() -> None:
-    found = views((hears("Gi1/0/1", "printer7", "1"), hears("Gi1/0/2", "", "02:00:00:00:00:02"), TRUNK1))
+def test_an_unknown_name_is_wrong_and_a_missing_name_unknown() -> None:
+    found = views((neighbour("Gi1/0/1", "printer7", "1"), neighbour("Gi1/0/2", "", "02:00:00:00:00:02"), TRUNK1))
     assert states(found) == {H1: "other-neighbour", H2: "unknown"}
-    assert "is it brno-h1 under another name?" in found[H1].found[0]
-    assert "let it send its system name" in found[H2].found[0]
+    assert "the topology has no such name; is this brno-h1?" in found[H1].found[0]
+    assert "configure this device to send its system name by LLDP" in found[H2].found[0]
 
 
 def test_a_port_without_neighbour_is_unknown_not_wrong() -> None:
     found = views((RIGHT2, TRUNK1))
     assert states(found) == {H1: "unknown"}
     assert not found[H1].is_wrong
-    assert found[H1].found == ("brno-sw1:Gi1/0/1 sees no neighbour: is it up, and does brno-h1 send LLDP?",)
+    assert found[H1].found == ("brno-sw1:Gi1/0/1 sees no neighbour: is the port up, and does brno-h1 send LLDP?",)
 
 
 def test_a_port_identified_by_number_or_mac_is_unknown() -> None:
-    found = views((hears("Gi1/0/1", "brno-h1", "02:00:00:00:00:01"), hears("Gi1/0/2", "brno-h2", "526"), TRUNK1))
+    found = views(
+        (neighbour("Gi1/0/1", "brno-h1", "02:00:00:00:00:01"), neighbour("Gi1/0/2", "brno-h2", "526"), TRUNK1)
+    )
     assert states(found) == {H1: "unknown", H2: "unknown"}
 
 
 def test_a_management_address_identifies_a_renamed_switch() -> None:
-    named = hears("Gi1/0/24", "rack7-top", "Te 0/1", address="192.0.2.2")
+    named = neighbour("Gi1/0/24", "rack7-top", "Te 0/1", address="192.0.2.2")
     assert states(views((RIGHT1, RIGHT2, named), None)) == {}
 
 
-def test_unread_devices_make_a_cable_unknown_with_the_reason() -> None:
+def test_a_cable_between_unread_devices_is_unknown_with_the_reason() -> None:
     found = views(None, (TRUNK2,))
     assert states(found) == {H1: "unknown", H2: "unknown"}
     assert found[H1].found == ("neither brno-h1 nor brno-sw1 could be read",)
 
 
-def test_one_expected_neighbour_among_several_is_enough() -> None:
-    assert states(views((hears("Gi1/0/1", "phone-12", "LAN"), RIGHT1, RIGHT2, TRUNK1))) == {}
+def test_a_cable_is_right_with_one_expected_neighbour_of_several() -> None:
+    assert states(views((neighbour("Gi1/0/1", "phone-12", "LAN"), RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
 def test_neighbours_in_the_backbone_are_ignored() -> None:
     """The neighbour of an uplink is a device of the backbone, or through the tunnel a switch of another site."""
-    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi1/0/48", "brno-sw2", "Te 0/2")))) == {}
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, neighbour("Gi1/0/48", "brno-sw2", "Te 0/2")))) == {}
 
 
-def test_unmanaged_ports_that_see_each_other_are_ignored() -> None:
-    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "ManagementEthernet 0/0")))) == {}
-    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "Te 0/2")))) == {}
+def test_cables_between_unmanaged_ports_are_ignored() -> None:
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, neighbour("Gi0/0", "brno-sw2", "ManagementEthernet 0/0")))) == {}
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, neighbour("Gi0/0", "brno-sw2", "Te 0/2")))) == {}
 
 
-def test_contradicting_ends_make_a_cable_wrong() -> None:
-    found = views((RIGHT1, RIGHT2, TRUNK1), (hears("Te 0/1", "brno-h2", "eth1"),))
+def test_a_cable_is_wrong_if_its_ends_disagree() -> None:
+    found = views((RIGHT1, RIGHT2, TRUNK1), (neighbour("Te 0/1", "brno-h2", "eth1"),))
     assert states(found) == {TRUNK: "other-neighbour"}
     assert found[TRUNK].b == PortRef("brno-sw2:Te0/1")
     assert found[TRUNK].found == ("brno-sw2:Te0/1 sees brno-h2:eth1",)
@@ -192,8 +196,8 @@ def test_aggregate_members_are_compared_in_any_order() -> None:
     }
     link = {"a": "brno-h1:bond0", "b": "brno-sw1:Po1"}
     made = Topology.model_validate({"name": "bonded", "sites": [site], "links": [link]})
-    crossed = hears("Gi1/0/1", "brno-h1", "eth1"), hears("Gi1/0/2", "brno-h1", "eth0")
-    found = check_cables(made, made.sites[0], {SW1: (*crossed, hears("Gi1/0/3", "brno-h1", "eth7"))}, canonical)
+    crossed = neighbour("Gi1/0/1", "brno-h1", "eth1"), neighbour("Gi1/0/2", "brno-h1", "eth0")
+    found = check_cables(made, made.sites[0], {SW1: (*crossed, neighbour("Gi1/0/3", "brno-h1", "eth7"))}, canonical)
     assert [(view.a, view.b, str(view.state)) for view in found] == [
         ("brno-h1:eth0", "brno-sw1:Gi1/0/1", "right"),
         ("brno-h1:eth1", "brno-sw1:Gi1/0/2", "right"),

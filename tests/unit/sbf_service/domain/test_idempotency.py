@@ -57,7 +57,7 @@ def test_another_owner_may_reuse_the_key_of_an_ended_cluster(state: ClusterState
 
 @pytest.mark.parametrize("attempt", [0, 1, 2])
 def test_attempts_before_another_owner_had_the_key_stay_ended(attempt: int) -> None:
-    with pytest.raises(Gone, match=f"cluster k: attempt {attempt} has ended: the key belonged to another owner since"):
+    with pytest.raises(Gone, match=f"cluster k: attempt {attempt} has ended, and the key has belonged"):
         resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own=2)
 
 
@@ -75,7 +75,7 @@ def test_a_call_about_a_former_owners_cluster_is_gone() -> None:
 
 @pytest.mark.parametrize("state", sorted(LEAVING_STATES))
 def test_without_attempt_an_ending_cluster_is_a_conflict(state: ClusterState) -> None:
-    with pytest.raises(Conflict, match=f"cluster k is still {state}: ask again when it has ended"):
+    with pytest.raises(Conflict, match=f"cluster k is still {state}: try again when the cluster has ended"):
         resolve_request("k", request(), former(state))
 
 
@@ -95,7 +95,7 @@ def test_repeating_an_attempt_with_another_spec_is_a_conflict(state: ClusterStat
     with pytest.raises(Conflict) as caught:
         resolve_request("k", request(3), former(state, wanted=OTHER))
     assert str(caught.value) == (
-        f"cluster k exists and is {state}, and differs in guests, lease_s: choose another key, or end it first"
+        f"cluster k exists and is {state}, and differs in guests, lease_s: choose another key, or end the cluster first"
     )
 
 
@@ -107,5 +107,5 @@ def test_a_higher_attempt_follows_an_ended_attempt(state: ClusterState) -> None:
 @pytest.mark.parametrize("state", sorted(WANTED_STATES | LEAVING_STATES))
 def test_a_higher_attempt_waits_for_the_former_to_end(state: ClusterState) -> None:
     assert resolve_request("k", request(4), former(state)) == AttemptBlocked(
-        f"cluster k: attempt 3 is still {state} and is being ended: ask again"
+        f"cluster k: attempt 3 is {state} and is being ended: try again later"
     )

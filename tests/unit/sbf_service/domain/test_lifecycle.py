@@ -228,5 +228,5 @@ def test_no_leaving_cluster_returns(one: ClusterStatus) -> None:
 def test_the_reason_names_a_stale_agents_last_call() -> None:
     heard = part("brno-h1", last_seen=datetime(2026, 11, 20, 7, 12, 3, tzinfo=UTC))
     assert describe_unconfirmed(cluster(ClusterState.CONFIGURING, heard)) == (
-        "host brno-h1 at brno has not confirmed (its agent was last heard from at 2026-11-20 07:12:03 UTC)"
+        "host brno-h1 at brno has not confirmed (its agent last called SBF at 2026-11-20 07:12:03 UTC)"
     )

@@ -236,15 +236,17 @@ def test_a_network_is_not_moved_to_reach_a_transport() -> None:
     with pytest.raises(Conflict) as caught:
         check_paths_unchanged(made, network, made.transport("far"))
     assert str(caught.value) == (
-        "network own would be moved to other ports to meet transport far (off h:eth0, s1:h): "
-        "choose a host at its own site"
+        "network own would need other ports to reach transport far, and would leave h:eth0, s1:h: "
+        "choose a host at the site of the network"
     )
 
 
 def test_a_site_without_the_networks_transport_is_named() -> None:
     network = LiveCluster("n", ClusterKey("n"), spec("brno-h1"), VLANS, Name("xponder"))
     check_sites_attached(network, [])
-    with pytest.raises(Conflict, match="network n is joined by transport xponder, to which site brno is not attached"):
+    with pytest.raises(
+        Conflict, match="network n uses transport xponder, but site brno is not attached to this transport"
+    ):
         check_sites_attached(network, three_sites().sites[:1])
 
 

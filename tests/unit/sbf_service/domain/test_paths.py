@@ -206,13 +206,13 @@ def test_sites_without_a_common_transport_are_named() -> None:
     with pytest.raises(Conflict) as caught:
         find_path_ports(topology(sites, [("bh:eth0", "bsw:h"), ("ph:eth0", "psw:h")], ("core",)), spec("bh", "ph"))
     assert str(caught.value) == (
-        "no transport joins brno, praha: brno is on core; praha is on none; attach them to a common one or choose "
-        "other hosts"
+        "no transport connects brno, praha: brno is on core; praha is on none; attach the sites to a "
+        "common transport, or choose other hosts"
     )
 
 
 def test_switches_that_are_not_joined_are_named() -> None:
-    with pytest.raises(Conflict, match="switch sw2 is not joined to switch sw1 within their site: link them"):
+    with pytest.raises(Conflict, match="switch sw2 has no path to switch sw1 within their site: link the switches"):
         find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS[:3]), spec("h1", "h2"))
 
 

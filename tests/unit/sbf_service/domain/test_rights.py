@@ -98,13 +98,13 @@ def test_an_agents_name_does_not_match_a_user() -> None:
             ALICE,
             Action.SET_POOL,
             SITE_BRNO,
-            "alice (user) may not change the pool of site brno: that takes a site administrator of brno or an operator",
+            "alice (user) may not change the pool of site brno: the action requires a site administrator of brno or an operator",
         ),
         (
             AGENT,
             Action.REPORT_FOR_ELEMENT,
             OTHER,
-            "brno-h1 (agent) may not report for element brno-h2: that takes the agent of brno-h2 or an operator",
+            "brno-h1 (agent) may not report for element brno-h2: the action requires the agent of brno-h2 or an operator",
         ),
         (
             IVO,
@@ -112,7 +112,7 @@ def test_an_agents_name_does_not_match_a_user() -> None:
             AT_BRNO,
             (
                 "ivo (site-administrator) may not extend the lease of cluster b: "
-                "that takes its owner (bob), an operator or a scheduler"
+                "the action requires its owner (bob), an operator or a scheduler"
             ),
         ),
         (
@@ -120,15 +120,15 @@ def test_an_agents_name_does_not_match_a_user() -> None:
             Action.END_CLUSTER,
             ON_HOST,
             (
-                "praha-h1 (agent) may not end cluster h: that takes its owner (bob), a site administrator of its site, "
-                "the agent of an element of it, an operator or a scheduler"
+                "praha-h1 (agent) may not end cluster h: the action requires its owner (bob), a site administrator of its site, "
+                "the agent of one of its elements, an operator or a scheduler"
             ),
         ),
         (
             PBS,
             Action.SET_TOPOLOGY,
             WHOLE_SERVICE,
-            "pbs (scheduler) may not change the topology: that takes an operator",
+            "pbs (scheduler) may not change the topology: the action requires an operator",
         ),
     ],
 )
