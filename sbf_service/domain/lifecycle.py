@@ -1,6 +1,7 @@
 """The lifecycle of a cluster: one table of rules decides its next transition (DESIGN.md §3 point 4, §4). Pure.
 
-:func:`find_transition` evaluates the table for one cluster. ``store/transitions.py`` translates the conditions of the
+:func:`find_transition` evaluates the table for one cluster, and :func:`compute_effects` determines the effects of the
+transition. ``store/transitions.py`` translates the conditions of the
 same table to SQL, to find the clusters with a due transition. The result depends only on the stored state. Therefore,
 SBF continues with the same transitions after a crash.
 """
@@ -11,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto, unique
 from typing import Final
 
-from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState, check_transition
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterState, check_transition
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name, format_utc
@@ -175,6 +176,49 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
             return ClusterTransition(to, _describe_reason(cluster, rule), rule.frees, rule.quarantines)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionEffects:
+    """The effects of a transition on a cluster.
+
+    ``leaves`` is true if the transition ends the cluster's placements and drains the members of its network. ``ends``
+    is true if the cluster has ended. ``frees`` is true if the cluster's claims are released.
+    """
+
+    state: ClusterState
+    reason: str | None
+    quarantined: bool
+    leaves: bool
+    ends: bool
+    frees: bool
+
+
+def compute_effects(state: ClusterState, reason: str | None, transition: ClusterTransition) -> TransitionEffects:
+    """Return the effects of a transition on a cluster with this state and reason. Raise IllegalTransition."""
+    to = state if transition.to is state else check_transition(state, transition.to)
+    return TransitionEffects(
+        state=to,
+        reason=_join_reasons(reason, transition),
+        quarantined=transition.quarantines,
+        leaves=to in LEAVING_STATES,
+        ends=to in ENDED_STATES,
+        frees=transition.frees,
+    )
+
+
+def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
+    """Return the transition that starts to drain a cluster, or None if the cluster is ending or has ended."""
+    return ClusterTransition(ClusterState.DRAINING, reason) if state in WANTED_STATES else None
+
+
+def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
+    """Return the reason after a transition: None for an active cluster, both reasons for a quarantine."""
+    if transition.to is ClusterState.ACTIVE:
+        return None
+    if transition.quarantines and before:
+        return f"{before}; {transition.reason}"
+    return transition.reason or before
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:

@@ -213,7 +213,7 @@ def check_job_confirmation(request: JobClusterRequest, statement: JobStatement, 
         raise Forbidden(f"{job} in network {request.joins}: the job requested {requested}")
     if request.sites:
         raise Forbidden(
-            f"{job} at sites without hosts ({', '.join(request.sites)}): the cluster of a job has only the sites of its hosts"
+            f"{job} at sites without hosts ({', '.join(request.sites)}): a job uses the sites of its hosts only"
         )
 
 

@@ -1,7 +1,7 @@
-"""VLAN IDs of sites: the free ones, the allocation to a new cluster, and the claims.
+"""VLAN IDs of sites: free VLAN IDs, their allocation to new clusters, and claims.
 
-Each free VLAN ID of a site is a row with the time since when it is free. An index on this time finds the VLAN ID that
-has been unused for longest, so that an allocation does not become slower over the years. The rule is in
+Each free VLAN ID of a site is a row with the time of its release. An index on this time finds the VLAN ID that has been
+unused for the longest time, so that an allocation does not become slower over the years. The rule of the choice is in
 :mod:`sbf_service.domain.allocation`; this module reads the data for the rule. A VLAN ID that is in other use on a
 device of the site (``vlan_ownership.py``) has no row.
 """
@@ -31,15 +31,15 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import ForeignVlan
 
 ReservedVlans = Callable[[Device], VlanSet]
-"""Returns the VLAN IDs that a device's platform reserves."""
+"""A function that returns the VLAN IDs that a device's platform reserves."""
 CanSeeOwner = Callable[[str], bool]
-"""Returns whether the caller may see the clusters of this owner."""
+"""A function that returns whether the caller may see the clusters of this owner."""
 NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time since when a VLAN ID is free if no cluster ever used it."""
+"""The time of release that is stored for a VLAN ID that no cluster has used."""
 MAX_INDEXED_SITES = 16
-"""The highest number of sites that are searched one by one; for more sites, all their pools are read."""
+"""For at most this number of sites, each site is queried separately. For more sites, whole pools are read."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""The number of free VLAN IDs of a site that the first query reads, and the numbers for the next queries."""
+"""How many free VLAN IDs of a site the first query reads, the second query, and so on."""
 NO_VLANS = VlanSet()
 
 _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
@@ -59,7 +59,7 @@ _FREE_CLAIMS = insert(_FREE).from_select(
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
-"""A site's VLAN IDs as one text: a row for each of thousands would cost most of the time of an allocation."""
+"""A site's VLAN IDs as one text. Reading a row for each VLAN ID would take most of the time of an allocation."""
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -78,7 +78,7 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""The limit applies before the other sites are joined, so that no database joins all VLAN IDs first."""
+"""The limit is in a subquery, so that no database joins all VLAN IDs of the sites before it applies the limit."""
 _ELSEWHERE = aliased(FreeVlanRow)
 _COUNT_AS_OLD = (
     select(func.count())
@@ -86,20 +86,20 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's free VLAN IDs, each with the number of sites where the ID has been free at least as long."""
+"""A site's free VLAN IDs, with the number of sites where each VLAN ID was released at the same time or earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkIds:
-    """The transport that joins a cluster's sites, the VLAN ID at each site, and the cluster's own service ID."""
+    """The IDs of a network: its transport, its VLAN ID at each site, and its service ID."""
 
     transport: Transport | None
     vlans: Mapping[Name, VlanId]
     service: int | None
 
     @property
-    def on(self) -> Name | None:
-        """The transport's name; None for a single site."""
+    def transport_name(self) -> Name | None:
+        """The transport's name, or None for a single site."""
         return None if self.transport is None else self.transport.name
 
 
@@ -111,9 +111,9 @@ def can_see_none(_owner: str) -> bool:
 def allocate_network_ids(
     unit: Unit, topology: Topology, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner = can_see_none
 ) -> NetworkIds:
-    """Choose the IDs of a new cluster; write nothing. Raise NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
+    """Choose the IDs of a new cluster, and change nothing. Raise NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
 
-    ``sees`` decides whether an error names the holder of a requested VLAN ID.
+    An error about a requested VLAN ID names the cluster that claimed it only if the caller ``sees`` its owner.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
@@ -136,8 +136,8 @@ def allocate_longest_unused(
         def find_oldest(names: Sequence[Name]) -> VlanId | None:
             return _find_longest_unused(unit, names, excluded)
 
-        if found := choose_vlan_ids([site.name for site in sites], find_oldest, translates=translates):
-            return found
+        if vlans := choose_vlan_ids([site.name for site in sites], find_oldest, translates=translates):
+            return vlans
     return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
 
 
@@ -159,13 +159,13 @@ def allocate_requested(
 def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
     """Return why a VLAN ID is not free at a site."""
     if vlan not in pool.vlans:
-        return f"it is not in the pool of that site ({pool.vlans or 'none'})"
+        return f"the VLAN ID is not in the pool of the site ({pool.vlans or 'none'})"
     holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
     row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
     if row is None:
-        return _describe_other_use(unit, pool.site, vlan) or "a device of the site reserves it"
-    whose = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
-    return f"it is in quarantine after {whose}" if row.quarantined else f"{whose} has it"
+        return _describe_other_use(unit, pool.site, vlan) or "a device of the site reserves the VLAN ID"
+    cluster = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
+    return f"the VLAN ID is in quarantine after {cluster}" if row.quarantined else f"{cluster} uses the VLAN ID"
 
 
 def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
@@ -173,7 +173,7 @@ def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
     row = unit.session.scalars(select(ForeignVlanRow).where(*of_vlan).limit(1)).first()
     if row is None:
         return None
-    return f"it is in other use on {row.element}: {parse_foreign_vlan(row).use}"
+    return f"the VLAN is in other use on {row.element}: {parse_foreign_vlan(row).use}"
 
 
 def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
@@ -182,23 +182,30 @@ def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
 
 
 def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
-    """Return the first VLAN ID free at all sites, in the order of (latest release at any site, VLAN ID)."""
-    none_of = frozenset[int]().union(*(excluded[site] for site in sites))
+    """Choose among the VLAN IDs that are free at all sites, by :func:`.domain.allocation.choose_longest_unused`.
+
+    The queries order VLAN IDs by (latest release at any site, VLAN ID), as this rule requires.
+    """
+    unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
         windows = []
         for site in sites:
-            windows.append(_read_window(unit, site, sites, none_of, size))
-            if (found := windows[-1].first) and found[0] == NEVER_USED:
-                return VlanId(found[1])
-        first = min((one.first for one in windows if one.first), default=None)
-        if all(one.last is None or (first is not None and first <= one.last) for one in windows):
+            windows.append(_read_window(unit, site, sites, unavailable, size))
+            if (first := windows[-1].first) and first[0] == NEVER_USED:
+                return VlanId(first[1])
+        first = min((window.first for window in windows if window.first), default=None)
+        if all(window.last is None or (first is not None and first <= window.last) for window in windows):
             return None if first is None else VlanId(first[1])
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _FreeWindow:
-    """The first VLAN ID of a site that can be chosen, and the last one read; None when there is none, or no more."""
+    """A part of the free VLAN IDs of a site, each as (time of release, VLAN ID).
+
+    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read, or None if
+    the site has no further VLAN IDs.
+    """
 
     first: tuple[datetime, int] | None
     last: tuple[datetime, int] | None
@@ -213,18 +220,18 @@ def _read_window(unit: Unit, site: Name, sites: Sequence[Name], excluded: frozen
 def read_site_pools(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> list[SitePool]:
     """Return the pools of these sites, in their order."""
     names = {"sites": [site.name for site in sites]}
-    given = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - dict() would call the result's keys() method
-    held = _parse_vlans(unit.connection.execute(_READ_CLAIMS, names))
+    pools = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - dict() would call the result's keys() method
+    claimed = _parse_vlans(unit.connection.execute(_READ_CLAIMS, names))
     quarantined = _parse_vlans(unit.connection.execute(_READ_QUARANTINED, names))
     freed: dict[str, dict[VlanId, datetime]] = defaultdict(dict)
-    for site, vlan, moment in unit.connection.execute(_READ_FREED, names):
-        freed[site][VlanId(vlan)] = moment
+    for site, vlan, since in unit.connection.execute(_READ_FREED, names):
+        freed[site][VlanId(vlan)] = since
     foreign = read_foreign_vlans(unit, names["sites"])
     return [
         SitePool(
             site=site.name,
-            vlans=given[site.name],
-            claimed=held.get(site.name, NO_VLANS) - quarantined.get(site.name, NO_VLANS),
+            vlans=pools[site.name],
+            claimed=claimed.get(site.name, NO_VLANS) - quarantined.get(site.name, NO_VLANS),
             quarantined=quarantined.get(site.name, NO_VLANS),
             excluded=find_excluded_vlans(unit, site, reserved),
             foreign=foreign.get(site.name, NO_VLANS),
@@ -239,21 +246,21 @@ def _parse_vlans(rows: Iterable[tuple[str, str]]) -> dict[str, VlanSet]:
 
 
 def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> VlanSet:
-    """Return the VLAN IDs that no cluster may have at a site, because its devices reserve them.
+    """Return the VLAN IDs that clusters cannot use at a site, because its devices reserve these VLAN IDs.
 
     The result is cached with the topology version that the unit of work has read.
     """
     key = unit.topology_version, site.name
     if key not in unit.cache.excluded or TOPOLOGY_TOPIC in unit.changed:
-        found = find_excluded(frozenset(reserved(device) for device in site.devices))
+        excluded = find_excluded(frozenset(reserved(device) for device in site.devices))
         if TOPOLOGY_TOPIC in unit.changed:
-            return found
-        unit.cache.excluded[key] = found
+            return excluded
+        unit.cache.excluded[key] = excluded
     return unit.cache.excluded[key]
 
 
 def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
-    """Return the VLAN IDs in other use at each of these sites that has any."""
+    """Return the VLAN IDs in other use, by site. Sites without such a VLAN ID are omitted."""
     rows = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(sites))
     found: dict[str, set[int]] = defaultdict(set)
     for site, vlan in unit.session.execute(rows):
@@ -269,13 +276,13 @@ def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> No
 
 
 def release_vlans(unit: Unit, cluster_id: str) -> None:
-    """Release all claims of a cluster: its VLAN IDs are free from now on."""
+    """Release all claims of a cluster. Its VLAN IDs are free from now on."""
     unit.connection.execute(_FREE_CLAIMS, {"now": unit.now, "cluster": cluster_id})
     unit.connection.execute(_DELETE_CLAIMS, {"cluster": cluster_id})
 
 
 def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
-    """Replace the VLAN IDs of a site's pool from ``before`` to ``after``. Claimed VLAN IDs have to be in both sets.
+    """Replace the VLAN IDs of a site's pool from ``before`` to ``after``. Both sets must contain all claimed VLAN IDs.
 
     A VLAN ID that is added again counts as never used.
     """
@@ -286,26 +293,28 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
         unit.connection.execute(_DELETE_FREE, removed)
     if added:
         unit.connection.execute(_INSERT_FREE, added)
-        if (
-            unit.connection.dialect.name == "postgresql"
-        ):  # without statistics PostgreSQL would sort all rows for each claim
+        if unit.connection.dialect.name == "postgresql":
+            # without new statistics, PostgreSQL would sort all rows for each claim
             unit.connection.execute(text("ANALYZE free_numbers"))
 
 
 def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Delete the free rows of VLAN IDs that are in other use at a site; idempotent."""
+    """Exclude VLAN IDs that are in other use at a site from its free VLAN IDs; idempotent."""
     if vlans:
         unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
 
 
 def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Free VLAN IDs that are no longer in other use at a site, unless claimed or outside the pool; idempotent."""
-    taken = (
+    """Add VLAN IDs that are no longer in other use at a site to its free VLAN IDs; idempotent.
+
+    VLAN IDs that are claimed, already free, or outside the pool are not added.
+    """
+    known = (
         unit.connection.execute(select(table.c.vlan).where(table.c.site == site, table.c.vlan.in_(sorted(vlans))))
         for table in (_CLAIMS, _FREE)
     )
-    back = (unit.session.get_one(SiteRow, site).pool & vlans).difference(*(rows.scalars() for rows in taken))
-    if back:
+    added = (unit.session.get_one(SiteRow, site).pool & vlans).difference(*(rows.scalars() for rows in known))
+    if added:
         unit.connection.execute(
-            _INSERT_FREE, [{"site": site, "vlan": vlan, "since": unit.now} for vlan in sorted(back)]
+            _INSERT_FREE, [{"site": site, "vlan": vlan, "since": unit.now} for vlan in sorted(added)]
         )

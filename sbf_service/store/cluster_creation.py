@@ -1,9 +1,9 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
-The transaction decides what the request means (a new cluster, a repetition, a conflict), chooses the IDs, and inserts
-the cluster, its claims and its placements with the new wanted revisions. All other changes wait during this
-transaction. Therefore it consists of a few prepared statements, and the view is made from the inserted values without
-reading them again.
+The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster it chooses
+the IDs, and inserts the cluster, its claims and its placements with the new wanted revisions. All other changes wait
+during this transaction. Therefore it consists of a few prepared statements, and the view is made from the inserted
+values without reading them again.
 """
 
 from collections.abc import Mapping
@@ -76,8 +76,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to its caller.
 
-    ``sees`` decides which owners' clusters an error may name. ``starter`` is the host that requests the cluster of a
-    job; the batch system has to confirm this job (:mod:`.job_proofs`).
+    An error names another cluster only if the caller ``sees`` the owner of this cluster. ``starter`` is the host that
+    requests the cluster of a job; the batch server has to confirm this job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -99,35 +99,36 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     sees: CanSeeOwner = can_see_none,
     starter: str | None = None,
 ) -> PutResult:
-    """Create a cluster, or return the cluster with this key and attempt; idempotent. See :class:`PutRequest`.
+    """Create a cluster, or return the existing cluster of this key and attempt; idempotent. See :class:`PutRequest`.
 
-    Raise NotFound (an unknown host), Conflict, Gone, QuotaExceeded, Forbidden. Raise JobUnproven until the batch system
-    has confirmed the job. A higher attempt ends the former attempt; raise AttemptWaits until the former one has ended.
+    Raise NotFound (an unknown host), Conflict, Gone, QuotaExceeded, Forbidden. Raise JobUnproven until the batch server
+    has confirmed the job. A higher attempt drains the cluster of the former attempt; raise AttemptWaits until that
+    cluster has ended.
     """
-    asked = PutRequest(key, request, reserved, quota, sees, starter)
-    made = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), asked))
-    if isinstance(made, AttemptWaits | JobUnproven):
-        raise made
-    return made
+    put = PutRequest(key, request, reserved, quota, sees, starter)
+    result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put))
+    if isinstance(result, AttemptWaits | JobUnproven):
+        raise result
+    return result
 
 
-def _put(unit: Unit, new_id: str, asked: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Answer a request. Errors whose changes have to be committed are returned, not raised."""
-    key, spec, row = asked.key, asked.request.spec, find_newest_cluster(unit, asked.key)
+def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
+    """Execute a request. Return, not raise, an error whose changes must be committed."""
+    key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
-    decision = resolve_request(key, asked.request, make_latest_attempt(row), highest)
-    if asked.starter is not None and not isinstance(decision, NoChange):
-        unproven = check_job_proof(unit, key, spec, asked.starter, use=isinstance(decision, CreateAttempt))
+    decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
+    if put.starter is not None and not isinstance(decision, NoChange):
+        unproven = check_job_proof(unit, key, spec, put.starter, use=isinstance(decision, CreateAttempt))
         if unproven is not None:
             return unproven
     if isinstance(decision, CreateAttempt):
-        check_new_cluster(unit, asked.quota, spec)
-        new = NewCluster(new_id, key, decision.attempt, spec, asked.sees, row)
-        return PutResult(_create(unit, new, asked.reserved), created=True)
+        check_new_cluster(unit, put.quota, spec)
+        new = NewCluster(new_id, key, decision.attempt, spec, put.sees, row)
+        return PutResult(_create(unit, new, put.reserved), created=True)
     if row is None:
         raise NotFound(f"cluster {key} is not known")
     if isinstance(decision, AttemptBlocked):
-        drain_cluster(unit, row, f"attempt {asked.request.attempt} was asked for")
+        drain_cluster(unit, row, f"attempt {put.request.attempt} was requested")
         unconfirmed = describe_unconfirmed(*read_cluster_statuses(unit, [row]))
         return AttemptWaits("; ".join(filter(None, [decision.message, unconfirmed])))
     return PutResult(make_cluster_view(unit, row), created=False)
@@ -146,16 +147,13 @@ class NewCluster:
 
     @property
     def version(self) -> int:
-        """The version of the first view: higher than all versions that were shown under the key."""
+        """The version of the first view. It is higher than the versions of all earlier views of the key."""
         return 1 if self.former is None else self.former.version + 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
-    """A cluster as elements will carry it, with the IDs of its network.
-
-    ``joined`` is the network that a member joins.
-    """
+    """A cluster before its creation, with the IDs of its network. ``joined`` is the network that a member joins."""
 
     cluster: LiveCluster
     ids: NetworkIds
@@ -163,10 +161,11 @@ class PlannedCluster:
 
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Return the cluster that a request would create; write nothing. Raise NotFound, Forbidden, Conflict."""
+    """Return the cluster that a request would create; change nothing. Raise NotFound, Forbidden, Conflict."""
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new.key, new.spec.name)
-    planned = (_plan_network if new.spec.joins is None else _plan_member)(unit, topology, new, reserved)
+    plan = _plan_network if new.spec.joins is None else _plan_member
+    planned = plan(unit, topology, new, reserved)
     if topology.access_ports and find_access_ports(topology, planned.cluster):
         check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])
     return planned
@@ -194,11 +193,11 @@ def _plan_member(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _make_live_cluster(new: NewCluster, ids: NetworkIds, joined: ClusterNetwork | None = None) -> LiveCluster:
-    return LiveCluster(new.id, ClusterKey(new.key), new.spec, ids.vlans, ids.on, ids.service, joined)
+    return LiveCluster(new.id, ClusterKey(new.key), new.spec, ids.vlans, ids.transport_name, ids.service, joined)
 
 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
-    """Insert the cluster, its claims and its placements. New IDs of a member are claimed for its network."""
+    """Insert the cluster, its claims and its placements. The new IDs of a member are claimed for its network."""
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)
     row = _make_cluster_row(unit, new, planned.cluster)
@@ -208,13 +207,13 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:
         _extend_network(unit, planned.joined, planned.ids)
-    why = f"asked for by {new.spec.owner}: {_describe_ids(planned)}"
+    why = f"requested by {new.spec.owner}: {_describe_ids(planned)}"
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
     revisions = increment_revisions(unit, list_elements(find_cluster_ports(topology, planned.cluster)))
     _insert_placements(unit, new.id, revisions)
     unit.changed.add(f"cluster:{new.key}")
     network = None if planned.cluster.joined is None else planned.cluster.joined.key
-    statuses = tuple(_make_status(Name(name), one) for name, one in revisions.items())
+    statuses = tuple(_make_status(Name(name), revision) for name, revision in revisions.items())
     joined = make_joined_view(planned.ids.transport, planned.ids.service)
     return format_cluster(row, network, statuses, planned.ids.vlans, joined)
 
@@ -245,33 +244,33 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
 def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, VlanId]) -> None:
     claim_vlans(unit, cluster_id, vlans)
     if ids.service is not None:
-        claim_service_id(unit, ids.on, ids.service, cluster_id)
+        claim_service_id(unit, ids.transport_name, ids.service, cluster_id)
 
 
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
-    """Claim the IDs at new sites for a network, which holds them until it ends.
+    """Claim the IDs at new sites for a network, until the network ends.
 
     A network that had a single site now also gets a transport and, if the transport has service IDs, a service ID.
     """
-    held = read_vlans(unit, [network.id])[network.id]
-    new = {site: vlan for site, vlan in ids.vlans.items() if site not in held}
+    claimed = read_vlans(unit, [network.id])[network.id]
+    new = {site: vlan for site, vlan in ids.vlans.items() if site not in claimed}
     if not new:
         return
     if network.transport is None:
         _claim(unit, network.id, ids, new)
-        network.transport = ids.on
+        network.transport = ids.transport_name
     else:
         claim_vlans(unit, network.id, new)
     network.version += 1
     unit.changed.add(f"cluster:{network.key}")
     unit.session.flush()
     why = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in new.items())
-    record_audit(unit, "network_widened", why=f"{why}, over transport {ids.on}", cluster_id=network.id)
+    record_audit(unit, "network_widened", why=f"{why}, over transport {ids.transport_name}", cluster_id=network.id)
 
 
 def _insert_placements(unit: Unit, cluster_id: str, revisions: Mapping[str, NewRevision]) -> None:
     rows = [
-        {"cluster_id": cluster_id, "element": name, "added_revision": one.revision} for name, one in revisions.items()
+        {"cluster_id": cluster_id, "element": name, "added_revision": new.revision} for name, new in revisions.items()
     ]
     if rows:
         unit.connection.execute(_INSERT_PLACEMENTS, rows)

@@ -1,4 +1,4 @@
-"""Dry runs of ``PUT /clusters``, and differences of elements computed from their last reading; nothing is written."""
+"""Dry runs of ``PUT /clusters``, and differences of elements, computed from their last reading. They change nothing."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -54,9 +54,9 @@ _READ_LEAVING = (
 
 @dataclass(frozen=True, slots=True)
 class _ElementClusters:
-    """The clusters on an element: ``staying`` in the wanted state, and ``leaving``, the keys of those being removed.
+    """The clusters on an element: ``staying`` are in the wanted state, and ``leaving`` are being removed.
 
-    ``coming`` are the staying clusters that the element has not confirmed yet.
+    ``coming`` are those ``staying`` clusters that the element has not confirmed yet.
     """
 
     staying: list[LiveCluster] = field(default_factory=list)
@@ -68,20 +68,19 @@ class _ElementClusters:
 class _DifferenceScope:
     """The clusters that differences include.
 
-    These are all existing clusters and ``extra``. With ``only``, they are the clusters of its network and ``extra``,
-    and a host's difference omits the other clusters of that network.
+    Without ``only``, the scope has all existing clusters and ``extra``. With ``only``, the scope has the clusters of
+    the network of ``only``, and ``extra``. The difference of a host then omits the other clusters of this network.
     """
 
     extra: tuple[LiveCluster, ...] = ()
     only: LiveCluster | None = None
 
-    def of(self, seen: _ElementClusters) -> _ElementClusters:
+    def filter(self, found: _ElementClusters) -> _ElementClusters:
         """Return the clusters of an element that are in the scope."""
-        one = self.only
-        if one is None:
-            return _ElementClusters([*seen.staying, *self.extra], [*seen.coming, *self.extra], seen.leaving)
-        network = [other for other in seen.staying if other.network.id == one.network.id]
-        coming = [other for other in seen.coming if other.id == one.id]
+        if (only := self.only) is None:
+            return _ElementClusters([*found.staying, *self.extra], [*found.coming, *self.extra], found.leaving)
+        network = [cluster for cluster in found.staying if cluster.network.id == only.network.id]
+        coming = [cluster for cluster in found.coming if cluster.id == only.id]
         return _ElementClusters([*network, *self.extra], [*coming, *self.extra], [])
 
     def vlans(self, unit: Unit, site: str) -> VlanSet:
@@ -108,10 +107,10 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     sees: CanSeeOwner = can_see_none,
     whole: bool = True,
 ) -> ClusterDryRun:
-    """Return what :func:`put_cluster` would do now; raise the errors that it would raise.
+    """Return the effect that :func:`put_cluster` would have now. Raise the errors that :func:`put_cluster` would raise.
 
-    With ``whole``, the differences include everything that is missing on an element. Without it they include only this
-    cluster and its network, for a caller who may not see other owners' clusters.
+    With ``whole``, the differences include every cluster that is missing on an element. Otherwise they include only
+    this cluster and its network, for a caller who may not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(
@@ -125,20 +124,21 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
         requested = _RequestedCluster(plan_cluster(unit, read_topology(unit), new, reserved).cluster, created=True)
     else:
         requested = _RequestedCluster(make_live_clusters(unit, [row])[0], created=False)
-    found = tuple(_compute_cluster_differences(unit, requested, whole=whole)) if requested.cluster.vlans else ()
+    has_vlans = bool(requested.cluster.vlans)
+    differences = _compute_cluster_differences(unit, requested, whole=whole) if has_vlans else []
     return ClusterDryRun(
         key=key,
         created=requested.created,
         vlans=dict(requested.cluster.vlans),
         joined=_make_joined(unit, requested),
-        elements=found,
+        elements=tuple(differences),
     )
 
 
 def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
-    """Return what would be changed on an element now, computed from its last reading. Raise NotFound."""
-    (found,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
-    return found
+    """Return the change that an element needs now, computed from its last reading. Raise NotFound."""
+    (difference,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
+    return difference
 
 
 def _compute_cluster_differences(unit: Unit, requested: _RequestedCluster, *, whole: bool) -> list[ElementDifference]:
@@ -155,26 +155,26 @@ def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport |
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
     """Return the difference of each element. Every cluster is read once, with its placements on these elements."""
-    seen, ways = _read_elements(unit, [row.name for row in rows]), CachedPaths()
-    return [_compute_difference(unit, row, scope.of(seen[row.name]), scope, ways.ports_on) for row in rows]
+    clusters, paths = _read_elements(unit, [row.name for row in rows]), CachedPaths()
+    return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope, paths.ports_on) for row in rows]
 
 
 def _compute_difference(
-    unit: Unit, row: ElementRow, seen: _ElementClusters, scope: _DifferenceScope, ports: FindPorts
+    unit: Unit, row: ElementRow, clusters: _ElementClusters, scope: _DifferenceScope, ports: FindPorts
 ) -> ElementDifference:
     name, topology = Name(row.name), read_topology(unit)
-    made = ElementDifference(
+    difference = ElementDifference(
         element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.carried_at or row.last_seen
     )
-    wanted = compute_wanted(name, topology, seen.staying, ports)
+    wanted = compute_wanted(name, topology, clusters.staying, ports)
     if isinstance(wanted, SwitchWanted):
         change = compute_switch_change(wanted, parse_observed_ports(row) or {}, scope.vlans(unit, row.site))
-        return made.model_copy(update={"switch": change})
+        return difference.model_copy(update={"switch": change})
     if isinstance(wanted, EdgeWanted):
         circuits = compute_edge_change(wanted, parse_observed_circuits(row) or (), scope.vlans(unit, row.site))
-        return made.model_copy(update={"edge": circuits})
-    add, remove = plan_segments(name, topology, seen.coming, ports), tuple(sorted(seen.leaving))
-    return made.model_copy(update={"host": HostDifference(add=add, remove=remove)})
+        return difference.model_copy(update={"edge": circuits})
+    add, remove = plan_segments(name, topology, clusters.coming, ports), tuple(sorted(clusters.leaving))
+    return difference.model_copy(update={"host": HostDifference(add=add, remove=remove)})
 
 
 def _read_elements(unit: Unit, names: Sequence[str]) -> Mapping[str, _ElementClusters]:
@@ -183,16 +183,17 @@ def _read_elements(unit: Unit, names: Sequence[str]) -> Mapping[str, _ElementClu
     here = PlacementRow.element.in_(names)
     staying = here, PlacementRow.removed_revision.is_(None)
     ids = select(PlacementRow.cluster_id).where(*staying)
-    clusters = {one.id: one for one in read_live_clusters(unit, ClusterRow.id.in_(ids))}
+    clusters = {cluster.id: cluster for cluster in read_live_clusters(unit, ClusterRow.id.in_(ids))}
     confirmed = {
         row.name: row.confirmed_revision
         for row in unit.session.execute(_READ_CONFIRMED.where(ElementRow.name.in_(names)))
     }
-    for part in unit.session.execute(_READ_STAYING.where(*staying)):
-        one = clusters.get(part.cluster_id)
-        if one is not None:
-            found[part.element].staying.append(one)
-            found[part.element].coming.extend([one] if part.added_revision > confirmed[part.element] else [])
+    for placement in unit.session.execute(_READ_STAYING.where(*staying)):
+        cluster = clusters.get(placement.cluster_id)
+        if cluster is not None:
+            found[placement.element].staying.append(cluster)
+            if placement.added_revision > confirmed[placement.element]:
+                found[placement.element].coming.append(cluster)
     for row in unit.session.execute(_READ_LEAVING.where(here)):
         found[row.element].leaving.append(ClusterKey(row.key))
     return found

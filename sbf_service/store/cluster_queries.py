@@ -1,8 +1,8 @@
 """Queries of clusters by key, name or condition, and of their statuses, specs, IDs and views.
 
-A key whose cluster has ended may be used by another owner. The *turn* of the key is then incremented, and the attempt
-numbers start again from the beginning. The attempt numbers of one owner with a key always increase, so that a late
-call of an earlier attempt changes nothing.
+When the cluster of a key has ended, another owner may use the key. The *turn* of the key is then incremented, and the
+attempt numbers start again. The attempt numbers of one owner with a key always increase, so that a late call of an
+earlier attempt changes nothing.
 """
 
 import re
@@ -28,7 +28,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
 NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
-"""Written as a list of states, so that an index is used: most clusters in the table have ended."""
+"""The condition lists the states, so that the database uses an index: most clusters in the table have ended."""
 UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
 """Clusters that may still change their state: they have not ended, or they have quarantined claims."""
 MAX_PARAMETERS = 1000
@@ -90,8 +90,8 @@ def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
     """Return the placements of clusters by cluster ID, each in the order of the elements' names."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
-    for some in split_ids(ids):
-        for row in unit.session.execute(_READ_PLACEMENTS, {"ids": some}):
+    for group in split_ids(ids):
+        for row in unit.session.execute(_READ_PLACEMENTS, {"ids": group}):
             found[row.cluster_id].append(_make_placement_status(row))
     return {cluster_id: tuple(parts) for cluster_id, parts in found.items()}
 
@@ -115,7 +115,7 @@ def make_cluster_status(
         lease_ends=row.lease_ends,
         leaving_since=row.leaving_since,
         quarantined=row.quarantined,
-        members=tuple(make_cluster_status(one, parts) for one in members),
+        members=tuple(make_cluster_status(member, parts) for member in members),
     )
 
 
@@ -126,20 +126,20 @@ def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
 
 def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
     found: dict[str, list[ClusterRow]] = defaultdict(list)
-    for some in split_ids(ids):
-        for row in find_clusters(unit, UNSETTLED, ClusterRow.network.in_(some)):
+    for group in split_ids(ids):
+        for row in find_clusters(unit, UNSETTLED, ClusterRow.network.in_(group)):
             found[str(row.network)].append(row)
     return found
 
 
 def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
-    """Return the clusters that meet the conditions and are in the wanted state of elements."""
+    """Return the clusters that meet the conditions and that elements must carry."""
     rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), *conditions)
     return make_live_clusters(unit, rows)
 
 
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
-    """Return these clusters with the IDs that their networks hold."""
+    """Return these clusters with the IDs of their networks."""
     networks = read_networks(unit, rows)
     vlans, services = read_vlans(unit, networks), read_service_ids(unit, networks)
     return [_make_live_cluster(row, networks[row.network or row.id], vlans, services) for row in rows]
@@ -163,11 +163,11 @@ def _make_live_cluster(
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Return the cluster that holds the network of each given cluster, by ID: the cluster itself, or the joined one."""
+    """Return the clusters that created the networks of the given clusters, by cluster ID."""
     found = {row.id: row for row in rows if row.network is None}
-    asked = {row.network for row in rows if row.network is not None} - found.keys()
-    for some in split_ids(sorted(asked)):
-        found |= {row.id: row for row in find_clusters(unit, ClusterRow.id.in_(some))}
+    joined = {row.network for row in rows if row.network is not None} - found.keys()
+    for group in split_ids(sorted(joined)):
+        found |= {row.id: row for row in find_clusters(unit, ClusterRow.id.in_(group))}
     return found
 
 
@@ -175,15 +175,15 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
     """Return the view of a transport with the network's own service ID, or with the ID that all networks share."""
     if transport is None:
         return None
-    number = transport.shared if service is None else service
-    return ClusterTransport(transport=transport.name, kind=transport.kind, service=number)
+    service_id = transport.shared if service is None else service
+    return ClusterTransport(transport=transport.name, kind=transport.kind, service=service_id)
 
 
 def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
     """Return the claimed VLAN IDs of clusters, by cluster ID and site."""
     found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
-    for some in split_ids(ids):
-        for cluster_id, site, vlan in unit.session.execute(_READ_VLANS, {"ids": some}):
+    for group in split_ids(ids):
+        for cluster_id, site, vlan in unit.session.execute(_READ_VLANS, {"ids": group}):
             found[cluster_id][Name(site)] = VlanId(vlan)
     return found
 
@@ -191,8 +191,8 @@ def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
 def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
     """Return the claimed service IDs of clusters, by cluster ID."""
     found: dict[str, int] = {}
-    for some in split_ids(ids):
-        found |= {row.cluster_id: row.number for row in unit.session.execute(_READ_SERVICES, {"ids": some})}
+    for group in split_ids(ids):
+        found |= {row.cluster_id: row.number for row in unit.session.execute(_READ_SERVICES, {"ids": group})}
     return found
 
 
@@ -209,7 +209,7 @@ def parse_spec(spec: str) -> ClusterSpec:
 
 @lru_cache(maxsize=1024)
 def _parse_shared_spec(spec: str, shares: str) -> ClusterSpec:
-    owners = tuple(UserName(one) for one in shares.split(",") if one)
+    owners = tuple(UserName(owner) for owner in shares.split(",") if owner)
     return parse_spec(spec).model_copy(update={"shares_with": owners})
 
 
@@ -233,7 +233,7 @@ def format_cluster(
         quarantined=row.quarantined,
         lease_ends=row.lease_ends,
         spec=parse_current_spec(row),
-        placements=tuple(_format_placement(one) for one in placements),
+        placements=tuple(_format_placement(status) for status in placements),
         network=network,
         created_by=row.created_by,
     )
@@ -271,8 +271,8 @@ def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row
 def split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
     """Yield groups of IDs, because a statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
     left = iter(ids)
-    while some := list(islice(left, MAX_PARAMETERS)):
-        yield some
+    while group := list(islice(left, MAX_PARAMETERS)):
+        yield group
 
 
 _IS_NAME = re.compile(Name.pattern).fullmatch
@@ -286,23 +286,23 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
     return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
 
 
-def find_running_cluster(unit: Unit, word: str) -> ClusterRow | None:
+def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:
     """Return the cluster with this name or key that has not ended."""
-    row = find_newest_cluster(unit, find_key_by_name(unit, word) or word)
+    row = find_newest_cluster(unit, find_key_by_name(unit, name_or_key) or name_or_key)
     return None if row is None or row.state in ENDED_STATES else row
 
 
-def find_key_by_name(unit: Unit, word: str) -> str | None:
-    """Return the key of the cluster with this name: a cluster that has not ended and is the newest with its key."""
-    if not _IS_NAME(word):  # the key of a batch job contains a dot, a name does not
+def find_key_by_name(unit: Unit, name: str) -> str | None:
+    """Return the key of the cluster with this name, or None. Only clusters that have not ended have names."""
+    if not _IS_NAME(name):  # the key of a batch job contains a dot, a name does not
         return None
-    return unit.connection.execute(_READ_NAMED, {"name": word}).scalar()
+    return unit.connection.execute(_READ_NAMED, {"name": name}).scalar()
 
 
 def has_owned_key(unit: Unit, key: str, owner: str) -> bool:
     """Return whether ``owner`` has, or ever had, a cluster with this key."""
-    theirs = ClusterRow.key == key, ClusterRow.owner == owner
-    return bool(unit.session.scalar(select(exists().where(*theirs))))
+    of_owner = ClusterRow.key == key, ClusterRow.owner == owner
+    return bool(unit.session.scalar(select(exists().where(*of_owner))))
 
 
 def next_turn(row: ClusterRow | None, owner: str) -> int:
@@ -311,7 +311,7 @@ def next_turn(row: ClusterRow | None, owner: str) -> int:
 
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Return the newest cluster in the form that :func:`resolve_request` needs."""
+    """Return a cluster as the latest attempt of its key, for :func:`resolve_request`."""
     return (
         None
         if row is None
@@ -323,5 +323,5 @@ def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int 
     """Return the highest attempt of ``owner`` with the key of ``row``, if ``row`` belongs to another owner."""
     if row is None or row.owner == owner:
         return None
-    theirs = ClusterRow.key == row.key, ClusterRow.owner == owner
-    return unit.session.scalar(select(func.max(ClusterRow.attempt)).where(*theirs))
+    of_owner = ClusterRow.key == row.key, ClusterRow.owner == owner
+    return unit.session.scalar(select(func.max(ClusterRow.attempt)).where(*of_owner))

@@ -41,14 +41,14 @@ _PAGE_ORDER = ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow
 
 @dataclass(frozen=True, slots=True)
 class ClusterPage:
-    """The newest ``limit`` clusters; with ``before``, a cluster ID, only clusters older than that one."""
+    """The newest ``limit`` clusters, or the newest ``limit`` clusters older than the cluster with the ID ``before``."""
 
     limit: int
     before: str | None = None
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
-    """Return the newest cluster with a key, or with an ID an earlier cluster with this key. Raise NotFound."""
+    """Return the newest cluster of a key, or the cluster of this key with the ID ``cluster_id``. Raise NotFound."""
     return make_cluster_view(unit, _require_cluster(unit, key, cluster_id))
 
 
@@ -60,16 +60,16 @@ def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) ->
 def list_clusters(
     unit: Unit, owner: str | None, ended: ClusterPage | None = None, within: Sequence[ColumnElement[bool]] = ()
 ) -> list[ClusterView]:
-    """Return clusters, oldest first: all clusters that have not ended, or one page of all clusters. Raise NotFound."""
+    """Return all clusters that have not ended, or the page ``ended`` of all clusters. Oldest first. Raise NotFound."""
     conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
     if ended is not None:
         return make_cluster_views(unit, read_page(unit, ended, *conditions))
     return make_cluster_views(unit, find_clusters(unit, NOT_ENDED, *conditions))
 
 
-def list_network(unit: Unit, word: str) -> list[ClusterView]:
-    """Return the running clusters of a network, given by a name or key: the network's own cluster, then its members."""
-    return make_cluster_views(unit, find_network(unit, word))
+def list_network(unit: Unit, name_or_key: str) -> list[ClusterView]:
+    """Return the running clusters of the network of a cluster. The cluster that created the network comes first."""
+    return make_cluster_views(unit, find_network(unit, name_or_key))
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
@@ -90,7 +90,7 @@ def extend_lease(
     row = _require_cluster(unit, key)
     fence.check(key, row)
     if ClusterState(row.state) not in WANTED_STATES:
-        raise Conflict(f"cluster {key} is {row.state}, its lease cannot be extended: ask for a new one")
+        raise Conflict(f"cluster {key} is {row.state}, and its lease cannot be extended: create a new cluster")
     ends = unit.now + timedelta(seconds=seconds)
     if ends > row.lease_ends:
         check_lease(unit, quota, row.owner, (ends - row.created_at).total_seconds())
@@ -127,7 +127,7 @@ def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
     if owner in owners:
-        _replace_shares(unit, row, tuple(one for one in owners if one != owner), f"no longer shared with {owner}")
+        _replace_shares(unit, row, tuple(other for other in owners if other != owner), f"no longer shared with {owner}")
     return make_cluster_view(unit, row)
 
 
@@ -137,9 +137,11 @@ def _require_sharable(unit: Unit, key: str, fence: AttemptFence) -> ClusterRow:
         raise NotFound(f"cluster {key} is not known")
     fence.check(key, row)
     if row.network is not None:
-        raise Conflict(f"cluster {key} is a member of another cluster's network: the owner of that cluster shares it")
+        raise Conflict(
+            f"cluster {key} is a member of another cluster's network: only the owner of the network can share it"
+        )
     if ClusterState(row.state) not in WANTED_STATES:
-        raise Conflict(f"cluster {key} is {row.state}: its network cannot be shared any more")
+        raise Conflict(f"cluster {key} is {row.state}, so its network can no longer be shared")
     return row
 
 
@@ -160,7 +162,7 @@ def _require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clu
 def read_page(unit: Unit, page: ClusterPage, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
     """Return a page of clusters, oldest first. Raise NotFound."""
     rows = select(ClusterRow).where(*conditions, *_is_older(unit, page.before))
-    return unit.session.scalars(rows.order_by(*(one.desc() for one in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
+    return unit.session.scalars(rows.order_by(*(column.desc() for column in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
 
 
 def _is_older(unit: Unit, before: str | None) -> list[ColumnElement[bool]]:
@@ -194,17 +196,17 @@ def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
 def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
     """Return the owners of the running members of each network, by network ID and key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
-    for some in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
-        for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(some)):
+    for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
+        for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(group)):
             found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
     return found
 
 
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
     """Return the transports of clusters. The transport of an ended cluster may no longer be in the topology."""
-    on = {row.id: row.transport for row in rows if row.transport is not None}
-    if not on:
+    names = {row.id: Name(row.transport) for row in rows if row.transport is not None}
+    if not names:
         return {}
-    known = {one.name: one for one in read_topology(unit).transports}
-    services = read_service_ids(unit, on)
-    return {id_: make_joined_view(known.get(Name(name)), services.get(id_)) for id_, name in on.items()}
+    transports = {transport.name: transport for transport in read_topology(unit).transports}
+    services = read_service_ids(unit, names)
+    return {id_: make_joined_view(transports.get(name), services.get(id_)) for id_, name in names.items()}

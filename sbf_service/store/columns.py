@@ -11,7 +11,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from virtcloud.model.vlans import VlanSet
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""Names of sites and elements. They sort in the same order on every server, whatever its locale."""
+"""Names of sites and elements. They are sorted in the same order on every server, regardless of its locale."""
 
 
 KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
@@ -19,7 +19,7 @@ KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
 
 
 USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
-"""Names of users. They sort in the same order on every server, whatever its locale."""
+"""Names of users. They are sorted in the same order on every server, regardless of its locale."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -43,7 +43,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class VlanSetText(TypeDecorator[VlanSet]):
-    """A set of VLAN IDs, stored as ranges."""
+    """A set of VLAN IDs, stored as a text of ranges."""
 
     impl = Text
     cache_ok = True

@@ -20,11 +20,11 @@ from sbf_service.store.tables import ReplicaRow
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import BadInput
 
-OWNERS, EVERYBODYS = 0o600, 0o007
+OWNER_ONLY, BY_OTHERS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
 POOL_SETTINGS = {"pool_size": 10, "max_overflow": 15}
-"""Connections of one replica. The limit of three replicas together is below PostgreSQL's default of 100."""
+"""The limits of one replica's connections. Three replicas stay below PostgreSQL's default limit of 100."""
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -50,16 +50,18 @@ def make_engine(url: str) -> Engine:
     except (ArgumentError, ImportError) as error:
         raise BadInput(
             f"database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or "
-            f"postgresql://user@host/name, got one that cannot be used: {error}"
+            f"postgresql://user@host/name, got an unusable address: {error}"
         ) from error
 
 
 def _make_postgresql(address: URL) -> Engine:
     if "password" in address.query:
-        raise ArgumentError("a password after '?' would be shown: put it into a file, and say ?passfile=FILE")
+        raise ArgumentError(
+            "a password after '?' would appear in logs: put the password into a file, and write ?passfile=FILE"
+        )
     settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
-    chosen = address.set(drivername="postgresql+psycopg")
-    return create_engine(chosen, pool_pre_ping=True, connect_args=settings, **POOL_SETTINGS)
+    psycopg_address = address.set(drivername="postgresql+psycopg")
+    return create_engine(psycopg_address, pool_pre_ping=True, connect_args=settings, **POOL_SETTINGS)
 
 
 def _make_sqlite(address: URL) -> Engine:
@@ -74,16 +76,16 @@ def _make_sqlite(address: URL) -> Engine:
 def _restrict_to_owner(file: Path) -> None:
     """Create a database's file readable by its owner only; SQLite itself would create it readable by everybody.
 
-    If an existing file is readable by everybody, the file and SQLite's files next to it become readable by owner and
-    group only. The group keeps its access, because an administrator may have chosen it. Errors are reported when the
-    file is opened.
+    If an existing file is accessible to everybody, the access to the file and to SQLite's files next to it is
+    restricted to the owner. Access by the group alone is left unchanged, because an administrator may have configured
+    it. Errors are ignored here; they are reported when the database is opened.
     """
     with suppress(OSError):
-        file.touch(mode=OWNERS, exist_ok=False)
-    for one in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in SQLITE_SUFFIXES)):
+        file.touch(mode=OWNER_ONLY, exist_ok=False)
+    for path in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in SQLITE_SUFFIXES)):
         with suppress(OSError):
-            if one.stat().st_mode & EVERYBODYS:
-                one.chmod(OWNERS)
+            if path.stat().st_mode & BY_OTHERS:
+                path.chmod(OWNER_ONLY)
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
@@ -96,7 +98,7 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction. A writer locks the database first: two writers that read first would block each other."""
+    """Begin a transaction. A writer locks the database before it reads, so that two writers do not deadlock."""
     writes = connection.get_execution_options().get("virtcloud_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -115,7 +117,7 @@ def migrate(engine: Engine) -> None:
         with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
             _upgrade(connection)
     except CommandError as error:
-        raise BadInput(f"database {shown} was made by a newer version of virtcloud ({error}): upgrade sbf") from error
+        raise BadInput(f"database {shown} belongs to a newer version of virtcloud ({error}): upgrade sbf") from error
     except SQLAlchemyError as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
@@ -125,9 +127,9 @@ def migrate(engine: Engine) -> None:
 
 def make_alembic_config() -> Config:
     """Return Alembic's configuration, which contains the folder of the migrations."""
-    found = Config()
-    found.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
-    return found
+    config = Config()
+    config.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
+    return config
 
 
 @contextmanager
@@ -145,7 +147,9 @@ def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
         with connection.begin():
             yield
             if sqlite and (lost := connection.exec_driver_sql("PRAGMA foreign_key_check").all()):
-                raise BadInput(f"the database could not be brought to this version: rows refer to none: {lost}")
+                raise BadInput(
+                    f"the database could not be migrated to this version: rows refer to missing rows: {lost}"
+                )
     finally:
         if sqlite:
             raw.execute("PRAGMA foreign_keys=ON")
@@ -155,12 +159,12 @@ def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
 def _upgrade(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-    settings = make_alembic_config()
-    head = ScriptDirectory.from_config(settings).get_current_head()
+    config = make_alembic_config()
+    head = ScriptDirectory.from_config(config).get_current_head()
     if MigrationContext.configure(connection).get_current_revision() == head:
         return
-    settings.attributes["connection"] = connection
-    command.upgrade(settings, "head")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
 def is_migrated(unit: Unit) -> bool:
@@ -169,7 +173,7 @@ def is_migrated(unit: Unit) -> bool:
 
 
 def probe_write(store: Store, replica: str) -> None:
-    """Update the replica's own row and commit. Raise DatabaseUnavailable when the database cannot be written.
+    """Update the row of this replica and commit. Raise DatabaseUnavailable when the database cannot be written.
 
     A read is not sufficient: a database on a full disk still answers reads.
     """

@@ -1,7 +1,8 @@
 """The wanted state of elements, their confirmations and their error reports.
 
 Workers confirm switches and edges; agents confirm hosts and gateways. An agent reports only the revision that it has
-confirmed. The change on its host follows from the revisions, and the transaction of the confirmation records it.
+confirmed. SBF computes the change on the host from the revisions, and records the change together with the
+confirmation.
 """
 
 from collections.abc import Mapping
@@ -35,23 +36,23 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
-    """Return the clusters that a host set up and removed when it confirmed ``revision``; None when nothing changed.
+    """Return the clusters that a host set up and removed when it confirmed ``revision``; None if there are none.
 
     ``before`` is the revision that was confirmed until now. It is 0 after a reset, because the host then sets up all
     its clusters again. ``highest`` is the highest revision that the host ever confirmed: removals up to ``highest`` are
     already recorded.
     """
-    new, gone = PlacementRow.added_revision, PlacementRow.removed_revision
-    came = and_(new > before, new <= revision, gone.is_(None))
-    went = and_(gone > highest, gone <= revision)
+    added_at, removed_at = PlacementRow.added_revision, PlacementRow.removed_revision
+    is_added = and_(added_at > before, added_at <= revision, removed_at.is_(None))
+    is_removed = and_(removed_at > highest, removed_at <= revision)
     here = select(PlacementRow.cluster_id).where(PlacementRow.element == host)
-    added = make_live_clusters(unit, find_clusters(unit, ClusterRow.id.in_(here.where(came))))
-    removed = find_clusters(unit, ClusterRow.id.in_(here.where(went)))
-    found = HostDifference(
+    added = make_live_clusters(unit, find_clusters(unit, ClusterRow.id.in_(here.where(is_added))))
+    removed = find_clusters(unit, ClusterRow.id.in_(here.where(is_removed)))
+    difference = HostDifference(
         add=plan_segments(Name(host), read_topology(unit), added),
         remove=tuple(sorted({ClusterKey(row.key) for row in removed})),
     )
-    return found or None
+    return difference or None
 
 
 MAX_ERROR_CHARACTERS = 2000
@@ -61,8 +62,8 @@ MAX_ERROR_CHARACTERS = 2000
 class ElementClusterErrors:
     """Errors on an element that concern single clusters only.
 
-    ``clusters`` has the error of each cluster, by cluster ID. ``blocked`` has the IDs of networks that the element does
-    not carry completely.
+    ``clusters`` maps cluster IDs to errors. ``blocked`` has the IDs of networks that the element does not carry
+    completely.
     """
 
     message: str
@@ -83,12 +84,12 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
     """Return the wanted state of an element. Raise NotFound."""
     row = require_element(unit, name)
     clusters = read_live_clusters(unit, _is_placed_on(name))
-    found = compute_wanted(Name(name), read_topology(unit), clusters)
-    return WantedRevision(row.wanted_revision, row.confirmed_revision, found)
+    wanted = compute_wanted(Name(name), read_topology(unit), clusters)
+    return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted)
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Return the part of an element's wanted state that it has confirmed. Raise NotFound."""
+    """Return the part of an element's wanted state that the element has confirmed. Raise NotFound."""
     confirmed = require_element(unit, name).confirmed_revision
     added = (
         PlacementRow.element == name,
@@ -106,13 +107,13 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     revision: int,
     drain_deadline: timedelta,
     carried: DeviceObserved | None = None,
-    concern: ElementClusterErrors | None = None,
+    errors: ElementClusterErrors | None = None,
 ) -> None:
     """Record that an element carries exactly ``revision``, and apply the transitions that follow; idempotent.
 
-    A revision lower than the confirmed one changes nothing. ``carried`` is the observed and saved state of a device.
-    ``concern`` has errors of single clusters; all other clusters are confirmed. Raise Conflict for a revision that does
-    not exist.
+    A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
+    device. ``errors`` has errors of single clusters; all other clusters are confirmed. Raise Conflict for a revision
+    that does not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -121,23 +122,24 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     if revision < row.confirmed_revision:
         return
     before, row.confirmed_revision = row.confirmed_revision, revision
-    known = before if row.reachable else 0
+    valid_before = before if row.reachable else 0
     highest, row.highest_confirmed = row.highest_confirmed, max(row.highest_confirmed, revision)
     text, of_clusters = (
-        (concern.message, format_cluster_errors(concern.clusters, MAX_ERROR_CHARACTERS)) if concern else (None, None)
+        (errors.message, format_cluster_errors(errors.clusters, MAX_ERROR_CHARACTERS)) if errors else (None, None)
     )
-    is_news, well = text is not None and row.trouble != text, row.trouble == text and row.reachable
+    is_new_error = text is not None and row.trouble != text
+    is_unchanged = row.trouble == text and row.reachable
     row.trouble, row.troubles, row.reachable = text, of_clusters, True
-    changed = row.kind in DEVICE_KINDS and _mark_blocked(unit, name, concern.blocked if concern else frozenset())
-    if before == revision and well and not changed:
+    changed = row.kind in DEVICE_KINDS and _mark_blocked(unit, name, errors.blocked if errors else frozenset())
+    if before == revision and is_unchanged and not changed:
         return
     unit.session.flush()
-    if is_news:
+    if is_new_error:
         record_audit(unit, "element_trouble", element=name, why=text)
-    change = None if row.kind in DEVICE_KINDS else compute_confirmed_change(unit, name, known, highest, revision)
+    change = None if row.kind in DEVICE_KINDS else compute_confirmed_change(unit, name, valid_before, highest, revision)
     record_audit(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     increment_versions(
-        unit, _is_completed_by(name, before, revision) if well and not changed else has_placement_on(name)
+        unit, _is_completed_by(name, before, revision) if is_unchanged and not changed else has_placement_on(name)
     )
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))
 
@@ -153,8 +155,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record the error report of an element; idempotent. Return whether the report is new.
 
-    Active clusters become degraded when the element is not ``reachable``. ``clusters`` has the errors that concern
-    single clusters, by cluster ID.
+    Active clusters become degraded when the element is not ``reachable``. ``clusters`` maps cluster IDs to
+    errors that concern single clusters.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
@@ -176,7 +178,7 @@ def record_agent_error(
     If the agent was stale, its earlier confirmations are reset, because its host may have restarted.
     """
     if not require_element(unit, name).reachable:
-        reset_confirmation(unit, name, "its agent was stale and now reports an error", drain_deadline)
+        reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)
     return record_error(unit, name, message, drain_deadline, clusters=clusters)
 
 
@@ -198,13 +200,11 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
 
     For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
     """
-    target, row = read_wanted_revision(unit, name), require_element(unit, name)
-    if not isinstance(target.wanted, HostWanted):
+    read, row = read_wanted_revision(unit, name), require_element(unit, name)
+    if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
-    confirmed = target.confirmed if row.reachable else 0
-    return WantedDocument(
-        element=Name(name), revision=target.revision, confirmed_revision=confirmed, wanted=target.wanted
-    )
+    confirmed = read.confirmed if row.reachable else 0
+    return WantedDocument(element=Name(name), revision=read.revision, confirmed_revision=confirmed, wanted=read.wanted)
 
 
 def make_element_views(unit: Unit) -> list[ElementView]:
@@ -247,8 +247,10 @@ def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
     Return whether a mark changed.
     """
     here = PlacementRow.element == name, PlacementRow.removed_revision.is_(None)
-    theirs = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
-    wrong = PlacementRow.blocked != PlacementRow.cluster_id.in_(theirs) if networks else PlacementRow.blocked == true()
+    clusters = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
+    wrong = (
+        PlacementRow.blocked != PlacementRow.cluster_id.in_(clusters) if networks else PlacementRow.blocked == true()
+    )
     marked = update(PlacementRow).where(*here, wrong).values(blocked=~PlacementRow.blocked)
     marked = marked.returning(PlacementRow.cluster_id).execution_options(synchronize_session=False)
     return bool(unit.session.scalars(marked).all())
@@ -256,8 +258,8 @@ def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
 
 def _is_placed_on(element: str) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement on ``element`` that is not being removed."""
-    kept = PlacementRow.element == element, PlacementRow.removed_revision.is_(None)
-    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*kept))
+    staying = PlacementRow.element == element, PlacementRow.removed_revision.is_(None)
+    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*staying))
 
 
 def _is_completed_by(element: str, before: int, after: int) -> ColumnElement[bool]:

@@ -1,7 +1,7 @@
-"""Proofs of jobs: a host requests a job's cluster, and the batch system's server confirms the job.
+"""Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
 A host cannot prove by itself that a job runs on it. The host's call fails with JobUnproven until the agent on the batch
-system's server has confirmed the owner, the hosts and the network of the job. A proof is used once.
+server has confirmed the owner, the hosts and the network of the job. A proof can be used once.
 """
 
 from datetime import timedelta
@@ -27,10 +27,10 @@ MAX_OPEN_QUESTIONS: Final = 200
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
-    """Check that a host may request a job's cluster; ``use`` consumes the proof.
+    """Check that a host may request a job's cluster. With ``use``, delete the proof.
 
-    While the proof is missing, record the question and return JobUnproven; the caller has to commit the question. Raise
-    Forbidden when the proof does not cover the request.
+    If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must commit the
+    question. Raise Forbidden if the proof does not cover the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -40,13 +40,13 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
         and row.question == question.text
         and row.asked_at > unit.now - QUESTION_LIFETIME
     ):
-        word = JobStatement.model_validate_json(row.answer)
-        if word.runs:
-            check_job_confirmation(question, word, _find_network_id(unit, word.network))
+        statement = JobStatement.model_validate_json(row.answer)
+        if statement.runs:
+            check_job_confirmation(question, statement, _find_network_id(unit, statement.network))
             if use:
                 unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.key == key))
             return None
-        return _record_question(unit, question, f"it said: job {key} {word.words}")
+        return _record_question(unit, question, f"the server answered: job {key} {statement.words}")
     if (
         row is not None
         and row.answer is None
@@ -58,16 +58,18 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs of a batch system's server that hosts sent questions about and that it has not confirmed."""
-    mine = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
-    fresh = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
-    found = select(JobQuestionRow.key).where(mine, *fresh).distinct().order_by(JobQuestionRow.key)
+    """Return the jobs that a batch server still has to confirm, because hosts have requested their clusters."""
+    of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
+    unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
+    found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)
     return [ClusterKey(key) for key in unit.session.scalars(found)]
 
 
-def record_job_proof(unit: Unit, key: str, word: JobStatement) -> None:
-    """Record the server's answer about a job for every host that sent a question; idempotent."""
-    unit.session.execute(update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=word.model_dump_json()))
+def record_job_proof(unit: Unit, key: str, statement: JobStatement) -> None:
+    """Record the server's answer about a job for every host that requested the job's cluster; idempotent."""
+    unit.session.execute(
+        update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=statement.model_dump_json())
+    )
 
 
 def _make_question(unit: Unit, key: str, spec: ClusterSpec, starter: str) -> JobClusterRequest:
@@ -76,19 +78,21 @@ def _make_question(unit: Unit, key: str, spec: ClusterSpec, starter: str) -> Job
     )
 
 
-def _find_network_id(unit: Unit, word: str | None) -> str | None:
-    """Return the ID of the network with this name or key."""
-    found = [] if word is None else find_network(unit, word)
-    return found[0].id if found else None
+def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
+    """Return the ID of the network with this name or key, or None."""
+    clusters = [] if name_or_key is None else find_network(unit, name_or_key)
+    return clusters[0].id if clusters else None
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
     """Record a question, unless its host has too many open questions."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
-    mine = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
-    if (unit.session.scalar(select(func.count()).select_from(JobQuestionRow).where(*mine)) or 0) >= MAX_OPEN_QUESTIONS:
+    others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
+    if (
+        unit.session.scalar(select(func.count()).select_from(JobQuestionRow).where(*others)) or 0
+    ) >= MAX_OPEN_QUESTIONS:
         return JobUnproven(
-            f"{question.starter} asks about more than {MAX_OPEN_QUESTIONS} jobs at once: ask again later"
+            f"{question.starter} waits for the confirmation of {MAX_OPEN_QUESTIONS} other jobs already: try again later"
         )
     row = JobQuestionRow(
         key=question.key, starter=question.starter, question=question.text, asked_at=unit.now, answer=None
@@ -101,7 +105,7 @@ def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") 
 
 def _make_unproven(question: JobClusterRequest, reason: str = "") -> JobUnproven:
     return JobUnproven(
-        f"cluster {question.key}: the batch system's server has not confirmed that job {question.key} of "
-        f"{question.owner} runs on {', '.join(question.hosts)}: {reason or 'it was asked'}; ask again. It answers by "
-        "the agent with [scheduler] on its host"
+        f"cluster {question.key}: the batch server has not confirmed that job {question.key} of {question.owner} runs "
+        f"on {', '.join(question.hosts)}: {reason or 'the question was sent'}; try again. The answer comes from the "
+        "agent with [scheduler] on the host of the batch server"
     )

@@ -1,7 +1,7 @@
 """Leases on elements with fencing tokens, and the heartbeats of agents.
 
-A fencing token is incremented with every lease. A worker with an expired lease can therefore write nothing once
-another worker has acquired the lease.
+A fencing token is incremented with every lease. Therefore, when another worker has acquired the lease, a worker with
+an expired lease cannot write.
 """
 
 from datetime import timedelta
@@ -18,30 +18,32 @@ from virtcloud.model.values import Name
 
 
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
-    """Acquire an element's lease for ``length``. Return the fencing token; None while another holder has the lease."""
-    mine = or_(ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder)
-    taken = (
+    """Acquire an element's lease for ``length``. Return the fencing token, or None while another holder has it."""
+    is_available = or_(
+        ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder
+    )
+    acquire = (
         update(ElementRow)
-        .where(ElementRow.name == element, IS_RECONCILED, mine)
+        .where(ElementRow.name == element, IS_RECONCILED, is_available)
         .values(lease_holder=holder, lease_until=unit.now + length, fence=ElementRow.fence + 1)
         .returning(ElementRow.fence)
     )
-    return unit.session.execute(taken).scalar_one_or_none()
+    return unit.session.execute(acquire).scalar_one_or_none()
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Renew a lease for ``length``. Return False when it was released or a newer lease was acquired."""
-    kept = (
+    """Renew a lease for ``length``. Return False if the lease was released, or a newer lease was acquired."""
+    renew = (
         update(ElementRow)
         .where(ElementRow.name == element, ElementRow.fence == fence, ElementRow.lease_until.is_not(None))
         .values(lease_until=unit.now + length)
         .returning(ElementRow.fence)
     )
-    return unit.session.execute(kept).scalar_one_or_none() is not None
+    return unit.session.execute(renew).scalar_one_or_none() is not None
 
 
 def holds_lease(unit: Unit, element: str, fence: int) -> bool:
-    """Return whether ``fence`` is the newest fencing token; lock the element until the unit ends."""
+    """Return whether ``fence`` is the newest fencing token. Lock the element's row until the unit ends."""
     return unit.session.scalar(select(ElementRow.fence).where(ElementRow.name == element).with_for_update()) == fence
 
 
@@ -63,15 +65,15 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""The least time between two updates of ``last_seen``."""
+"""The shortest time between two updates of ``last_seen``."""
 
 
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
     """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``."""
-    quiet = or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < unit.now - silence)
-    agents = ElementRow.present, ElementRow.kind.not_in(sorted(DEVICE_KINDS)), ElementRow.reachable, quiet
-    found = unit.session.scalars(select(ElementRow.name).where(*agents).order_by(ElementRow.name))
-    return [Name(name) for name in found]
+    is_silent = or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < unit.now - silence)
+    agents = ElementRow.present, ElementRow.kind.not_in(sorted(DEVICE_KINDS)), ElementRow.reachable, is_silent
+    names = unit.session.scalars(select(ElementRow.name).where(*agents).order_by(ElementRow.name))
+    return [Name(name) for name in names]
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
@@ -83,7 +85,9 @@ def record_agent_heartbeat(store: Store, name: str) -> None:
     with store.read() as unit:
         row = require_element(unit, name)
         if ElementKind(row.kind) in DEVICE_KINDS:
-            raise Conflict(f"{row.kind} {name} has no agent: SBF configures it; hosts and gateways fetch and confirm")
+            raise Conflict(
+                f"{row.kind} {name} has no agent, because SBF configures it: only agents of hosts and gateways call"
+            )
         fresh = row.last_seen is not None and unit.now - row.last_seen < HEARTBEAT_INTERVAL
     if not fresh:
         with store.change_row(who=name) as unit:

@@ -31,13 +31,14 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """The number of elements of a kind at a site, and the numbers of those with a problem.
+    """The number of all elements of a kind at a site, and the numbers of elements with each kind of problem.
 
-    ``behind`` counts elements that have not confirmed their wanted revision, ``unsaved`` those with a pending save.
+    ``unconfirmed`` counts elements that have not confirmed their wanted revision, ``unsaved`` elements with a pending
+    save.
     """
 
-    every: int
-    behind: int
+    total: int
+    unconfirmed: int
     unreachable: int
     troubled: int
     unsaved: int
@@ -55,7 +56,7 @@ class InstallationCounts:
 
 
 def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCounts:
-    """Return all counts from one snapshot."""
+    """Return all counts. The unit must read a single snapshot."""
     return InstallationCounts(
         clusters=_count_clusters(unit),
         pools=_count_pools(unit, reserved),
@@ -75,22 +76,25 @@ def _count_clusters(unit: Unit) -> dict[ClusterState, int]:
 def _count_pools(unit: Unit, reserved: ReservedVlans) -> dict[str, PoolCounts]:
     held: dict[tuple[str, bool], set[int]] = defaultdict(set)
     claims = select(ClaimRow.site, ClaimRow.vlan, ClusterRow.quarantined)
-    for name, vlan, quarantined in unit.session.execute(claims.join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)):
-        held[name, quarantined].add(vlan)
-    given = {row.name: row.pool for row in unit.session.scalars(select(SiteRow).where(SiteRow.present))}
-    found = {}
-    foreign = read_foreign_vlans(unit, list(given))
+    for name, vlan, is_quarantined in unit.session.execute(
+        claims.join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
+    ):
+        held[name, is_quarantined].add(vlan)
+    pools = {row.name: row.pool for row in unit.session.scalars(select(SiteRow).where(SiteRow.present))}
+    counts = {}
+    foreign = read_foreign_vlans(unit, list(pools))
     for site in _read_sites(unit):
-        claimed, kept = held[site.name, False], held[site.name, True]
-        taken = find_excluded_vlans(unit, site, reserved), claimed, kept, foreign.get(site.name, VlanSet())
-        free = frozenset.difference(given[site.name], *taken)
-        found[str(site.name)] = PoolCounts(len(claimed), len(kept), len(free))
-    return found
+        claimed, quarantined = held[site.name, False], held[site.name, True]
+        excluded = find_excluded_vlans(unit, site, reserved)
+        free = frozenset.difference(pools[site.name], excluded, claimed, quarantined, foreign.get(site.name, VlanSet()))
+        counts[str(site.name)] = PoolCounts(len(claimed), len(quarantined), len(free))
+    return counts
 
 
 def _count_services(unit: Unit) -> dict[str, PoolCounts]:
     transports = read_topology(unit).transports if _read_sites(unit) else ()
-    return {str(one.name): PoolCounts(*count_service_ids(unit, one)) for one in transports if one.services}
+    with_services = [transport for transport in transports if transport.services]
+    return {str(transport.name): PoolCounts(*count_service_ids(unit, transport)) for transport in with_services}
 
 
 def _read_sites(unit: Unit) -> tuple[Site, ...]:
@@ -101,9 +105,9 @@ def _read_sites(unit: Unit) -> tuple[Site, ...]:
 
 
 def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
-    behind = ElementRow.confirmed_revision < ElementRow.wanted_revision
+    unconfirmed = ElementRow.confirmed_revision < ElementRow.wanted_revision
     troubled, unsaved = ElementRow.trouble.is_not(None), ElementRow.unsaved_since.is_not(None)
-    conditions = (behind, ElementRow.reachable.is_(False), troubled, unsaved)
+    conditions = (unconfirmed, ElementRow.reachable.is_(False), troubled, unsaved)
     sums = [func.sum(case((condition, 1), else_=0)) for condition in conditions]
     rows = select(ElementRow.site, ElementRow.kind, func.count(), *sums).where(ElementRow.present)
     found = unit.session.execute(rows.group_by(ElementRow.site, ElementRow.kind).order_by(ElementRow.site))

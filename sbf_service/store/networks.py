@@ -1,4 +1,4 @@
-"""Networks of several clusters: joining a network, allocating IDs for it, and the use of access ports."""
+"""Networks with several clusters: checks and allocation when a cluster joins, and the use of access ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,9 +36,9 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
 
 
-def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
-    """Return the running clusters of a network, given by a name or key: the network's own cluster, then its members."""
-    row = find_running_cluster(unit, word)
+def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
+    """Return the running clusters of the network of a cluster. The cluster that created the network comes first."""
+    row = find_running_cluster(unit, name_or_key)
     if row is None:
         return []
     network = read_networks(unit, [row])[row.network or row.id]
@@ -50,38 +50,36 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
     Raise NoSuchNetwork, Forbidden, Conflict if the network is ending.
     """
-    found = find_network(unit, str(spec.joins))
-    if not found:
-        raise NoSuchNetwork(f"network {spec.joins} is not known: no cluster that has not ended has that name or key")
-    row = found[0]
+    clusters = find_network(unit, str(spec.joins))
+    if not clusters:
+        raise NoSuchNetwork(f"network {spec.joins} is not known: no running cluster has this name or key")
+    row = clusters[0]
     if spec.owner not in {row.owner, *parse_current_spec(row).shares_with}:
-        raise Forbidden(
-            f"{spec.owner} may not join network {spec.joins}: its owner does not share it with {spec.owner}"
-        )
+        raise Forbidden(f"{spec.owner} may not join network {spec.joins}: the network is not shared with {spec.owner}")
     if row.state not in WANTED_STATES:
-        raise Conflict(f"network {spec.joins} cannot be joined any more: cluster {row.key} is {row.state}")
+        raise Conflict(f"network {spec.joins} can no longer be joined: cluster {row.key} is {row.state}")
     return row
 
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
-    """Raise GuestTaken when a guest has the name or an address of another guest of the network."""
+    """Raise GuestTaken if a guest has the name or an address of another guest of the network."""
     members = find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)
     taken = {
-        mark: row
+        identity: row
         for row in (network, *members)
         for guest in parse_current_spec(row).guests
-        for mark in _list_guest_identities(guest)
+        for identity in _list_guest_identities(guest)
     }
     for guest in spec.guests:
-        for mark in _list_guest_identities(guest):
-            if mark in taken:
-                raise GuestTaken(_describe_duplicate(guest, mark, taken[mark]))
+        for identity in _list_guest_identities(guest):
+            if identity in taken:
+                raise GuestTaken(_describe_duplicate(guest, identity, taken[identity]))
 
 
 def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_network_ids
     unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> NetworkIds:
-    """Return the network's IDs after a new member joins: the present IDs, and new IDs at new sites. Write nothing.
+    """Return the network's IDs after a new member joins: the present IDs, and new IDs at new sites. Change nothing.
 
     Raise NoSuchHost, Conflict, NoVlanFree.
     """
@@ -106,19 +104,19 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose VLAN IDs at new sites: the network's own, or another where it is not free and the transport translates."""
-    vlan, found = next(iter(network.vlans.values())), {}
+    """Choose VLAN IDs at new sites: the network's VLAN ID if free, otherwise another if the transport translates."""
+    vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
-            found[site.name] = vlan
+            vlans[site.name] = vlan
         elif transport is not None and transport.translates:
-            found |= allocate_longest_unused(unit, [site], reserved, translates=False)
+            vlans |= allocate_longest_unused(unit, [site], reserved, translates=False)
         else:
             raise NoVlanFree(
-                f"network {network.key} has VLAN {vlan}, which is not free at site {site.name}: "
+                f"network {network.key} uses VLAN {vlan}, which is not free at site {site.name}: "
                 f"{describe_unavailable(unit, pool, vlan, sees)}"
             )
-    return found
+    return vlans
 
 
 def _list_guest_identities(guest: Guest) -> Iterator[str]:
@@ -129,15 +127,17 @@ def _list_guest_identities(guest: Guest) -> Iterator[str]:
         yield f"MAC address {guest.mac}"
 
 
-def _describe_duplicate(guest: Guest, mark: str, row: ClusterRow) -> str:
-    advice = (
-        "choose another one" if row.state in WANTED_STATES else f"that one is {row.state}: ask again when it has ended"
+def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:
+    other = "choose another"
+    wait = f"cluster {row.key} is {row.state}: try again when the cluster has ended"
+    advice = other if row.state in WANTED_STATES else wait
+    return (
+        f"guest {guest.name} has the {identity}, which a guest of cluster {row.key} has in the same network: {advice}"
     )
-    return f"guest {guest.name} has the {mark}, which a guest of cluster {row.key} has in the same network: {advice}"
 
 
 def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
-    """Raise Conflict when a new topology would assign an access port to two networks, or make a used one a trunk."""
+    """Raise Conflict if two networks would use one access port, or an access port in use would become a trunk."""
     users = read_unsettled_clusters(unit) if former.access_ports | topology.access_ports else []
     check_ports_exclusive(topology, users)
     check_ports_stay_access(former, topology, users)

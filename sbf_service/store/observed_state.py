@@ -44,26 +44,26 @@ def list_saved_items(row: ElementRow) -> frozenset[object]:
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 
-def list_observed_items(carried: DeviceObserved) -> frozenset[object]:
+def list_observed_items(observed: DeviceObserved) -> frozenset[object]:
     """Return an observed state as comparable items: circuits, or pairs of port and VLAN ID."""
-    return frozenset(carried.circuits) if isinstance(carried, EdgeObserved) else _list_port_vlans(carried.ports)
+    return frozenset(observed.circuits) if isinstance(observed, EdgeObserved) else _list_port_vlans(observed.ports)
 
 
 def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
     return frozenset((port, vlan) for port, vlans in ports.items() for vlan in vlans)
 
 
-def record_observed(row: ElementRow, carried: DeviceObserved) -> None:
+def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
     """Record an observed state. An edge that is confirmed has no incomplete circuits."""
-    if isinstance(carried, EdgeObserved):
-        row.carried = _CIRCUITS.dump_json(carried.circuits).decode()
+    if isinstance(observed, EdgeObserved):
+        row.carried = _CIRCUITS.dump_json(observed.circuits).decode()
     else:
-        row.carried = _PORTS.dump_json(carried.ports).decode()
+        row.carried = _PORTS.dump_json(observed.ports).decode()
 
 
 FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
-"""Long, because each save wears the flash memory, also one that failed, and the cause of a failure often remains."""
+"""The pause is long, because each save wears the flash memory, and the cause of a failure often remains."""
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
@@ -72,11 +72,11 @@ def record_pending_save(unit: Unit, name: str) -> None:
     row.unsaved_since = row.unsaved_since or unit.now
 
 
-def record_saved(unit: Unit, row: ElementRow, carried: DeviceObserved) -> None:
+def record_saved(unit: Unit, row: ElementRow, observed: DeviceObserved) -> None:
     """Record that the startup configuration contains the observed state."""
     row.unsaved_since = row.save_after = None
     row.failed_saves = 0
-    record_observed(row, carried)
+    record_observed(row, observed)
     row.carried_at = unit.now
     unit.session.flush()
 
@@ -96,13 +96,14 @@ def is_save_allowed(unit: Unit, row: ElementRow) -> bool:
 
 
 def compute_save_pause(failures: int) -> timedelta:
-    """Return the pause after a number of failed saves in a row."""
+    """Return the pause after this number of consecutive failed saves."""
     return min(MAX_SAVE_PAUSE, FIRST_SAVE_PAUSE * (1 << min(failures - 1, 20)))
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Return the transports in the topology's order that an edge is attached to or may still carry circuits of."""
+    """Return the transports to which an edge is attached, or of which the edge may still carry circuits."""
+    attached = {transport.name for transport in find_edge_transports(topology, edge)}
+    circuits = parse_observed_circuits(require_element(unit, edge)) or ()
     clusters = select(ClusterRow.transport).where(UNSETTLED, has_placement_on(edge))
-    carried = {one.transport for one in parse_observed_circuits(require_element(unit, edge)) or ()}
-    names = {one.name for one in find_edge_transports(topology, edge)} | carried | set(unit.session.scalars(clusters))
-    return tuple(one for one in topology.transports if one.on_edges and one.name in names)
+    names = attached | {circuit.transport for circuit in circuits} | set(unit.session.scalars(clusters))
+    return tuple(transport for transport in topology.transports if transport.on_edges and transport.name in names)

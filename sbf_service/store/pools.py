@@ -1,4 +1,4 @@
-"""The pools of sites: the VLAN IDs that administrators assign to clusters, with their state."""
+"""The pools of sites: the VLAN IDs that administrators reserve for clusters, with their state."""
 
 from collections.abc import Mapping
 
@@ -22,8 +22,8 @@ from virtcloud.model.vlans import VlanSet
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool; idempotent.
 
-    Raise NotFound, BadInput for VLAN IDs that the site's devices reserve, Conflict when the new pool lacks claimed VLAN
-    IDs. The site's devices are read again, because they may carry VLAN IDs that are now managed.
+    Raise NotFound, BadInput for VLAN IDs that the site's devices reserve, Conflict if the new pool lacks claimed VLAN
+    IDs. SBF reads the site's devices again, because they may carry VLAN IDs that are now managed.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -53,7 +53,7 @@ def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
 
 
 def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
-    """Return the VLAN IDs that SBF may change at a site: those of its pool and those still claimed."""
+    """Return the VLAN IDs that SBF may change at a site: the VLAN IDs of its pool, and all claimed VLAN IDs."""
     claimed = unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == site))
     return unit.session.get_one(SiteRow, site).pool | claimed
 
@@ -64,21 +64,23 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     return {VlanId(vlan): key for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
 
 
-def find_clusters_of_vlans(unit: Unit, site: str, about: Mapping[int, str]) -> dict[str, str]:
-    """Return texts about VLAN IDs of a site by cluster ID, for the clusters that have claimed these VLAN IDs."""
-    rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(about)))
-    return {cluster_id: about[vlan] for vlan, cluster_id in unit.session.execute(rows)} if about else {}
+def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
+    """Return ``texts``, which are by VLAN ID, by the ID of the cluster that claimed the VLAN ID at a site."""
+    rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(texts)))
+    return {cluster_id: texts[vlan] for vlan, cluster_id in unit.session.execute(rows)} if texts else {}
 
 
 def _check_not_reserved(site: Site, pool: Pool, reserved: ReservedVlans) -> None:
     if pool.vlans & ALWAYS_RESERVED:
-        raise BadInput(f"pool of {site.name}: VLAN 1 is every switch's default and cannot be given to clusters")
+        raise BadInput(
+            f"pool of {site.name}: VLAN 1 is the default VLAN of every switch and cannot be used by clusters"
+        )
     for device in site.devices:
-        kept = pool.vlans & reserved(device)
-        if kept:
+        conflicts = pool.vlans & reserved(device)
+        if conflicts:
             raise BadInput(
-                f"pool of {site.name}: VLAN {kept} is reserved by {kind_of(device)} {device.name} ({device.platform}): "
-                f"leave it out"
+                f"pool of {site.name}: {kind_of(device)} {device.name} ({device.platform}) reserves VLAN {conflicts}: "
+                f"remove VLAN {conflicts} from the pool"
             )
 
 
@@ -86,4 +88,7 @@ def _check_not_in_use(unit: Unit, site: str, pool: Pool) -> None:
     lost = {vlan: key for vlan, key in read_cluster_keys(unit, site).items() if vlan not in pool.vlans}
     if lost:
         users = ", ".join(f"{vlan} by {key}" for vlan, key in sorted(lost.items()))
-        raise Conflict(f"pool of {site}: VLAN IDs in use would vanish: {users}; keep them until these have ended")
+        raise Conflict(
+            f"pool of {site}: the new pool lacks VLAN IDs in use: {users}; "
+            f"keep these VLAN IDs until the clusters have ended"
+        )

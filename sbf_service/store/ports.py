@@ -32,7 +32,7 @@ class PortRecord:
 
 
 def read_port_records(unit: Unit, element: str) -> Mapping[PortName, PortRecord]:
-    """Return the records of a switch's ports, by port."""
+    """Return the records of a switch's ports, by port name."""
     return {PortName(row.port): _make_record(row) for row in read_port_rows(unit, element)}
 
 
@@ -43,14 +43,14 @@ def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
-    """Record a change before a switch receives it: the former uses of ports that are taken over, and shut ports.
+    """Record a change before a switch receives it: the former uses of ports that SBF takes over, and shut ports.
 
-    ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe when one of them was
-    released since then.
+    ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe if an adopted port has
+    been released since then.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
-        raise Unsafe(f"switch {element}, port {port}: it was released in the meantime")
+        raise Unsafe(f"switch {element}, port {port}: an administrator released the port in the meantime")
     for port, use in difference.take.items():
         row = rows[port] = rows.get(port) or add_port_row(unit, element, port)
         row.use_before, row.taken = use.model_dump_json(), True
@@ -58,13 +58,13 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
         rows[port].shut = rows[port].shut or port in difference.access
 
 
-def record_reading(unit: Unit, element: str, returned: Collection[PortName], carried: SwitchObserved) -> None:
+def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
     """Delete the records of ports in ``returned`` that a reading shows with their former use."""
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
-        if row.leaving and port in returned and port not in carried.astray:
+        if row.leaving and port in returned and port not in observed.astray:
             unit.session.delete(row)
-        elif row.shut and carried.ports.get(port):
+        elif row.shut and observed.ports.get(port):
             row.shut = False
     _clear_removed_switch(unit, element)
 
@@ -106,7 +106,9 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
         if vlans := wanted.ports.get(port) or carried.get(port):
             raise Conflict(f"port {port} of {switch.name} carries VLAN {vlans} of a cluster: end the cluster first")
         if port in wanted.access and not release.forget:
-            raise Conflict(f"port {port} of {switch.name} is an access port: take its link out of the topology first")
+            raise Conflict(
+                f"port {port} of {switch.name} is an access port: remove the port's link from the topology first"
+            )
         if row := rows.get(port):
             _release_port(unit, row, forget=release.forget)
     _clear_removed_switch(unit, switch.name)
@@ -114,20 +116,19 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release ports that are missing in a switch's new description; cancel the release of ports that it lists again.
+    """Release the ports that a switch's new description lacks. Cancel the release of ports that it contains again.
 
-    If the name may denote another device (``is_other``), the records do not apply to its ports and are deleted, so that
-    SBF takes no port from its users.
+    If the name may denote another device (``is_other``), delete the records, because they do not apply to its ports.
     """
     if former == switch:
         return
-    named = () if former is None else former.ports
+    former_ports = () if former is None else former.ports
     for row in read_port_rows(unit, switch.name):
         if is_other:
             unit.session.delete(row)
         elif row.port not in switch.ports:
             _release_port(unit, row)
-        elif row.port not in named:
+        elif row.port not in former_ports:
             row.leaving = False
 
 
@@ -159,10 +160,10 @@ def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
     before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)
-        why = f"port {row.port}: nothing is put back"
+        why = f"port {row.port}: no former use to restore"
     else:
         row.leaving = True
-        why = f"port {row.port}: {before} is put back"
+        why = f"port {row.port}: restoring {before}"
     record_audit(unit, "port_released", element=row.element, why=why)
 
 

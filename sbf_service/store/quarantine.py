@@ -18,15 +18,15 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
     """Return the quarantined VLAN IDs of a site, with the former cluster and the elements that have not confirmed."""
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
-    kept = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
+    quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
     return tuple(
         _make_quarantine(claim, cluster, _list_unconfirmed(unit, cluster))
-        for claim, cluster in unit.session.execute(kept)
+        for claim, cluster in unit.session.execute(quarantined)
     )
 
 
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
-    """Accept an administrator's declaration for the elements of ``site`` that have not confirmed a removal; idempotent.
+    """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``; idempotent.
 
     The cluster's claims are released when the elements of its other sites have also confirmed or are declared clean.
     Elements remove remaining configuration when they are reachable again. Raise Conflict when the VLAN ID is not in
@@ -37,17 +37,19 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
         return
     if not row.quarantined:
         raise Conflict(
-            f"VLAN {vlan} at {site} is not in quarantine: cluster {row.key} has it and is {row.state}; "
+            f"VLAN {vlan} at {site} is not in quarantine: cluster {row.key} uses the VLAN ID and is {row.state}; "
             f"end the cluster, and wait until it has ended"
         )
-    unconfirmed = [(cluster_id, part) for cluster_id, part in _list_unconfirmed(unit, row) if part.site == site]
-    for cluster_id, part in unconfirmed:
-        _drop_placement(unit, cluster_id, part, f"VLAN {vlan} at {site}: {reason}")
+    unconfirmed = [
+        (cluster_id, placement) for cluster_id, placement in _list_unconfirmed(unit, row) if placement.site == site
+    ]
+    for cluster_id, placement in unconfirmed:
+        _delete_placement(unit, cluster_id, placement, f"VLAN {vlan} at {site}: {reason}")
     unit.session.flush()
     if unconfirmed:
-        these = or_(ClusterRow.id == row.id, ClusterRow.network == row.id)
-        increment_versions(unit, these)
-        apply_due_transitions(unit, drain_deadline, these)
+        clusters = or_(ClusterRow.id == row.id, ClusterRow.network == row.id)
+        increment_versions(unit, clusters)
+        apply_due_transitions(unit, drain_deadline, clusters)
 
 
 def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
@@ -59,22 +61,22 @@ def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementS
     """Return the placements of a network and its members whose removal is not confirmed, each with its cluster ID."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
-        (cluster_id, part)
-        for cluster_id, parts in read_placements(unit, ids).items()
-        for part in parts
-        if part.progress is not PlacementProgress.REMOVED
+        (cluster_id, placement)
+        for cluster_id, placements in read_placements(unit, ids).items()
+        for placement in placements
+        if placement.progress is not PlacementProgress.REMOVED
     ]
 
 
-def _drop_placement(unit: Unit, cluster_id: str, part: PlacementStatus, why: str) -> None:
+def _delete_placement(unit: Unit, cluster_id: str, placement: PlacementStatus, why: str) -> None:
     """Delete a placement, so that the cluster no longer waits for the element.
 
     The element's revisions do not change.
     """
     unit.session.execute(
-        delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == part.element)
+        delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == placement.element)
     )
-    record_audit(unit, "number_said_clean", why=why, element=part.element, cluster_id=cluster_id)
+    record_audit(unit, "number_said_clean", why=why, element=placement.element, cluster_id=cluster_id)
 
 
 def _make_quarantine(
@@ -85,5 +87,5 @@ def _make_quarantine(
         cluster=ClusterKey(row.key),
         cluster_id=row.id,
         since=row.leaving_since or row.created_at,
-        elements={part.element: part.site for _, part in unconfirmed},
+        elements={placement.element: placement.site for _, placement in unconfirmed},
     )

@@ -34,20 +34,21 @@ def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> No
     if limits == NO_LIMITS:
         return
     sites = len(find_sites(read_topology(unit), spec.all_hosts, spec.sites))
-    has = _read_usage(unit, spec.owner)
-    refused = find_quota_violation(limits, QuotaRequest(spec.owner, has, sum_usage([spec]), sites, spec.lease_s))
-    if refused is not None:
-        raise QuotaExceeded(refused)
+    used = _read_usage(unit, spec.owner)
+    violation = find_quota_violation(limits, QuotaRequest(spec.owner, used, sum_usage([spec]), sites, spec.lease_s))
+    if violation is not None:
+        raise QuotaExceeded(violation)
 
 
-def check_lease(unit: Unit, default: QuotaLimits, owner: str, lasts_s: float) -> None:
-    """Raise QuotaExceeded when a lease would let a cluster of ``owner`` last longer than the quota allows.
+def check_lease(unit: Unit, default: QuotaLimits, owner: str, duration_s: float) -> None:
+    """Raise QuotaExceeded if the quota of ``owner`` forbids a cluster of this duration.
 
-    ``lasts_s`` is the time in seconds from the cluster's creation to the end of the lease.
+    ``duration_s`` is the time in seconds from the cluster's creation to the end of the lease.
     """
-    refused = find_lease_violation(merge_limits(_read_limits(unit, owner), default), owner, lasts_s)
-    if refused is not None:
-        raise QuotaExceeded(refused)
+    limits = merge_limits(_read_limits(unit, owner), default)
+    violation = find_lease_violation(limits, owner, duration_s)
+    if violation is not None:
+        raise QuotaExceeded(violation)
 
 
 def make_quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaView:
@@ -65,7 +66,7 @@ def list_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
 
 
 def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
-    """Replace a user's quota; idempotent. The settings apply to limits that are not set. Existing clusters stay."""
+    """Replace a user's quota; idempotent. The settings apply to limits that are not set."""
     before = _read_limits(unit, user) or NO_LIMITS
     if before == limits:
         return
@@ -79,8 +80,8 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
 
 
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
-    found = unit.connection.execute(_READ_LIMITS, {"owner": owner}).one_or_none()
-    return None if found is None else QuotaLimits(**dict(zip(_LIMIT_NAMES, found, strict=True)))
+    row = unit.connection.execute(_READ_LIMITS, {"owner": owner}).one_or_none()
+    return None if row is None else QuotaLimits(**dict(zip(_LIMIT_NAMES, row, strict=True)))
 
 
 def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
@@ -89,5 +90,5 @@ def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
 
 
 def _describe_limits(limits: QuotaLimits) -> str:
-    given = limits.model_dump(exclude_none=True)
-    return ", ".join(f"{name} {value:g}" for name, value in given.items()) or "nothing of its own"
+    values = limits.model_dump(exclude_none=True)
+    return ", ".join(f"{name} {value:g}" for name, value in values.items()) or "no individual limits"

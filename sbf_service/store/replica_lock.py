@@ -1,8 +1,8 @@
-"""The replica lock: one service per replica name on PostgreSQL, one service per file on SQLite.
+"""The replica lock: one service per replica name on PostgreSQL, one service per database on SQLite.
 
-Two services with the same name would release each other's leases. On PostgreSQL, the name is an advisory lock of a
-separate connection. On SQLite, it is the lock of a file next to the database. Both locks end with the process.
-PostgreSQL detects after half a minute that a host is no longer reachable.
+Two services with the same name would release each other's leases. On PostgreSQL, a service holds an advisory lock for
+its name on a separate connection. On SQLite, a service locks a file next to the database. Both locks end with the
+process. PostgreSQL detects after half a minute that a host is no longer reachable.
 """
 
 import fcntl
@@ -21,9 +21,9 @@ from virtcloud.model.errors import BadInput
 log = get_log(__name__)
 
 LOCK_CLASS = 0x7265706C
-"""The first of the two keys of the advisory lock ("repl"); the second key is a hash of the name."""
+"""The first key of the advisory lock (the letters "repl"). The second key is a hash of the name."""
 LOCK_TIMEOUT_S = 40.0
-"""Longer than PostgreSQL takes to detect an unreachable host, with the settings below."""
+"""With the keepalive settings below, PostgreSQL detects an unreachable host earlier."""
 LOCK_POLL_S = 0.5
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 
@@ -34,24 +34,24 @@ def hold_replica_name(engine: Engine, name: str, patience: float = LOCK_TIMEOUT_
 
     Raise BadInput when another service holds the name for longer than ``patience`` seconds.
     """
-    holding = _lock_in_postgresql if engine.dialect.name == "postgresql" else _lock_beside_sqlite
-    with holding(engine, name, patience):
+    lock = _lock_in_postgresql if engine.dialect.name == "postgresql" else _lock_file_of_sqlite
+    with lock(engine, name, patience):
         yield
 
 
 @contextmanager
 def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[None]:
-    own = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    unpooled = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with ExitStack() as stack:
         with translate_errors():
-            connection = stack.enter_context(own.connect())
+            connection = stack.enter_context(unpooled.connect())
             for setting in KEEPALIVE_SETTINGS:
                 connection.execute(text(f"SET {setting}"))
-            is_ours = _retry_for(patience, lambda: _try_advisory_lock(connection, name))
-        if not is_ours:
+            is_locked = _retry_for(patience, lambda: _try_advisory_lock(connection, name))
+        if not is_locked:
             raise BadInput(
-                f"replica = {name!r}: another service on this database has this name: give each its own, "
-                f"or end that one"
+                f"replica = {name!r}: another service on this database uses this name: "
+                f"set different names, or stop the other service"
             )
         yield
 
@@ -61,13 +61,13 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 
 @contextmanager
-def _lock_beside_sqlite(engine: Engine, _name: str, patience: float) -> Iterator[None]:
+def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterator[None]:
     path = Path(f"{engine.url.database}.lock")
     with path.open("wb") as file:
         if not _retry_for(patience, lambda: _try_file_lock(file.fileno())):
             raise BadInput(
-                f"database {engine.url.database}: another service uses it; several share one PostgreSQL, not one file: "
-                f"end that one, or set another database"
+                f"database {engine.url.database}: another service uses this file: stop that service, "
+                f"or set another database; only on PostgreSQL can several services share a database"
             )
         yield
 
@@ -81,10 +81,10 @@ def _try_file_lock(descriptor: int) -> bool:
 
 
 def _retry_for(seconds: float, done: Callable[[], bool]) -> bool:
-    if (found := done()) or not seconds:
-        return found
+    if (is_done := done()) or not seconds:
+        return is_done
     log.warning("waiting_for_former_self", seconds=seconds)
     ends = time.monotonic() + seconds
-    while not (found := done()) and time.monotonic() < ends:
+    while not (is_done := done()) and time.monotonic() < ends:
         time.sleep(LOCK_POLL_S)
-    return found
+    return is_done

@@ -37,7 +37,7 @@ _INCREMENT = (
 class NewRevision:
     """The new wanted revision of an element, and its recorded state.
 
-    ``error`` is the error that a new cluster shows.
+    ``error`` is the error that the view of a new cluster contains.
     """
 
     kind: ElementKind
@@ -80,7 +80,7 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:
-    """Expire an element that the session has loaded, because a statement has changed its row."""
+    """Expire an element in the session's identity map, because a statement has changed its row."""
     loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
     if loaded is not None:
         unit.session.expire(loaded)

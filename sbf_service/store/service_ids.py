@@ -1,7 +1,7 @@
-"""Service IDs of transports: the free ones and the claims of clusters.
+"""Service IDs of transports: their allocation and claims.
 
-On some transports, each network has a service of its own, identified by an S-tag, a VNI or a VPLS ID. A network claims
-one of these service IDs.
+On some transports, each network has its own service, identified by an S-tag, a VNI or a VPLS ID. The network claims
+this service ID.
 """
 
 from sqlalchemy import delete, func, insert, select
@@ -17,7 +17,7 @@ _INSERT_CLAIM = insert(Base.metadata.tables[ServiceClaimRow.__tablename__])
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
-    """Return the service ID of a new network; None where all networks share one service. Raise NoVlanFree."""
+    """Choose the service ID of a new network. Return None if all networks share one service. Raise NoVlanFree."""
     if transport is None or not transport.services:
         return None
     return allocate_service_id(_read_service_pool(unit, transport))
@@ -46,12 +46,14 @@ def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
 def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
     of_transport = ServiceClaimRow.transport == transport.name
     claims = select(ServiceClaimRow.number).where(of_transport)
-    kept = select(func.count()).select_from(ServiceClaimRow).join(ClusterRow).where(ClusterRow.state.in_(ENDED_STATES))
+    quarantined = (
+        select(func.count()).select_from(ServiceClaimRow).join(ClusterRow).where(ClusterRow.state.in_(ENDED_STATES))
+    )
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(
         transport=transport.name,
         ids=transport.services,
         claimed=frozenset(unit.connection.scalars(claims)),
-        quarantined=unit.connection.scalar(kept.where(of_transport)) or 0,
+        quarantined=unit.connection.scalar(quarantined.where(of_transport)) or 0,
         freed={row.number: row.freed_at for row in unit.connection.execute(freed)},
     )

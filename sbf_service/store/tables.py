@@ -1,4 +1,4 @@
-"""The tables. Invariants are enforced by constraints here and also by rules in the code (STYLE rule 8)."""
+"""The database tables. Constraints enforce the invariants of the domain rules a second time (DESIGN.md §7)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -68,13 +68,16 @@ class SiteRow(Base):
 class ElementRow(Base):
     """An element: its revisions, its observed state, its error report and its lease.
 
+    The row of an element that left the topology is not deleted, so that its revisions never start again from 0.
+
     ``fence`` is the fencing token, incremented with every lease. ``checked_at`` is the last time when a reading showed
     the confirmed state. ``carried`` is the observed state of a device at its last save, read at ``carried_at``.
-    ``unsaved_since`` is the time of a pending save. ``troubles`` are the parts of ``trouble`` that concern single
-    clusters (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed; it is never reset.
-    ``reachable`` is false after a failed reading or while the agent is stale, until the element is read or confirms
-    again. ``leaving`` is the description of a switch that left the topology and has ports to restore. The row of an
-    element that left the topology is not deleted, so that its revisions never start again from 0.
+    ``unsaved_since`` is the time of a pending save.
+
+    ``trouble`` is the error report, and ``troubles`` its parts that concern single clusters (``error_report.py``).
+    ``highest_confirmed`` is the highest revision ever confirmed, and is never reset. ``reachable`` is false after a
+    failed reading or while the agent is stale, until the element is read or confirms again. ``leaving`` is the
+    description of a switch that left the topology and has ports to restore.
     """
 
     __tablename__ = "elements"
@@ -109,8 +112,8 @@ class ElementRow(Base):
 class PortRow(Base):
     """A port of a switch that SBF configures, or that an administrator adopted.
 
-    ``use_before`` is the port's use before SBF configured it, as read or as adopted; it is None for a port that was
-    configured before uses were recorded. ``taken`` is true after SBF's first change was announced. ``shut`` is true
+    ``use_before`` is the port's use before SBF configured it. It is None for a port that SBF configured before this
+    column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true
     while SBF may have shut the port down, ``leaving`` while SBF restores the former use.
     """
 
@@ -134,10 +137,12 @@ class ClusterRow(Base):
     """A cluster, also after its end. ``version`` is incremented with every change of its view.
 
     ``turn`` is incremented when a key passes to another owner; the attempt numbers then start again. ``transport``
-    joins the sites; it is None for a single site and does not change once it is set. ``name`` is deleted when the
-    cluster ends. ``network`` is the ID of the cluster whose network a member joined and which holds the claims.
-    ``created_by`` is the caller as in the audit log; None for old clusters. ``shares`` are the owners, separated by
-    commas, with whom the network is shared now; None while ``spec`` applies.
+    connects the sites; it is None for a single site and does not change once it is set. ``name`` is deleted when the
+    cluster ends.
+
+    For a member, ``network`` is the ID of the cluster whose network it joined; this cluster also has the claims.
+    ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,
+    separated by commas, with whom the network is shared now. It is None if these owners never changed.
     """
 
     __tablename__ = "clusters"
@@ -175,10 +180,10 @@ _BLOCKED = text("blocked")
 
 
 class PlacementRow(Base):
-    """A cluster on an element, from the revision that added it to the revision that removed it.
+    """A cluster on an element, from the revision that added the cluster to the revision that removed the cluster.
 
-    ``blocked`` is true if the element confirmed its other clusters, but not this one, because this cluster's VLAN ID is
-    in other use on the element.
+    ``blocked`` is true if the element confirmed its other clusters, but not this cluster, because the VLAN ID of this
+    cluster is in other use on the element.
     """
 
     __tablename__ = "placements"
@@ -211,10 +216,7 @@ class ClaimRow(Base):
 
 
 class FreeVlanRow(Base):
-    """A free VLAN ID of a site's pool, and the time since when it is free.
-
-    The ID unused for longest is allocated first.
-    """
+    """A free VLAN ID of a site's pool, and the time of its last release."""
 
     __tablename__ = "free_numbers"
     __table_args__ = (Index("ix_free_numbers_site_since_vlan", "site", "since", "vlan"),)
@@ -235,9 +237,9 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, and when it was first read; no cluster at the site is allocated this ID.
+    """A VLAN ID in other use on an element, and the time of the first such reading. No new cluster gets this ID.
 
-    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` are the unmanaged ports that carry it (JSON).
+    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` (JSON) are unmanaged ports with the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -266,7 +268,7 @@ class ServiceClaimRow(Base):
 
 
 class FreedServiceRow(Base):
-    """A service ID and the time of its last release. The ID unused for longest is allocated first."""
+    """A service ID and the time of its last release."""
 
     __tablename__ = "freed_services"
 
@@ -276,7 +278,7 @@ class FreedServiceRow(Base):
 
 
 class AuditRow(Base):
-    """A change: who changed what, when, why and on which element, with the difference. It never contains a secret."""
+    """A row of the audit log: who changed what, when, why and on which element. Rows never contain secrets."""
 
     __tablename__ = "audit"
 
@@ -291,7 +293,7 @@ class AuditRow(Base):
 
 
 class JobQuestionRow(Base):
-    """A request of a host (``starter``) for a job's cluster, and the batch system's answer (both JSON)."""
+    """The request of a host (``starter``) for a job's cluster, and the batch server's answer (JSON)."""
 
     __tablename__ = "job_questions"
 

@@ -20,15 +20,15 @@ from virtcloud.model.values import Name, UserName, format_utc
 
 RandomBytes = Callable[[int], bytes]
 USE_INTERVAL = timedelta(hours=1)
-"""The least time between two updates of ``last_used_at``."""
+"""The shortest time between two updates of ``last_used_at``."""
 TOKENS_TOPIC = "tokens"
 """The change topic of tokens."""
 
 
-def create_token(unit: Unit, request: TokenRequest, chance: RandomBytes) -> NewToken:
+def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -> NewToken:
     """Create a token. Only the returned answer contains its secret."""
-    token = Token.make(chance(ID_BYTES + SECRET_BYTES))
-    lasts = request.expires_in_s
+    token = Token.make(random_bytes(ID_BYTES + SECRET_BYTES))
+    duration_s = request.expires_in_s
     row = TokenRow(
         id=token.id,
         digest=token.digest,
@@ -37,7 +37,7 @@ def create_token(unit: Unit, request: TokenRequest, chance: RandomBytes) -> NewT
         sites=",".join(sorted(request.sites)),
         created_at=unit.now,
         created_by=unit.who,
-        expires_at=None if lasts is None else unit.now + timedelta(seconds=lasts),
+        expires_at=None if duration_s is None else unit.now + timedelta(seconds=duration_s),
     )
     unit.session.add(row)
     unit.session.flush()
@@ -49,7 +49,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
     """Revoke a token; idempotent. Raise NotFound."""
     row = unit.session.get(TokenRow, token_id)
     if row is None:
-        raise NotFound(f"token {token_id} is not known; 'virtcloud token list' shows those that are")
+        raise NotFound(f"token {token_id} is not known; 'virtcloud token list' shows all tokens")
     if row.revoked_at is None:
         row.revoked_at = unit.now
         record_audit(unit, "token_revoked", why=_describe_token(row))
@@ -71,10 +71,10 @@ def authenticate_token(unit: Unit, token: Token) -> Principal:
     row = unit.session.get(TokenRow, token.id)
     if row is None or not compare_digest(row.digest, token.digest):
         raise Unauthenticated("this SBF has no such token: check the token and the address of SBF")
-    for what, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
+    for event, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
         if at is not None and at <= unit.now:
             raise Unauthenticated(
-                f"token {row.id} of {row.name} {what} at {format_utc(at)}: ask an operator for a new one"
+                f"token {row.id} of {row.name} {event} at {format_utc(at)}: an operator can create a new token"
             )
     return Principal(row.name, Role(row.role), _parse_sites(row), TokenId(row.id))
 
@@ -110,12 +110,12 @@ def _parse_sites(row: TokenRow) -> frozenset[Name]:
 
 
 def _describe_token(row: TokenRow) -> str:
-    of = f" of {row.sites}" if row.sites else ""
-    return f"{row.id}: {row.name}, {row.role}{of}"
+    sites = f" of {row.sites}" if row.sites else ""
+    return f"{row.id}: {row.name}, {row.role}{sites}"
 
 
 CACHE_S = 5.0
-"""How long a replica may still accept a token that another replica has revoked."""
+"""The longest time in seconds during which a replica accepts a token that another replica has revoked."""
 MAX_CACHED = 10_000
 
 
@@ -128,9 +128,9 @@ class TokenCache:
     _cached: dict[str, tuple[Principal, float]] = field(default_factory=dict)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a token that was checked recently, or None; no query is made."""
-        found = self._cached.get(token.digest)
-        return found[0] if found and self.clock() < found[1] else None
+        """Return the principal of a token that was checked recently, or None, without a query."""
+        cached = self._cached.get(token.digest)
+        return cached[0] if cached and self.clock() < cached[1] else None
 
     def was_valid(self, token: Token) -> bool:
         """Return whether this token was valid when this replica checked it earlier."""
@@ -140,18 +140,18 @@ class TokenCache:
         """Return the principal of a token from the database. Raise Unauthenticated with the reason."""
         try:
             with self.store.read() as unit:
-                found = authenticate_token(unit, token)
-                unnoted = is_use_stale(unit, token)
+                principal = authenticate_token(unit, token)
+                is_stale = is_use_stale(unit, token)
         except Unauthenticated:
             self._cached.pop(token.digest, None)
             raise
-        if unnoted:
+        if is_stale:
             with self.store.change_row() as unit:
                 record_use(unit, token)
         if len(self._cached) >= MAX_CACHED:
             self._cached = {}
-        self._cached[token.digest] = (found, self.clock() + CACHE_S)
-        return found
+        self._cached[token.digest] = (principal, self.clock() + CACHE_S)
+        return principal
 
     def on_change(self, changed: frozenset[str]) -> None:
         """Empty the cache when a token has changed."""

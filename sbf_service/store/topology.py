@@ -1,6 +1,6 @@
-"""The topology document, the rows of sites and elements that follow from it, and the placements of clusters.
+"""The topology: its document, the rows of its sites and elements, and its effect on placements of clusters.
 
-A new topology must not remove a transport, an element or a port that a cluster uses or that may still carry a cluster.
+A new topology must not remove a transport, an element or a port that a cluster uses, or that may still carry a cluster.
 """
 
 from collections import defaultdict
@@ -39,54 +39,56 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
     Yield an error also for each service ID in use that the transport no longer has.
     """
-    known = {one.name: one for one in topology.transports}
+    known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
         used = [
-            (user, number)
-            for user, number in _list_transport_users(unit, before)
-            if not _still_has(known, before, number)
+            (user, service)
+            for user, service in _list_transport_users(unit, before)
+            if not _still_has(known, before, service)
         ]
         if used:
-            users = ", ".join(f"{_format_service_id(before, number)}{user}" for user, number in used)
-            what = "change its kind or its service IDs" if before.name in known else "vanish"
-            yield f"transport {before.name} would {what}, and is in use: {users}; keep it until these have ended"
+            users = ", ".join(f"{_format_service_id(before, service)}{user}" for user, service in used)
+            change = "change its kind or its service IDs" if before.name in known else "vanish"
+            yield f"transport {before.name} would {change}, and is in use: {users}; keep it until these have ended"
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
     """Yield the clusters on a transport and the circuits last read on edges, each with its service ID."""
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
-    held = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
-    yield from ((f"cluster {row.key} ({row.state})", held[row.id]) for row in rows)
+    used = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
+    yield from ((f"cluster {row.key} ({row.state})", used[row.id]) for row in rows)
     for edge in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
-        for one in parse_observed_circuits(edge) or ():
-            if one.transport == transport.name and one.service not in held.values():
-                yield f"VLAN {one.vlan}, last seen on {edge.name}", one.service
+        for circuit in parse_observed_circuits(edge) or ():
+            if circuit.transport == transport.name and circuit.service not in used.values():
+                yield f"VLAN {circuit.vlan}, last seen on {edge.name}", circuit.service
 
 
-def _still_has(known: Mapping[Name, Transport], before: Transport, number: int | None) -> bool:
+def _still_has(known: Mapping[Name, Transport], before: Transport, service: int | None) -> bool:
     after = known.get(before.name)
     if not before.on_edges:
         return after is None or not after.on_edges
     if after is None or after.kind is not before.kind:
         return False
-    return number in after.service_ids and bool(before.services) is bool(after.services)
+    return service in after.service_ids and bool(before.services) is bool(after.services)
 
 
-def _format_service_id(transport: Transport, number: int | None) -> str:
-    return f"{number} by " if transport.services else ""
+def _format_service_id(transport: Transport, service: int | None) -> str:
+    return f"{service} by " if transport.services else ""
 
 
 def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
     """Yield an error for each site where a running cluster would lose its transport."""
     for cluster in live:
         for site in topology.sites if cluster.transport is not None else ():
-            if site.name in cluster.vlans and cluster.transport not in {one.transport for one in site.attachments}:
+            if site.name in cluster.vlans and cluster.transport not in {
+                attachment.transport for attachment in site.attachments
+            }:
                 yield f"cluster {cluster.key} needs {site.name} on transport {cluster.transport}: end the cluster first"
 
 
 def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when a new topology lacks something in use; the message names it and its user."""
+    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The message names its user."""
     for fault in _list_losses(unit, former, topology, live):
         raise Conflict(fault)
 
@@ -95,8 +97,8 @@ def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterato
     """Yield an error for each network with a site that the new topology lacks."""
     known = {site.name for site in topology.sites}
     for cluster in live:
-        for site in (one for one in cluster.network.spec.sites if one not in known):
-            yield f"cluster {cluster.network.key} is to reach site {site}, which would vanish: end the cluster first"
+        for site in (name for name in cluster.network.spec.sites if name not in known):
+            yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
 
 
 def _list_losses(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
@@ -128,8 +130,8 @@ def _list_needed_ports(unit: Unit, former: Topology, live: Iterable[LiveCluster]
         for name, vlans in (parse_observed_ports(row) or {}).items():
             if vlans:
                 yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans}, last seen there,"
-        for one in parse_observed_circuits(row) or ():
-            yield PortRef(f"{row.name}:{one.port}"), f"VLAN {one.vlan}, last seen there,"
+        for circuit in parse_observed_circuits(row) or ():
+            yield PortRef(f"{row.name}:{circuit.port}"), f"VLAN {circuit.vlan}, last seen there,"
 
 
 def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:
@@ -142,8 +144,8 @@ def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:
 def put_topology(unit: Unit, topology: Topology) -> None:
     """Replace the topology; idempotent.
 
-    A running cluster gets placements on the elements that carry it in the new topology, and its other placements are
-    removed. Raise Conflict when the new topology lacks an element or port that a cluster uses or may still use.
+    Add placements of running clusters on the elements that carry them in the new topology. Remove their other
+    placements. Raise Conflict when the new topology lacks an element or port that a cluster uses or may still use.
     """
     row = unit.session.scalars(select(TopologyRow)).one()
     document = topology.model_dump_json()
@@ -176,10 +178,10 @@ def _update_sites(unit: Unit, topology: Topology) -> None:
 def _update_elements(unit: Unit, former: Topology | None, topology: Topology) -> None:
     """Update the rows of elements.
 
-    The confirmed revision of a new or changed element is 0, so that the element is read.
+    Set the confirmed revision of a new or changed element to 0, so that the element is read again.
 
-    If an element's name may denote another device now, the records of VLANs and ports do not apply to this device and
-    are deleted.
+    If an element's name may now denote another device, delete the records of its VLANs and ports, because they do not
+    apply to this device.
     """
     rows = {row.name: row for row in unit.session.scalars(select(ElementRow))}
     before = former.elements if former else {}
@@ -208,7 +210,7 @@ def _update_elements(unit: Unit, former: Topology | None, topology: Topology) ->
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:
-    """Return whether an element's name may denote another device, so that SBF may own nothing on this device."""
+    """Return whether an element's name may now denote another device, on which SBF owns no VLAN."""
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)
     return (former.address, former.platform) != (element.address, element.platform)
@@ -224,18 +226,21 @@ def _add_element_row(unit: Unit, element: Element, topology: Topology) -> Elemen
 
 def _update_placements(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
     """Increment the revisions of elements whose wanted state changed, and move the placements of clusters."""
-    before, after = ({one.id: _find_elements(version, one) for one in live} for version in (former, topology))
-    over: dict[Name, list[LiveCluster]] = defaultdict(list)
+    before, after = (
+        {cluster.id: _find_elements(version, cluster) for cluster in live} for version in (former, topology)
+    )
+    carried: dict[Name, list[LiveCluster]] = defaultdict(list)
     for cluster in live:
         for name in before[cluster.id] | after[cluster.id]:
-            over[name].append(cluster)
+            carried[name].append(cluster)
     both = former.elements.keys() & topology.elements.keys()
     increment_revisions(
         unit,
         [
             name
             for name in both
-            if _describe_duties(name, former, over[name]) != _describe_duties(name, topology, over[name])
+            if _compute_wanted_configuration(name, former, carried[name])
+            != _compute_wanted_configuration(name, topology, carried[name])
         ],
     )
     unit.session.flush()
@@ -247,8 +252,8 @@ def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
     return list_elements(find_cluster_ports(topology, cluster))
 
 
-def _describe_duties(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
-    """Return an element's wanted state, and for an edge the transports and the other edges that its driver needs."""
+def _compute_wanted_configuration(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
+    """Return an element's wanted state and, for an edge, the transports and the other edges that its driver needs."""
     transports = find_edge_transports(topology, name)
     return compute_wanted(name, topology, live), transports, find_edge_peers(topology, name, transports)
 
@@ -262,14 +267,14 @@ def _update_cluster_placements(unit: Unit, cluster: LiveCluster, elements: froze
             add_placement(unit, cluster.id, name)
         elif part.removed_revision is not None:
             part.added_revision, part.removed_revision = _wanted_revision(unit, name), None
-    for gone in sorted(parts.keys() - elements):
-        if parts[gone].removed_revision is None:
-            parts[gone].removed_revision = _wanted_revision(unit, gone)
+    for element in sorted(parts.keys() - elements):
+        if parts[element].removed_revision is None:
+            parts[element].removed_revision = _wanted_revision(unit, element)
     unit.changed.add(f"cluster:{cluster.key}")
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Add a placement from the element's wanted revision on. The caller has to increment that revision first."""
+    """Add a placement from the element's wanted revision on. The caller must increment this revision first."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

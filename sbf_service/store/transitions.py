@@ -1,7 +1,7 @@
-"""State transitions of clusters: finding the due ones, and applying them to the database.
+"""State transitions of clusters: queries for due transitions, and their effects on the database.
 
-The rules are the table in ``domain/lifecycle.py``. :func:`has_due_transition` translates the conditions of the rules
-to SQL. The thousands of clusters without a due transition are therefore not read at every confirmation.
+The rules and the effects of transitions are in ``domain/lifecycle.py``. :func:`has_due_transition` translates the
+conditions of the rules to SQL, so that a confirmation does not read the thousands of clusters without a due transition.
 """
 
 from collections.abc import Mapping
@@ -10,29 +10,38 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, and_, exists, or_, select, true, update
 from sqlalchemy.orm import aliased
 
-from sbf_service.domain.lifecycle import ClusterTransition, Condition, find_transition, list_states
+from sbf_service.domain.lifecycle import (
+    ClusterTransition,
+    Condition,
+    compute_effects,
+    find_transition,
+    list_states,
+    make_drain,
+)
 from sbf_service.store.allocation import release_vlans
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_on, read_cluster_statuses
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterState, check_transition
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
-_IS_LOST = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
-_IS_BEHIND = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""Redundant, so that an index is used: few elements have a placement that they have not confirmed as removed."""
+_IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
+_IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
+"""This condition follows from ``_IS_INCOMPLETE``. It lets the database start from the few unconfirmed elements."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
-    .where(PlacementRow.removed_revision.is_(None), _IS_LOST, _IS_BEHIND)
+    .where(PlacementRow.removed_revision.is_(None), _IS_INCOMPLETE, _IS_UNCONFIRMED)
 )
 _BLOCKED = select(PlacementRow.cluster_id).where(
     PlacementRow.removed_revision.is_(None), PlacementRow.blocked == true()
 )
-_IS_KEPT = or_(PlacementRow.removed_revision.is_(None), ElementRow.confirmed_revision < PlacementRow.removed_revision)
-_CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _OF_PLACEMENT, _IS_KEPT)
+_IS_CARRIED = or_(
+    PlacementRow.removed_revision.is_(None), ElementRow.confirmed_revision < PlacementRow.removed_revision
+)
+_CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _OF_PLACEMENT, _IS_CARRIED)
 _MEMBER = aliased(ClusterRow)
 _HAS_MEMBERS = exists().where(
     _MEMBER.network == ClusterRow.id, or_(_MEMBER.state.not_in(ENDED_STATES), _MEMBER.quarantined == true())
@@ -41,7 +50,7 @@ _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 
 def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElement[bool]:
-    """Return the SQL condition that a transition of a cluster is due, from the rules of ``domain/lifecycle.py``."""
+    """Return the SQL condition that a transition of a cluster is due."""
     incomplete = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
     holds = {
         Condition.LEASE_ENDED: ClusterRow.lease_ends <= now,
@@ -52,7 +61,7 @@ def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElemen
         Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= now - drain_deadline,
         Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
     }
-    return or_(*(and_(ClusterRow.state.in_(list_states(one)), holds[one]) for one in Condition))
+    return or_(*(and_(ClusterRow.state.in_(list_states(condition)), holds[condition]) for condition in Condition))
 
 
 MAX_TRANSITIONS = 3
@@ -68,9 +77,9 @@ def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: Co
     for _ in range(MAX_TRANSITIONS):
         due = find_due_transitions(unit, drain_deadline, *conditions)
         states = [row.state for row, _ in due]
-        for (row, found), state in zip(due, states, strict=True):
-            if row.state == state:  # false for a member that has just ended together with its network
-                apply_transition(unit, row, found)
+        for (row, transition), state in zip(due, states, strict=True):
+            if row.state == state:  # otherwise the cluster is a member that has just ended with its network
+                apply_transition(unit, row, transition)
             networks |= {row.network} - {None}
         if not due:
             break
@@ -81,52 +90,39 @@ def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: Co
 def find_due_transitions(
     unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Return the due transitions; change nothing."""
+    """Return the due transitions of the selected clusters."""
     rows = find_clusters(unit, has_due_transition(unit.now, drain_deadline), *conditions)
-    found = [
-        (row, find_transition(one, unit.now, drain_deadline))
-        for row, one in zip(rows, read_cluster_statuses(unit, rows), strict=True)
-    ]
-    return [(row, one) for row, one in found if one is not None]
+    statuses = read_cluster_statuses(unit, rows)
+    transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
+    return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
-    """Start to drain a cluster; no effect when it is ending or has ended."""
-    if ClusterState(row.state) in WANTED_STATES:
-        apply_transition(unit, row, ClusterTransition(ClusterState.DRAINING, reason))
+    """Start to drain a cluster. No effect if the cluster is ending or has ended."""
+    if (transition := make_drain(ClusterState(row.state), reason)) is not None:
+        apply_transition(unit, row, transition)
 
 
-def apply_transition(unit: Unit, row: ClusterRow, found: ClusterTransition) -> None:
-    """Apply one transition, with its audit row."""
-    before = ClusterState(row.state)
-    row.state = before if found.to is before else check_transition(before, found.to)
-    row.reason = _join_reasons(row.reason, found)
-    row.quarantined = found.quarantines
+def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition) -> None:
+    """Apply the effects of a transition, and record an audit row."""
+    effects = compute_effects(ClusterState(row.state), row.reason, transition)
+    row.state, row.reason, row.quarantined = effects.state, effects.reason, effects.quarantined
     row.version += 1
     unit.changed.add(f"cluster:{row.key}")
     record_audit(unit, f"cluster_{row.state}", why=row.reason, cluster_id=row.id)
-    if found.to in LEAVING_STATES:
+    if effects.leaves:
         row.leaving_since = unit.now
         _remove_placements(unit, row)
         _drain_members(unit, row)
-    if found.to in ENDED_STATES:
+    if effects.ends:
         row.name = None
-    if found.frees:
+    if effects.frees:
         _release_claims(unit, row)
     unit.session.flush()
 
 
-def _join_reasons(before: str | None, found: ClusterTransition) -> str | None:
-    """Return the reason to store: None for an active cluster, for a quarantine its reason and the reason of the end."""
-    if found.to is ClusterState.ACTIVE:
-        return None
-    if found.quarantines and before:
-        return f"{before}; {found.reason}"
-    return found.reason or before
-
-
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of the elements that may carry the cluster, and end its placements with them."""
+    """Increment the wanted revisions of the cluster's elements, and end its placements at these revisions."""
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
     revisions = increment_revisions(unit, [placement.element for placement in placements])
@@ -137,17 +133,13 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 def _drain_members(unit: Unit, row: ClusterRow) -> None:
     """Start to drain the members of a network that is ending."""
     for member in find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), ClusterRow.network == row.id):
-        apply_transition(
-            unit,
-            member,
-            ClusterTransition(ClusterState.DRAINING, f"its network, cluster {row.key}, ended: {row.reason}"),
-        )
+        drain_cluster(unit, member, f"its network, cluster {row.key}, ended: {row.reason}")
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster. Every element has confirmed that the cluster is removed."""
-    held = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
-    for vlan, site in unit.session.execute(held):
+    """Release all claims of a cluster, after every element has confirmed the removal."""
+    claims = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
+    for vlan, site in unit.session.execute(claims):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
     release_vlans(unit, row.id)
     release_service_id(unit, row)
@@ -155,8 +147,8 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
     """Increment the versions of the selected unsettled clusters' views, and publish the change."""
-    touched = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
-    keys = unit.session.scalars(touched.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
+    increment = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
+    keys = unit.session.scalars(increment.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
     unit.session.expire_all()
     unit.changed.update(f"cluster:{key}" for key in keys)
 
@@ -165,14 +157,16 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Fail the clusters of ``refused`` (errors by cluster ID) that are being set up on ``element``; idempotent.
+    """Fail the clusters that ``element`` refused while they were being set up; idempotent.
 
-    Other clusters do not fail: an active cluster is restored as soon as possible. The members of a failed network also
-    fail. Raise NotFound.
+    ``refused`` maps cluster IDs to errors. Clusters in other states do not fail; an active cluster is restored as soon
+    as possible. The members of a failed network also fail. Raise NotFound.
     """
     row = require_element(unit, element)
-    theirs = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
-    for cluster in find_clusters(unit, ClusterRow.state == ClusterState.CONFIGURING, theirs, has_placement_on(element)):
+    is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
+    for cluster in find_clusters(
+        unit, ClusterRow.state == ClusterState.CONFIGURING, is_refused, has_placement_on(element)
+    ):
         if cluster.state != ClusterState.CONFIGURING:
             continue  # the cluster has just ended together with its network
         message = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]

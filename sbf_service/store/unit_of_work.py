@@ -1,10 +1,11 @@
-"""Units of work: each is one database transaction, with the database's clock, its audit rows and its change topics.
+"""Units of work. A unit of work is one database transaction, with the database's time, audit rows and change topics.
 
 **Lock order.** A unit that changes pools, claims, clusters, placements or revisions first locks the topology row.
-Changes therefore run one after another. Each takes milliseconds, because no unit communicates with a device. One row is
-locked, whatever the number of sites. PostgreSQL locks it with ``SELECT … FOR UPDATE``; SQLite allows one writer at a
-time (``BEGIN IMMEDIATE``). :meth:`Store.change_row` changes one row (an element's lease, ``last_seen``, ``checked_at``)
-and locks nothing else, so that no order is necessary. A change of several elements' leases uses :meth:`Store.change`.
+Changes therefore run one after another. A change takes milliseconds, because no unit communicates with a device. Only
+the topology row is locked, regardless of the number of sites. PostgreSQL locks the row with ``SELECT … FOR UPDATE``.
+SQLite allows one writer at a time (``BEGIN IMMEDIATE``). A unit that changes a single row (an element's lease,
+``last_seen``, ``checked_at``) uses :meth:`Store.change_row` and locks only this row, so that no order is necessary. A
+change of several elements' leases uses :meth:`Store.change`.
 
 **Group commit.** One thread commits for all callers that queued while the previous commit ran
 (:meth:`Store.group_commit`).
@@ -42,8 +43,8 @@ TOPOLOGY_TOPIC = "topology"
 AUDIT_TOPIC = "audit"
 """The change topic of the audit log."""
 MAX_GROUP = 16
-"""The highest number of changes in one transaction: a group holds the lock for some tens of milliseconds."""
-OVERTAKEN_SQLSTATES = frozenset({"40001", "40P01"})
+"""The highest number of changes in one transaction. Such a transaction locks the topology row for less than 0.1 s."""
+CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
 that locks rows in this database can still cause them.
 """
@@ -78,9 +79,9 @@ class TopologyCache:
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work. ``now`` is the time of the database's clock, read once, after the locks were acquired.
+    """One unit of work. ``now`` is the time of the database's clock, read once after the locks were acquired.
 
-    ``changed`` are the topics that are published after the commit. All units of a store share ``cache``.
+    The topics in ``changed`` are published after the commit. All units of a store share ``cache``.
     """
 
     session: Session
@@ -125,33 +126,33 @@ class GroupCommit(Generic[U]):
     def run(self, change: Callable[[], AbstractContextManager[U]], work: Callable[[U], T]) -> T:
         """Run ``work`` in a transaction opened by ``change``; return the result of ``work`` or raise its error.
 
-        If an error occurs in a shared transaction, the transaction is rolled back, and each change is run again in a
-        transaction of its own.
+        If an error occurs in a shared transaction, the transaction is rolled back, and each change runs again in a
+        separate transaction.
         """
         results: list[T] = []
-        mine = _QueuedChange[U](lambda unit: results.append(work(unit)))
-        self._queue.append(mine)
+        queued = _QueuedChange[U](lambda unit: results.append(work(unit)))
+        self._queue.append(queued)
         with self._committing:
-            while not mine.done:
+            while not queued.done:
                 self._commit_group(change)
-        if mine.error is not None:
-            raise mine.error
+        if queued.error is not None:
+            raise queued.error
         return results[-1]
 
     def _commit_group(self, change: Callable[[], AbstractContextManager[U]]) -> None:
         group = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
         error = _commit(change, group)
-        again = error is not None and len(group) > 1 and not isinstance(error, DatabaseUnavailable)
-        for one in group:
-            one.error = _commit(change, [one]) if again else error
-            one.done = True
+        run_again = error is not None and len(group) > 1 and not isinstance(error, DatabaseUnavailable)
+        for queued in group:
+            queued.error = _commit(change, [queued]) if run_again else error
+            queued.done = True
 
 
 def _commit(change: Callable[[], AbstractContextManager[U]], group: list[_QueuedChange[U]]) -> Exception | None:
     try:
         with change() as unit:
-            for one in group:
-                one.work(unit)
+            for queued in group:
+                queued.work(unit)
     except Exception as error:  # noqa: BLE001 - raised again in the thread that queued the change
         return error
     return None
@@ -171,13 +172,13 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
-        """Open a unit that reads one snapshot; it must not write."""
+        """Open a unit that reads one snapshot. The unit must not write."""
         with translate_errors(), Session(self._reader) as session:
             yield Unit(session, self.clock(session), self._cache)
 
     @contextmanager
     def change(self, *, who: str = "sbf") -> Iterator[Unit]:
-        """Open a unit for any change; any error rolls it back.
+        """Open a unit for any change. An error rolls the unit back.
 
         Raise Conflict when a concurrent unit committed first.
         """
@@ -192,7 +193,7 @@ class Store:
 
     @contextmanager
     def dry_run(self) -> Iterator[Unit]:
-        """Open a unit for any change that is rolled back at the end, to find out the change's effects and errors."""
+        """Open a unit for any change that is rolled back at the end, to compute the change's effects and errors."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
             session.connection().execute(_LOCK_TOPOLOGY).all()
@@ -206,7 +207,7 @@ class Store:
         return self._group_commit.run(self.change, work)
 
     def close(self) -> None:
-        """Close all idle connections; a connection in use returns to the pool."""
+        """Close all idle connections. Connections in use are not affected."""
         self.engine.pool.dispose()
 
     @contextmanager
@@ -229,7 +230,7 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine whose transactions read one snapshot. Transactions of SQLite always do."""
+        """The engine whose transactions read one snapshot. In SQLite, all transactions read one snapshot."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -241,19 +242,19 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except exc.IntegrityError as error:
-        raise _make_overtaken() from error
+        raise _make_concurrency_error() from error
     except (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError) as error:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        if getattr(cause, "sqlstate", None) in OVERTAKEN_SQLSTATES:
-            raise _make_overtaken() from error
+        if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
+            raise _make_concurrency_error() from error
         log.warning("database_unavailable", cause=" ".join(str(cause).split()))
         raise DatabaseUnavailable(
             "the database does not answer: try again later; it is safe to repeat the call"
         ) from error
 
 
-def _make_overtaken() -> Conflict:
-    return Conflict("another call changed the same thing at the same time: ask again")
+def _make_concurrency_error() -> Conflict:
+    return Conflict("another call changed the same rows at the same time: try again")
 
 
 def read_topology_version(unit: Unit) -> int | None:
@@ -265,8 +266,8 @@ def read_topology_version(unit: Unit) -> int | None:
 def read_topology(unit: Unit) -> Topology:
     """Return the current topology. Raise NotFound before the first topology was put.
 
-    The newest version is cached. A version that this unit itself put is not cached: after a rollback, another topology
-    could get the same version.
+    The newest version is cached. A version that this unit created is not cached, because after a rollback another
+    topology could get the same version.
     """
     version = unit.topology_version = unit.connection.execute(_READ_VERSION).scalar_one()
     found = unit.cache.topologies.get(version)

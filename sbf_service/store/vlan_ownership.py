@@ -36,29 +36,29 @@ def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
     """Replace the record of VLAN IDs created by SBF on an element; idempotent."""
-    if gone := read_created_vlans(unit, element) - vlans:
+    if removed := read_created_vlans(unit, element) - vlans:
         unit.connection.execute(
-            delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(gone)))
+            delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(removed)))
         )
     record_created_vlans(unit, element, vlans)
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
-    """Record which of the VLAN IDs that were read are in other use on an element; idempotent.
+    """Replace the records of other use on an element for the VLAN IDs in ``was_read``; idempotent.
 
-    Records of other VLAN IDs are not changed: an earlier dry run may have read VLAN IDs beyond the managed ones.
+    Records of other VLAN IDs are not changed. An earlier dry run may have created them for VLAN IDs outside the pool.
     """
-    now = {one.vlan: one for one in found}
-    known = {one.vlan: one for one in _read_rows(unit, row.name) if one.vlan in was_read}
-    for vlan, one in now.items():
+    uses = {use.vlan: use for use in found}
+    known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}
+    for vlan, use in uses.items():
         if vlan in known:
-            known[vlan].name, known[vlan].ports = one.name, json.dumps(one.ports)
+            known[vlan].name, known[vlan].ports = use.name, json.dumps(use.ports)
         else:
-            unit.session.add(_make_row(unit, row, one))
-            record_audit(unit, "vlan_excluded", element=row.name, why=f"VLAN {vlan} is in other use: {one.use}")
+            unit.session.add(_make_row(unit, row, use))
+            record_audit(unit, "vlan_excluded", element=row.name, why=f"VLAN {vlan} is in other use: {use.use}")
     unit.session.flush()
-    exclude_vlans(unit, row.site, VlanSet(now.keys() - known.keys()))
-    _delete_rows(unit, [one for vlan, one in known.items() if vlan not in now])
+    exclude_vlans(unit, row.site, VlanSet(uses.keys() - known.keys()))
+    _delete_rows(unit, [record for vlan, record in known.items() if vlan not in uses])
 
 
 def delete_foreign_vlans(unit: Unit, element: str) -> None:
@@ -68,7 +68,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
     """Return every other use of a site's VLAN IDs, with the device, the evidence and the time of the reading."""
-    held = _read_holders(unit, site)
+    clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
     found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))
     return tuple(
@@ -78,15 +78,15 @@ def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOt
             name=row.name,
             ports=_parse_ports(row),
             since=row.since,
-            read_at=seen,
-            cluster=held.get(row.vlan),
+            read_at=read_at,
+            cluster=clusters.get(row.vlan),
         )
-        for row, seen in found
-        if row.vlan in pool or row.vlan in held
+        for row, read_at in found
+        if row.vlan in pool or row.vlan in clusters
     )
 
 
-def _read_holders(unit: Unit, site: str) -> Mapping[int, ClusterKey]:
+def _read_claiming_clusters(unit: Unit, site: str) -> Mapping[int, ClusterKey]:
     rows = select(ClaimRow.vlan, ClusterRow.key).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     return {vlan: ClusterKey(key) for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
 
@@ -95,23 +95,23 @@ def _read_rows(unit: Unit, element: str) -> list[ForeignVlanRow]:
     return list(unit.session.scalars(select(ForeignVlanRow).where(ForeignVlanRow.element == element)))
 
 
-def _make_row(unit: Unit, row: ElementRow, one: ForeignVlan) -> ForeignVlanRow:
+def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
     return ForeignVlanRow(
-        element=row.name, vlan=one.vlan, site=row.site, name=one.name, ports=json.dumps(one.ports), since=unit.now
+        element=row.name, vlan=use.vlan, site=row.site, name=use.name, ports=json.dumps(use.ports), since=unit.now
     )
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
     """Delete rows, and free the VLAN IDs that are no longer in other use on any device of their site."""
-    gone: dict[str, set[int]] = {}
+    deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(
             delete(ForeignVlanRow).where(ForeignVlanRow.element == row.element, ForeignVlanRow.vlan == row.vlan)
         )
         record_audit(unit, "vlan_included", element=row.element, why=f"VLAN {row.vlan} is no longer in other use there")
-        gone.setdefault(row.site, set()).add(row.vlan)
+        deleted.setdefault(row.site, set()).add(row.vlan)
     unit.session.flush()
-    for site, vlans in gone.items():
+    for site, vlans in deleted.items():
         include_vlans(unit, site, VlanSet(vlans) - read_foreign_vlans(unit, [site]).get(site, VlanSet()))
 
 

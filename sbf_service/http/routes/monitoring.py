@@ -142,8 +142,8 @@ def metric_families(counts: InstallationCounts) -> Iterator[Metric]:
         rows = [((transport,), getattr(pool, name)) for transport, pool in counts.services.items()]
         yield _gauge(f"services_{name}", help_.replace("VLAN IDs", "Service IDs"), ("transport",), rows)
     for name, attribute, help_ in (
-        ("elements", "every", "Elements."),
-        ("elements_behind", "behind", "Elements that have not confirmed their wanted revision."),
+        ("elements", "total", "Elements."),
+        ("elements_behind", "unconfirmed", "Elements that have not confirmed their wanted revision."),
         (
             "elements_unreachable",
             "unreachable",

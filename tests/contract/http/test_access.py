@@ -112,7 +112,7 @@ def test_a_token_expires(world: World) -> None:
     world.clock.advance(3600)
     world.service.token_cache.clock = lambda: 1e9  # the cache has expired
     assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
-        f"token {token.split('_')[1]} of alice expired at 2026-01-01 01:00:00 UTC: ask an operator for a new one"
+        f"token {token.split('_')[1]} of alice expired at 2026-01-01 01:00:00 UTC: an operator can create a new token"
     )
 
 
@@ -123,7 +123,7 @@ def test_a_revoked_token_is_refused_immediately(world: World) -> None:
     first = ask(world, "DELETE", f"/v1/tokens/{id_}").json()
     assert first == ask(world, "DELETE", f"/v1/tokens/{id_}").json()
     assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
-        f"token {id_} of eva was revoked at 2026-01-01 00:00:00 UTC: ask an operator for a new one"
+        f"token {id_} of eva was revoked at 2026-01-01 00:00:00 UTC: an operator can create a new token"
     )
 
 
@@ -182,7 +182,10 @@ def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
     assert problem(ask(world, "PUT", CLUSTER, body("brno-h1"), token=bob)) == (
         403,
         "forbidden",
-        "bob (user) may not create a cluster of alice: the action requires its owner (alice), an operator or a scheduler",
+        (
+            "bob (user) may not create a cluster of alice: the action requires its owner (alice), an operator or "
+            "a scheduler"
+        ),
     )
     assert ask(world, "PUT", CLUSTER, body("brno-h1"), token=alice).status_code == 201
 
@@ -262,7 +265,10 @@ def test_an_agent_reports_for_its_own_element_only(world: World) -> None:
         assert problem(ask(world, "POST", f"/v1/elements/brno-h2/{call}", document, token=token)) == (
             403,
             "forbidden",
-            "brno-h1 (agent) may not report for element brno-h2: the action requires the agent of brno-h2 or an operator",
+            (
+                "brno-h1 (agent) may not report for element brno-h2: the action requires the agent of brno-h2 or an "
+                "operator"
+            ),
         )
     assert ask(world, "GET", "/v1/elements/brno-h2/wanted", token=token).status_code == 403
     assert ask(world, "GET", "/v1/elements/brno-h1", token=token).status_code == 200

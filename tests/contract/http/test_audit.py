@@ -100,7 +100,7 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
     assert recorded == [
         ("topology_put", "root", "version 2", None),
         ("pool_put", "root", "brno: 100-139 became 100-139,200", None),
-        ("cluster_created", "alice", "asked for by alice: VLAN 100", None),
+        ("cluster_created", "alice", "requested by alice: VLAN 100", None),
         ("cluster_draining", "alice", "ended by alice", None),
         ("element_trouble", "agent@praha-h1", "eth0 is down", "praha-h1"),
     ]

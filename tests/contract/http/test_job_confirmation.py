@@ -46,8 +46,8 @@ def test_an_unconfirmed_job_creates_no_cluster(world: World) -> None:
     status, kind, detail = problem(request_cluster(world, "brno-h1"))
     assert (status, kind) == (503, "job-unproven")
     assert detail == (
-        "cluster 7.torque: the batch system's server has not confirmed that job 7.torque of alice runs on brno-h1: it "
-        "was asked; ask again. It answers by the agent with [scheduler] on its host"
+        "cluster 7.torque: the batch server has not confirmed that job 7.torque of alice runs on brno-h1: the question "
+        "was sent; try again. The answer comes from the agent with [scheduler] on the host of the batch server"
     )
     assert ask(world, "GET", CLUSTER).status_code == 404
 
@@ -158,7 +158,7 @@ def test_a_confirmation_expires_after_five_minutes(world: World) -> None:
 def test_a_job_that_is_not_running_is_requested_again(world: World) -> None:
     request_cluster(world, "brno-h1")
     confirm(world, runs=False, words="is queued")
-    assert "it said: job 7.torque is queued; ask again" in problem(request_cluster(world, "brno-h1"))[2]
+    assert "the server answered: job 7.torque is queued; try again" in problem(request_cluster(world, "brno-h1"))[2]
     assert list_open_requests(world) == [KEY]
 
 
@@ -193,7 +193,7 @@ def test_a_host_has_at_most_200_open_requests(world: World) -> None:
     for number in range(MAX_OPEN_QUESTIONS):
         ask(world, "PUT", f"/v1/clusters/{number}.torque", wanted, token=token)
     assert problem(ask(world, "PUT", "/v1/clusters/more.torque", wanted, token=token))[2] == (
-        "brno-h1 asks about more than 200 jobs at once: ask again later"
+        "brno-h1 waits for the confirmation of 200 other jobs already: try again later"
     )
     assert len(list_open_requests(world)) == MAX_OPEN_QUESTIONS
 

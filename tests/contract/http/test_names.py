@@ -81,10 +81,10 @@ def test_only_entitled_callers_read_the_owner_of_a_vlan_id(world: World) -> None
         path = f"/v1/clusters/{name}{query}"
         return problem(ask(world, "PUT", path, request, token=world.token(role, name)))
 
-    message = "VLAN 117 is not free at site brno: cluster hers of eva has it"
+    message = "VLAN 117 is not free at site brno: cluster hers of eva uses the VLAN ID"
     assert refused(Role.USER, "eva") == refused(Role.SCHEDULER, "pbs") == (409, "no-vlan-free", message)
     assert refused(Role.USER, "eva", "?dry_run=true")[2] == message
-    assert refused(Role.USER, "bob")[2] == "VLAN 117 is not free at site brno: another cluster has it"
+    assert refused(Role.USER, "bob")[2] == "VLAN 117 is not free at site brno: another cluster uses the VLAN ID"
 
 
 def test_a_quarantined_vlan_id_is_refused(world: World) -> None:

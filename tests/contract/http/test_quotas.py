@@ -49,8 +49,8 @@ def test_a_users_own_quota_overrides_the_default(world: World) -> None:
     assert put({}) == {}
     assert ask(world, "PUT", "/v1/clusters/b", body("brno-h1")).status_code == 201
     assert [(row.who, row.why) for row in world.audit("quota_put")] == [
-        ("root", "alice: nothing of its own became clusters 1, lease_s 86400.5"),
-        ("root", "alice: clusters 1, lease_s 86400.5 became nothing of its own"),
+        ("root", "alice: no individual limits became clusters 1, lease_s 86400.5"),
+        ("root", "alice: clusters 1, lease_s 86400.5 became no individual limits"),
     ]
 
 

@@ -68,7 +68,8 @@ def test_another_site_is_refused(world: World) -> None:
         403,
         "forbidden",
         (
-            "ivo (site-administrator) may not change the topology of site praha: the action requires a site administrator of "
+            "ivo (site-administrator) may not change the topology of site praha: the action requires a site "
+            "administrator of "
             "praha or an operator"
         ),
     )

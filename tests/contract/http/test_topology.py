@@ -155,11 +155,14 @@ def test_a_pool_excludes_reserved_vlan_ids_of_switches(world: World) -> None:
     world.switches.facts = SwitchCapabilities(reserved=VlanSet.parse("1002-1005"))
     with pytest.raises(BadInput) as caught:
         world.put_pool("brno", "1000-1003")
-    assert str(caught.value) == "pool of brno: VLAN 1002-1003 is reserved by switch brno-sw1 (fake): leave it out"
+    assert (
+        str(caught.value)
+        == "pool of brno: VLAN 1002-1003 is reserved by switch brno-sw1 (fake): remove it from the pool"
+    )
 
 
 def test_a_pool_excludes_vlan_1(world: World) -> None:
-    with pytest.raises(BadInput, match="pool of brno: VLAN 1 is every switch's default"):
+    with pytest.raises(BadInput, match="pool of brno: VLAN 1 is the default VLAN of every switch"):
         world.put_pool("brno", "1-10")
 
 
@@ -169,7 +172,8 @@ def test_vlan_ids_in_use_cannot_leave_a_pool(world: World) -> None:
     with pytest.raises(Conflict) as caught:
         world.put_pool("brno", "102-139")
     assert str(caught.value) == (
-        "pool of brno: VLAN IDs in use would vanish: 100 by a, 101 by b; keep them until these have ended"
+        "pool of brno: the new pool lacks VLAN IDs in use: 100 by a, 101 by b; keep these VLAN IDs until the clusters "
+        "have ended"
     )
     assert str(world.site("brno").pool) == "100-139"
 

@@ -140,7 +140,8 @@ def test_a_cluster_with_a_foreign_vlan_fails_immediately(world: World, switch: F
     view = world.view("demo")
     assert view.state is ClusterState.FAILED
     assert view.reason == (
-        "switch brno-sw1 at brno refused: VLAN 100 is in other use: it is named 'offices'; the VLAN was left unchanged and "
+        "switch brno-sw1 at brno refused: VLAN 100 is in other use: it is named 'offices'; the VLAN was left "
+        "unchanged and "
         "is excluded from the site's pool; create the cluster again to get another VLAN ID"
     )
     assert (switch.table, switch.applied, free_vlans(world)) == ({1: "default", 100: "offices"}, [], "101-139")

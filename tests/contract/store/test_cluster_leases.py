@@ -65,7 +65,7 @@ def test_a_cluster_that_is_ending_is_not_revived(world: World) -> None:
     assert problem(ask(world, "POST", LEASE, {"seconds": 7200})) == (
         409,
         "conflict",
-        "cluster demo is draining, its lease cannot be extended: ask for a new one",
+        "cluster demo is draining, and its lease cannot be extended: create a new cluster",
     )
 
 

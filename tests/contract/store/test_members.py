@@ -151,7 +151,7 @@ def test_a_dry_run_of_a_join_changes_nothing(ring: World) -> None:
 
 
 def test_an_unknown_network_is_not_found(world: World) -> None:
-    message = "network ring is not known: no cluster that has not ended has that name or key"
+    message = "network ring is not known: no running cluster has this name or key"
     refused = ask(world, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))
     assert problem(refused) == (404, "no-such-network", message)
 
@@ -246,11 +246,11 @@ def test_guests_of_a_network_have_distinct_names_and_addresses(
     message = f"guest {second['name']} has the {mark}, which a guest of cluster m1 has in the same network: "
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member(guests=[second]))
-    assert str(caught.value) == message + "choose another one"
+    assert str(caught.value) == message + "choose another"
     ring.delete("m1")
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member(guests=[second]))
-    assert str(caught.value) == message + "that one is draining: ask again when it has ended"
+    assert str(caught.value) == message + "cluster m1 is draining: try again when the cluster has ended"
     ring.settle()
     ring.put("m2", member(guests=[second]))
 
@@ -268,9 +268,11 @@ def test_a_vlan_id_taken_at_the_new_site_is_reported(ring: World) -> None:
     ring.put("hers", spec("praha-h1", owner="eva", vlan=100))
     with pytest.raises(NoVlanFree) as caught:
         ring.put("m1", member("praha-h2"))
-    assert str(caught.value) == ("network root has VLAN 100, which is not free at site praha: another cluster has it")
+    assert str(caught.value) == (
+        "network root uses VLAN 100, which is not free at site praha: another cluster uses the VLAN ID"
+    )
     ring.put_pool("plzen", "200-210")
-    with pytest.raises(NoVlanFree, match="not free at site plzen: it is not in the pool of that site"):
+    with pytest.raises(NoVlanFree, match="not free at site plzen: the VLAN ID is not in the pool of the site"):
         ring.put("m1", member("plzen-h1"))
 
 
@@ -283,7 +285,8 @@ def test_a_site_without_the_networks_transport_is_a_conflict(ring: World) -> Non
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member("plzen-h1"))
     assert str(caught.value) == (
-        "network root uses transport core, but site plzen is not attached to this transport: choose a host at another site"
+        "network root uses transport core, but site plzen is not attached to this transport: choose a host at "
+        "another site"
     )
 
 
@@ -642,4 +645,4 @@ def test_an_edge_carries_only_networks_of_several_sites(edges: World) -> None:
 def test_a_forbidden_join_names_no_owner(ring: World) -> None:
     with pytest.raises(Forbidden) as caught:
         ring.put("m1", member(hosts=["brno-h2"], owner="carol"))
-    assert str(caught.value) == "carol may not join network ring: its owner does not share it with carol"
+    assert str(caught.value) == "carol may not join network ring: the network is not shared with carol"

@@ -140,7 +140,7 @@ def test_a_database_of_a_newer_version_is_left_alone(empty_database: str) -> Non
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(BadInput, match=r"database (sqlite|postgresql).* was made by a newer version of virtcloud"):
+    with pytest.raises(BadInput, match=r"database (sqlite|postgresql).* belongs to a newer version of virtcloud"):
         migrate(engine)
     engine.dispose()
 

@@ -87,5 +87,5 @@ def test_a_site_of_a_network_cannot_vanish(world: World) -> None:
     left = three_sites().model_dump(mode="json")
     left["sites"] = [one for one in left["sites"] if one["name"] != "praha"]
     left["links"] = [one for one in left["links"] if "praha" not in str(one)]
-    with pytest.raises(Conflict, match="cluster lab is to reach site praha, which would vanish: end the cluster first"):
+    with pytest.raises(Conflict, match="cluster lab names site praha, which would vanish: end the cluster first"):
         world.put_topology(Topology.model_validate(left))

@@ -111,7 +111,7 @@ def test_who_was_overtaken_may_ask_again(world: World) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         deadlocking = threads.submit(deadlock)
-        with pytest.raises(Conflict, match="another call changed the same thing at the same time: ask again"):
+        with pytest.raises(Conflict, match="another call changed the same rows at the same time: try again"):
             change()
         deadlocking.result(10)
     other_connection.close()
@@ -169,7 +169,7 @@ def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgre
             "postgresql://sbf@/sbf?host=/nowhere",
             "cannot be opened for writing: connection is bad: .*No such file or directory Is the server",
         ),
-        ("postgresql://sbf@/sbf?password=hunter2", r"put it into a file, and say \?passfile=FILE"),
+        ("postgresql://sbf@/sbf?password=hunter2", r"put the password into a file, and write \?passfile=FILE"),
         ("mysql://sbf@/sbf", "neither SQLite nor PostgreSQL"),
         ("postgresql://sbf:hunter2@127.0.0.1:1/sbf", r"postgresql\+psycopg://sbf:\*\*\*@127.0.0.1:1/sbf"),
     ],

@@ -130,7 +130,7 @@ def test_a_vlan_id_in_use_cannot_be_declared_clean(world: World) -> None:
         409,
         "conflict",
         (
-            "VLAN 100 at praha is not in quarantine: cluster demo has it and is configuring; "
+            "VLAN 100 at praha is not in quarantine: cluster demo uses the VLAN ID and is configuring; "
             "end the cluster, and wait until it has ended"
         ),
     )

@@ -208,7 +208,7 @@ def test_a_host_cannot_be_checked_by_sbf(service: SbfClient) -> None:
 
 def test_a_vlan_id_in_use_cannot_be_declared_clean(api: Client, service: SbfClient) -> None:
     vlan = api.create("in-use", SPEC).vlans[Name("brno")]
-    with pytest.raises(Conflict, match="not in quarantine: cluster in-use has it"):
+    with pytest.raises(Conflict, match="not in quarantine: cluster in-use uses the VLAN ID"):
         service.declare_clean("brno", vlan, reason="I am sure")
     with pytest.raises(BadInput, match="reason: "):
         service.declare_clean("brno", vlan, reason=" ")

@@ -98,13 +98,19 @@ def test_an_agents_name_does_not_match_a_user() -> None:
             ALICE,
             Action.SET_POOL,
             SITE_BRNO,
-            "alice (user) may not change the pool of site brno: the action requires a site administrator of brno or an operator",
+            (
+                "alice (user) may not change the pool of site brno: the action requires a site administrator of brno "
+                "or an operator"
+            ),
         ),
         (
             AGENT,
             Action.REPORT_FOR_ELEMENT,
             OTHER,
-            "brno-h1 (agent) may not report for element brno-h2: the action requires the agent of brno-h2 or an operator",
+            (
+                "brno-h1 (agent) may not report for element brno-h2: the action requires the agent of brno-h2 or an "
+                "operator"
+            ),
         ),
         (
             IVO,
@@ -120,7 +126,8 @@ def test_an_agents_name_does_not_match_a_user() -> None:
             Action.END_CLUSTER,
             ON_HOST,
             (
-                "praha-h1 (agent) may not end cluster h: the action requires its owner (bob), a site administrator of its site, "
+                "praha-h1 (agent) may not end cluster h: the action requires its owner (bob), a site "
+                "administrator of its site, "
                 "the agent of one of its elements, an operator or a scheduler"
             ),
         ),
