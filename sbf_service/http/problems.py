@@ -48,8 +48,10 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
     HTTPStatus.UNAUTHORIZED: (Unauthenticated, "this SBF has no such token: check the token and the address of SBF"),
     HTTPStatus.FORBIDDEN: (
         Forbidden,
-        "alice (user) may not change the pool of site brno: the action requires a site administrator of brno or an "
-        "operator",
+        (
+            "alice (user) may not change the pool of site brno: the action requires a site administrator of brno or an "
+            "operator"
+        ),
     ),
     HTTPStatus.NOT_FOUND: (NotFound, "cluster demo is not known"),
     HTTPStatus.CONFLICT: (OtherSpec, "cluster demo exists and is active, and differs in hosts: choose another key"),

@@ -198,7 +198,7 @@ def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient,
 def test_a_second_cluster_on_an_access_link_is_refused(
     client: SbfClient, cluster: ClusterView, host: str, port: str
 ) -> None:
-    with pytest.raises(Conflict, match=f"needs access port {port}, which carries one cluster at a time and has ring"):
+    with pytest.raises(Conflict, match=f"needs access port {port}, but cluster ring uses this port"):
         client.put_cluster("second", ClusterRequest(spec=spec("h1", host)))
 
 

@@ -16,7 +16,7 @@ def main(seed: int) -> int:
         broken = "all invariants hold"
     except BrokenError as error:
         broken = f"BROKEN: {error}"
-    sys.stdout.write("\n".join([*schedule.told, broken, ""]))
+    sys.stdout.write("\n".join([*schedule.log, broken, ""]))
     return int(broken.startswith("BROKEN"))
 
 

@@ -84,12 +84,12 @@ class Agent:
     def run(self) -> None:
         store, name = self.database.store, self.host.name
         self.stop("heartbeat")
-        store.heard(name)
+        store.record_heartbeat(name)
         if self.host.doubtful:
-            store.set_back(name)
+            store.reset_confirmation(name)
             self.host.doubtful = False
             self.stop("fetch")
-        revision, _, wanted = store.target(name)
+        revision, _, wanted = store.read_wanted(name)
         assert isinstance(wanted, HostWanted)
         self.stop("apply")
         self.host.apply(wanted)

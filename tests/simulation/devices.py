@@ -21,9 +21,9 @@ NONE = VlanSet()
 FAULTS = ("unreachable", "refuses", "lies", "unsafe", "cannot save")
 OTHERS_PORT = PortName("others")
 OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
-"""In other use, and outside the site's pool and the transport's service IDs."""
+"""A VLAN ID and a service ID in other use, outside the site's pool and the transport's range."""
 OTHERS_IN_POOL = 102
-"""In other use on one switch, although it is in the site's pool; this was found when the pool was set."""
+"""A VLAN ID of the pool that is in other use on one switch. The first reading has shown this use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,9 @@ class Device:
     device and recorded the reading. Until then, SBF cannot know what the device carries. ``doubtful`` is true after a
     late worker changed the device, until a reading shows the wanted state: a device does not check fencing tokens.
 
-    The following are by replica: ``fences`` is its fencing token, ``announced`` the token under which its change was
-    recorded, ``seen`` the value of ``surprises`` at its last reading. ``surprises`` counts unexpected changes.
+    ``surprises`` counts unexpected changes. Three fields map each replica to a value: ``fences`` to its fencing token,
+    ``announced`` to the fencing token of its last announced change, and ``seen`` to the value of ``surprises`` at its
+    last reading.
     """
 
     name: Name
@@ -92,10 +93,10 @@ class Device:
 
 @dataclass
 class Switch(Device):
-    """A switch. ``managed`` are its managed ports, ``theirs`` the VLANs in other use."""
+    """A switch. ``managed`` are its managed ports, ``foreign_vlans`` its VLANs in other use."""
 
     managed: tuple[PortName, ...] = ()
-    theirs: frozenset[int] = frozenset({OTHERS_VLAN})
+    foreign_vlans: frozenset[int] = frozenset({OTHERS_VLAN})
     running: SwitchConfig = field(default_factory=SwitchConfig)
     startup: SwitchConfig = field(default_factory=SwitchConfig)
 
@@ -104,17 +105,17 @@ class Switch(Device):
 
         With ``factory``, the managed ports have no list and carry all VLANs.
         """
-        ours = dict.fromkeys(self.managed, None if factory else frozenset())
-        self.running = self.startup = SwitchConfig(self.theirs, ours | {OTHERS_PORT: self.theirs})
+        managed = dict.fromkeys(self.managed, None if factory else frozenset())
+        self.running = self.startup = SwitchConfig(self.foreign_vlans, managed | {OTHERS_PORT: self.foreign_vlans})
 
     def restart(self, *, erased: bool) -> None:
         if erased:
-            self.theirs, self.startup = frozenset(), SwitchConfig(ports=dict.fromkeys(self.managed))
+            self.foreign_vlans, self.startup = frozenset(), SwitchConfig(ports=dict.fromkeys(self.managed))
         _restart(self)
 
-    def others(self) -> object:
-        """Return the part of the configuration that is not SBF's; an erased switch has no such part."""
-        return self.running.vlans & self.theirs, self.running.ports.get(OTHERS_PORT)
+    def read_foreign(self) -> object:
+        """Return the part of the configuration that SBF does not manage. An erased switch has no such part."""
+        return self.running.vlans & self.foreign_vlans, self.running.ports.get(OTHERS_PORT)
 
 
 @dataclass
@@ -126,17 +127,17 @@ class Edge(Device):
 
     def furnish(self, *, factory: bool) -> None:
         """Set the first configuration: a circuit in other use, or with ``factory`` no circuit."""
-        theirs = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
-        self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({theirs}))
+        foreign = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
+        self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({foreign}))
 
     def restart(self, *, erased: bool) -> None:
         if erased:
             self.startup = EdgeConfig()
         _restart(self)
 
-    def others(self) -> object:
-        """Return the circuits that are not SBF's."""
-        return {one for one in self.running.circuits if one.service == OTHERS_SERVICE}
+    def read_foreign(self) -> object:
+        """Return the circuits that SBF does not manage."""
+        return {circuit for circuit in self.running.circuits if circuit.service == OTHERS_SERVICE}
 
 
 def _restart(device: Switch | Edge) -> None:
@@ -165,31 +166,31 @@ class Session:
     def close(self) -> None:
         self.boot = None
 
-    def _ask(self) -> None:
-        """Wait for the reading's turn: the reading includes everything that happens until then."""
+    def _begin_reading(self) -> None:
+        """Wait until the schedule continues the actor, and connect. The reading shows the state after this wait."""
         self.device.stage.gate(f"{self.device.name} is read")
         self._reach()
         self.boot = self.device.boots
         self.device.seen[self.holder] = self.device.surprises
         if self.device.fault == "unsafe":
-            raise Unsafe(f"{self.device.name}: expected what it carries, got rubbish")
+            raise Unsafe(f"{self.device.name}: expected a readable configuration, got an unreadable one")
 
     def save(self) -> bool:
         """Save the running configuration, sometimes in a new session, which may have begun after a restart."""
         if self.device.coin():
             self.boot = None
-        self._say("save")
+        self._send("save")
         if self.device.fault == "cannot save":
             raise Refused(f"{self.device.name}: startup-config file open failed (Device or resource busy)")
         self.device.startup = self.device.running
-        self._say("saved")
+        self._send("saved")
         return True
 
     def _reach(self) -> None:
         if self.device.fault == "unreachable":
             raise Unreachable(f"{self.device.name} does not answer")
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         """Send a command to the device."""
         self.device.stage.gate(f"{self.device.name}: {line}")
         self._reach()
@@ -203,7 +204,7 @@ class Session:
 
         Return whether the command takes effect; after a refused command, the next ones follow.
         """
-        self._say(line)
+        self._send(line)
         device = self.device
         if device.announced.get(self.holder) != device.fences[self.holder]:
             device.stage.broken.append(f"7.8: {self.holder} changes {device.name} and has recorded no change")
@@ -223,12 +224,12 @@ class SwitchSession(Session):
     device: Switch
 
     def read(self, managed: SwitchScope) -> SwitchObserved:
-        self._ask()
+        self._begin_reading()
         config = self.device.running
         ports = {port: VlanSet(config.ports.get(port) or ()) & managed.vlans for port in managed.ports}
         opened = tuple(port for port in managed.ports if config.ports.get(port) is None)
         exist = VlanSet(config.vlans) & managed.vlans
-        names = {vlan: "theirs" if vlan in self.device.theirs else make_vlan_name(vlan) for vlan in exist}
+        names = {vlan: "foreign" if vlan in self.device.foreign_vlans else make_vlan_name(vlan) for vlan in exist}
         elsewhere = {OTHERS_PORT: VlanSet(config.ports.get(OTHERS_PORT) or ()) & managed.vlans}
         return SwitchObserved(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
 
@@ -243,9 +244,9 @@ class SwitchSession(Session):
             if self._change(f"empty {port}", refused):
                 self.device.running = self.device.running.put(port, frozenset())
         if difference.close:
-            self._say("show the lists")
+            self._send("show the lists")
             if any(self.device.running.ports.get(port) is None for port in difference.close):
-                raise Refused(f"{self.device.name}: a port is open, and nothing more was done")
+                raise Refused(f"{self.device.name}: a port carries all VLANs; no other change was made")
         for line, change in self._lines(difference):
             if self._change(line, refused):
                 self.device.running = change(self.device.running)
@@ -287,19 +288,19 @@ class EdgeSession(Session):
     device: Edge
 
     def read(self, managed: EdgeScope) -> EdgeObserved:
-        self._ask()
-        ours = {one for one in self.device.running.circuits if one.vlan in managed.vlans}
-        return EdgeObserved(circuits=sort_circuits(ours), parts=tuple(self.device.running.parts))
+        self._begin_reading()
+        circuits = {circuit for circuit in self.device.running.circuits if circuit.vlan in managed.vlans}
+        return EdgeObserved(circuits=sort_circuits(circuits), parts=tuple(self.device.running.parts))
 
     def apply(self, difference: EdgeDifference) -> None:
         """Send one command after another; other actors may act in between."""
         refused: list[str] = []
         for part in difference.clear:
             if self._change("clear", refused):
-                self._now(parts=self.device.running.parts - {part})
+                self._configure(parts=self.device.running.parts - {part})
         for circuit in difference.remove:
             if self._change("remove", refused):
-                self._now(circuits=self.device.running.circuits - {circuit})
+                self._configure(circuits=self.device.running.circuits - {circuit})
         for circuit in difference.add:
             self._add(circuit, refused)
         if refused:
@@ -308,11 +309,13 @@ class EdgeSession(Session):
     def _add(self, circuit: Circuit, refused: list[str]) -> None:
         half = CircuitRemnant(transport=circuit.transport, service=circuit.service)
         if self._change("make", refused):
-            self._now(parts=self.device.running.parts | {half})
+            self._configure(parts=self.device.running.parts | {half})
             if self._change("join", refused):
-                self._now(parts=self.device.running.parts - {half}, circuits=self.device.running.circuits | {circuit})
+                self._configure(
+                    parts=self.device.running.parts - {half}, circuits=self.device.running.circuits | {circuit}
+                )
 
-    def _now(self, **changes: frozenset[Circuit] | frozenset[CircuitRemnant]) -> None:
+    def _configure(self, **changes: frozenset[Circuit] | frozenset[CircuitRemnant]) -> None:
         self.device.running = replace(self.device.running, **changes)
 
 
@@ -336,4 +339,4 @@ class Host:
         self.segments = {}
 
     def apply(self, wanted: HostWanted) -> None:
-        self.segments = {one.id: int(one.vlan) for one in wanted.segments}
+        self.segments = {segment.id: int(segment.vlan) for segment in wanted.segments}

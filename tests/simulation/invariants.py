@@ -18,7 +18,7 @@ class BrokenError(AssertionError):
     """An invariant does not hold."""
 
 
-def must(holds: bool, what: str | Callable[[], str]) -> None:
+def require(holds: bool, what: str | Callable[[], str]) -> None:
     """Raise BrokenError with the text ``what`` unless ``holds``. A callable is called only then, to save time."""
     if not holds:
         raise BrokenError(what if isinstance(what, str) else what())
@@ -35,38 +35,42 @@ class Invariants:
     stage: Stage
     devices: Mapping[Name, Switch | Edge]
     hosts: Mapping[Name, Host]
-    others: dict[Name, object] = field(default_factory=dict)
-    ways: dict[str, list[tuple[Name, PortName]]] = field(default_factory=dict)
+    foreign: dict[Name, object] = field(default_factory=dict)
+    paths: dict[str, list[tuple[Name, PortName]]] = field(default_factory=dict)
     _carried: dict[tuple[Name, bool], tuple[object, object, set[tuple[PortName, int]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.others = {name: device.others() for name, device in self.devices.items()}
+        self.foreign = {name: device.read_foreign() for name, device in self.devices.items()}
 
-    def hold(self) -> None:
+    def check(self) -> None:
         """Check DESIGN.md §7.1, 2, 4 and 5, and the faults that the stage recorded."""
-        must(not self.stage.broken, lambda: "; ".join(self.stage.broken))
+        require(not self.stage.broken, lambda: "; ".join(self.stage.broken))
         held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
-        must(len(held) == len(set(held)), lambda: f"7.1: a VLAN ID is claimed twice: {held}")
+        require(len(held) == len(set(held)), lambda: f"7.1: a VLAN ID is claimed twice: {held}")
         services = [one.service for one in self.store.clusters if one.service is not None]
-        must(len(services) == len(set(services)), lambda: f"7.1: a service ID is claimed twice: {services}")
-        stray = self.sure_services() - set(services)
-        must(not stray, f"7.2: service IDs {stray} are carried, but no cluster has claimed them")
+        require(len(services) == len(set(services)), lambda: f"7.1: a service ID is claimed twice: {services}")
+        stray = self.list_carried_services() - set(services)
+        require(not stray, f"7.2: service IDs {stray} are carried, but no cluster has claimed them")
         for row in self.store.clusters:
-            holds = row.joined is None and not row.settled
+            holds = row.joined is None and not row.is_settled
             if bool(row.claims) != holds:
                 raise BrokenError(f"{row.id} is {row.state} and holds {row.claims}")
-            if row.joined is not None and not row.settled and not row.joined.claims:
+            if row.joined is not None and not row.is_settled and not row.joined.claims:
                 raise BrokenError(f"7.2: {row.id} is {row.state}, and its network's VLAN IDs were released")
             if row.state is ClusterState.ACTIVE:
-                missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
+                missing = [
+                    name
+                    for name, part in row.placements.items()
+                    if part.removed is None and not self.carries(row, name)
+                ]
                 if missing:
                     raise BrokenError(f"7.5: {row.id} is active, and not carried by {missing}")
-        self.everybody_is_alone()
+        self.check_vlans_unshared()
         for name, device in self.devices.items():
-            if device.others() != self.others[name]:
-                raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.others()}")
+            if device.read_foreign() != self.foreign[name]:
+                raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.read_foreign()}")
 
-    def everybody_is_alone(self) -> None:
+    def check_vlans_unshared(self) -> None:
         """Check §7.2: no element carries a VLAN that is not its cluster's, and none would after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
@@ -80,7 +84,7 @@ class Invariants:
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
         """Return the result of :func:`carried`; the result for an unchanged configuration is cached."""
-        theirs = device.theirs if isinstance(device, Switch) else None
+        theirs = device.foreign_vlans if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)
         if before is None or before[0] is not config or before[1] is not theirs:
@@ -94,27 +98,29 @@ class Invariants:
             claims = row.network.claims
             if not claims:
                 continue
-            for name, port in self.way(row):
+            for name, port in self.find_path(row):
                 if name in found and not self.is_gone(row, name):
                     found[name].add((port, int(claims[self.store.elements[name].site])))
         return found
 
-    def way(self, row: Cluster) -> list[tuple[Name, PortName]]:
+    def find_path(self, row: Cluster) -> list[tuple[Name, PortName]]:
         """Return the ports that must carry a cluster; they never change."""
-        if row.id not in self.ways:
-            self.ways[row.id] = [(end.element, end.port) for end in find_cluster_ports(self.store.topology, row.live())]
-        return self.ways[row.id]
+        if row.id not in self.paths:
+            self.paths[row.id] = [
+                (end.element, end.port) for end in find_cluster_ports(self.store.topology, row.make_live())
+            ]
+        return self.paths[row.id]
 
     def is_gone(self, row: Cluster, name: Name) -> bool:
         """Return whether an element has confirmed the removal of a cluster."""
-        part = row.parts[name]
+        part = row.placements[name]
         return part.removed is not None and self.store.elements[name].confirmed >= part.removed
 
     def segments(self, host: Name) -> set[tuple[str, int]]:
         at = self.store.elements[host].site
         return {(one.id, int(one.claims[at])) for one in self.store.clusters if at in one.claims}
 
-    def sure(self, at: Name) -> set[int]:
+    def list_carried_vlans(self, at: Name) -> set[int]:
         """Return the VLAN IDs carried at a site; devices and hosts whose state nobody can know are omitted."""
         devices = [one for name, one in self.devices.items() if name.startswith(at) and not one.doubtful]
         hosts = [one for name, one in self.hosts.items() if name.startswith(at) and not one.doubtful]
@@ -122,7 +128,7 @@ class Invariants:
             vlan for one in devices for config in (one.running, one.startup) for _, vlan in self.carried(one, config)
         } | {vlan for one in hosts for vlan in one.segments.values()}
 
-    def sure_services(self) -> set[int]:
+    def list_carried_services(self) -> set[int]:
         """Return the service IDs of SBF carried by edges; edges whose state nobody can know are omitted."""
         edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
         found = {
@@ -133,54 +139,54 @@ class Invariants:
         }
         return found - {OTHERS_SERVICE}
 
-    def thing(self, name: Name) -> Switch | Edge | Host:
+    def find_element(self, name: Name) -> Switch | Edge | Host:
         return self.hosts[name] if name in self.hosts else self.devices[name]
 
-    def has(self, row: Cluster, name: Name) -> bool:
+    def carries(self, row: Cluster, name: Name) -> bool:
         """Return whether an element carries a cluster on all necessary ports, and would do so after a restart.
 
         An unread element counts as carrying the cluster, because SBF cannot know its state yet.
         """
-        thing, vlan = self.thing(name), row.network.claims[self.store.elements[name].site]
+        thing, vlan = self.find_element(name), row.network.claims[self.store.elements[name].site]
         if thing.unread:
             return True
         if isinstance(thing, Host):
             return thing.segments.get(row.network.id) == vlan
-        ways = {(port, int(vlan)) for element, port in self.way(row) if element == name}
+        ways = {(port, int(vlan)) for element, port in self.find_path(row) if element == name}
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
-    def rests(self) -> None:
+    def check_converged(self) -> None:
         """Check §7.3 after all faults have been removed and the actors have run for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
-            revision, confirmed, wanted = self.store.target(name)
-            must(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")
+            revision, confirmed, wanted = self.store.read_wanted(name)
+            require(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")
             found = (
                 set(thing.segments.items())
                 if isinstance(thing, Host)
                 else carried(thing, thing.running, self.store.pool)
             )
-            must(found == right(wanted), f"7.3: {name} carries {found}, wanted is {right(wanted)}")
+            require(found == expected_vlans(wanted), f"7.3: {name} carries {found}, wanted is {expected_vlans(wanted)}")
             if isinstance(thing, Switch):
-                exist = {vlan for vlan in thing.running.vlans - thing.theirs if vlan in self.store.pool}
-                must(exist == {vlan for _, vlan in found}, f"7.3: {name} has VLANs {exist}, and carries {found}")
+                exist = {vlan for vlan in thing.running.vlans - thing.foreign_vlans if vlan in self.store.pool}
+                require(exist == {vlan for _, vlan in found}, f"7.3: {name} has VLANs {exist}, and carries {found}")
             if isinstance(thing, Edge):
-                must(not thing.running.parts, f"7.3: {name} has parts: {thing.running.parts}")
+                require(not thing.running.parts, f"7.3: {name} has parts: {thing.running.parts}")
             if not isinstance(thing, Host):
-                must(thing.startup == thing.running, f"7.3: {name} would lose {found} in a restart")
+                require(thing.startup == thing.running, f"7.3: {name} would lose {found} in a restart")
         for row in self.store.clusters:
             rests = row.state in {ClusterState.ACTIVE, *ENDED_STATES} and not row.quarantined
-            must(rests, f"7.3: {row.id} does not come to rest: {row.state}")
+            require(rests, f"7.3: {row.id} does not come to rest: {row.state}")
 
 
 def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:
     """Return the VLANs of the pool that a device carries in this configuration, by port, except VLANs in other use."""
     if isinstance(config, SwitchConfig):
-        ours = frozenset(pool) - device.theirs
+        ours = frozenset(pool) - device.foreign_vlans
         return {(port, vlan) for port in device.managed for vlan in config.carried(port) & ours}
     return {(one.port, int(one.vlan)) for one in config.circuits if one.vlan in pool}
 
 
-def right(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
+def expected_vlans(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
     """Return the VLANs that an element must carry, in the form of :func:`carried` or of a host's segments."""
     if isinstance(wanted, HostWanted):
         return {(one.id, int(one.vlan)) for one in wanted.segments}

@@ -10,10 +10,10 @@ from sbf_fakes.world import edge_site, site, spec
 from sbf_service.settings import ServiceSettings
 from simulation.actors import Agent, Replica
 from simulation.devices import FAULTS, OTHERS_IN_POOL, Edge, Host, Switch
-from simulation.invariants import Invariants, must
+from simulation.invariants import Invariants, require
 from simulation.stage import Actor, Stage
 from simulation.store import MemoryStore
-from simulation.transactions import ANSWERS_ARE_LOST, AWAY, Database
+from simulation.transactions import ANSWERS_ARE_LOST, UNREACHABLE, Database
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element import Edge as EdgeElement
 from virtcloud.model.element import Switch as SwitchElement
@@ -43,7 +43,7 @@ WITH_EDGES = Topology.model_validate(
         + [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES],
     }
 )
-ONE_IN = 5
+EDGE_INTERVAL = 5
 """One of this many schedules uses a topology with provider edges."""
 STRIDES = (1, 1, 2, 4, 8)
 """The possible numbers of calls that an actor makes before another actor may run."""
@@ -66,15 +66,15 @@ REQUESTS = [
 
 @dataclass
 class Schedule:
-    """All events of one seed. ``told`` are the lines about the events until now."""
+    """All events of one seed. ``log`` describes the events until now."""
 
     seed: int
-    told: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
     stage: Stage = field(default_factory=Stage)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        self.topology = TOPOLOGY if self.seed % ONE_IN else WITH_EDGES
+        self.topology = TOPOLOGY if self.seed % EDGE_INTERVAL else WITH_EDGES
         self.store = MemoryStore(self.topology, POOL)
         self.database = Database(self.store, self.stage)
         self.store.foreign = {Name("praha"): VlanSet([OTHERS_IN_POOL])}
@@ -84,20 +84,20 @@ class Schedule:
         self.invariants = Invariants(self.store, self.stage, self.devices, self.hosts)
         self.replicas = [Replica(name, self.database, self.devices, self.random.random) for name in REPLICAS]
         self.down: list[Replica] = []
-        self.acts: dict[Callable[[], str], int] = {
-            self.a_step: 70,
-            self.a_replica_looks_around: 20,
-            self.an_agent_starts: 12,
-            self.somebody_asks: 8,
-            self.somebody_ends: 4,
-            self.one_is_paused: 3,
-            self.one_is_woken: 2,
-            self.a_replica_is_killed_or_starts: 3,
-            self.an_agent_is_killed: 1,
-            self.a_fault_comes_or_goes: 4,
-            self.the_database_fails_or_works: 1,
-            self.an_element_restarts: 4,
-            self.time_passes: 4,
+        self.events: dict[Callable[[], str], int] = {
+            self.run_actor: 70,
+            self.start_replica_round: 20,
+            self.start_agent: 12,
+            self.request_cluster: 8,
+            self.end_cluster: 4,
+            self.pause_actor: 3,
+            self.continue_actor: 2,
+            self.kill_or_start_replica: 3,
+            self.kill_agents: 1,
+            self.toggle_device_fault: 4,
+            self.toggle_database_fault: 1,
+            self.restart_element: 4,
+            self.advance_time: 4,
         }
 
     def _devices(self) -> Iterator[tuple[Name, Switch | Edge]]:
@@ -110,7 +110,7 @@ class Schedule:
             else:
                 continue
             if isinstance(device, Switch) and row.site in self.store.foreign:
-                device.theirs |= {OTHERS_IN_POOL}
+                device.foreign_vlans |= {OTHERS_IN_POOL}
             device.furnish(factory=self.coin())
             yield name, device
 
@@ -121,47 +121,47 @@ class Schedule:
         """Run the schedule, then remove all faults and check the final state. Raise BrokenError."""
         try:
             if self.coin():
-                self.begin_with_clusters()
-            for act in self.random.choices(list(self.acts), weights=list(self.acts.values()), k=steps):
-                self.tell(act())
-                self.invariants.hold()
-            self.leave_alone()
+                self.request_initial_clusters()
+            for event in self.random.choices(list(self.events), weights=list(self.events.values()), k=steps):
+                self.record(event())
+                self.invariants.check()
+            self.check_convergence()
         finally:
             for one in list(self.stage.actors):
                 one.kill()
 
-    def begin_with_clusters(self) -> None:
+    def request_initial_clusters(self) -> None:
         """Request two clusters before anything fails."""
-        self.stage.each_time = self.hold_at
+        self.stage.each_time = self.check_at
         for _ in range(2):
-            self.tell(self.somebody_asks())
-        self.everybody_acts()
-        self.everybody_acts()
-        self.tell("faults begin")
+            self.record(self.request_cluster())
+        self.run_all_actors()
+        self.run_all_actors()
+        self.record("faults begin")
 
-    def everybody_acts(self) -> None:
+    def run_all_actors(self) -> None:
         """Run two rounds of each replica and one of each agent."""
         for replica in (*self.replicas, *self.replicas):
             replica.scheduler.run_once()
-        must(not self.store.is_overdue(), "7.3: a deadline has passed, and its cluster's state has not changed")
+        require(not self.store.is_overdue(), "7.3: a deadline has passed, and its cluster's state has not changed")
         for host in self.hosts.values():
             Agent(self.database, host).run()
-        self.invariants.hold()
+        self.invariants.check()
 
-    def tell(self, what: str) -> None:
-        self.told.append(f"{self.store.now:%H:%M:%S} {what}")
+    def record(self, what: str) -> None:
+        self.log.append(f"{self.store.now:%H:%M:%S} {what}")
 
     # events
 
-    def a_step(self) -> str:
+    def run_actor(self) -> str:
         awake = [one for one in self.stage.actors if not one.paused]
         if not awake:
-            return self.a_replica_looks_around()
+            return self.start_replica_round()
         one = self.random.choice(awake)
         for _ in range(self.random.choice(STRIDES) - 1):
             if not one.ended:
-                self.tell(self.advance(one))
-                self.invariants.hold()
+                self.record(self.advance(one))
+                self.invariants.check()
         return self.advance(one) if not one.ended else "no step: the actor has ended"
 
     def advance(self, one: Actor) -> str:
@@ -169,7 +169,7 @@ class Schedule:
         self.stage.advance(one)
         return f"{one.holder} ({one.element}): {at}{', and has ended' if one.ended else ''}"
 
-    def a_replica_looks_around(self) -> str:
+    def start_replica_round(self) -> str:
         up = [one for one in self.replicas if one not in self.down]
         if not up:
             return "no replica runs"
@@ -184,14 +184,14 @@ class Schedule:
             self.stage.advance(actor)
         return f"{one.holder} runs a round"
 
-    def an_agent_starts(self) -> str:
+    def start_agent(self) -> str:
         host = self.random.choice(list(self.hosts.values()))
         if any(one.element == host.name for one in self.stage.actors):
             return f"the agent of {host.name} already runs"
         self.stage.enter(Agent(self.database, host).run, "its agent", host.name)
         return f"the agent of {host.name} starts"
 
-    def somebody_asks(self) -> str:
+    def request_cluster(self) -> str:
         key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
         what = f"{key} is requested (attempt {request.attempt}, {', '.join(request.spec.all_hosts)})"
         known = len(self.store.clusters)
@@ -202,21 +202,21 @@ class Schedule:
             return f"{what}: {type(error).__name__}"
         if len(self.store.clusters) > known:
             changes = self.store.changes
-            must(
+            require(
                 self.store.put(key, request) is row and self.store.changes == changes,
                 "7.7: a repeated request changed something",
             )
             own = row.network
             for at, vlan in own.claims.items():
-                used = (own.id, at) not in before and vlan in self.invariants.sure(at)
-                must(not used, f"7.2: VLAN {vlan} at {at} was allocated while an element carries it")
-            used = row is own and own.service in self.invariants.sure_services()
-            must(not used, f"7.2: service {own.service} was allocated while an edge carries it")
+                used = (own.id, at) not in before and vlan in self.invariants.list_carried_vlans(at)
+                require(not used, f"7.2: VLAN {vlan} at {at} was allocated while an element carries it")
+            used = row is own and own.service in self.invariants.list_carried_services()
+            require(not used, f"7.2: service {own.service} was allocated while an edge carries it")
         return f"{what}: {row.state}, {dict(row.network.claims)}"
 
-    def somebody_ends(self) -> str:
+    def end_cluster(self) -> str:
         """End the newest cluster with a key, or make a late call about an earlier cluster."""
-        newest = [one for one in self.store.clusters if one is self.store.latest(one.key)]
+        newest = [one for one in self.store.clusters if one is self.store.find_newest(one.key)]
         if not newest:
             return "no cluster to end"
         meant = self.random.choice(self.random.choice((newest, newest, newest, self.store.clusters)))
@@ -224,28 +224,28 @@ class Schedule:
         try:
             self.store.end(meant.key, meant.attempt, meant.spec.owner)
         except Gone:
-            must(
+            require(
                 meant not in newest and changes == self.store.changes, f"a late call about {meant.id} changed something"
             )
             return f"{meant.id} is not ended: the call is late"
-        must(meant in newest, f"a call about {meant.id} ended another cluster")
+        require(meant in newest, f"a call about {meant.id} ended another cluster")
         return f"{meant.id} is ended"
 
-    def one_is_paused(self) -> str:
+    def pause_actor(self) -> str:
         for one in self.stage.actors:
             if not one.paused and one.holder in REPLICAS:
                 one.paused = True
                 return f"{one.holder} is paused during its work on {one.element}, before: {one.at}"
         return "no actor to pause"
 
-    def one_is_woken(self) -> str:
+    def continue_actor(self) -> str:
         for one in self.stage.actors:
             if one.paused:
                 one.paused = False
                 return f"{one.holder} continues its work on {one.element}"
         return "no actor to continue"
 
-    def a_replica_is_killed_or_starts(self) -> str:
+    def kill_or_start_replica(self) -> str:
         one = self.random.choice(self.replicas)
         if one in self.down:
             self.down.remove(one)
@@ -254,32 +254,32 @@ class Schedule:
         self.down.append(one)
         return f"{one.holder} is killed, with {self.stage.kill(one.holder)} tasks in progress"
 
-    def an_agent_is_killed(self) -> str:
+    def kill_agents(self) -> str:
         return f"all agents are killed, {self.stage.kill('its agent')} during their work"
 
-    def a_fault_comes_or_goes(self) -> str:
+    def toggle_device_fault(self) -> str:
         device = self.random.choice(list(self.devices.values()))
         device.fault = None if device.fault else self.random.choice(FAULTS)
         return f"{device.name}: {device.fault or 'no fault'}"
 
-    def the_database_fails_or_works(self) -> str:
-        self.database.fault = None if self.database.fault else self.random.choice((AWAY, ANSWERS_ARE_LOST))
+    def toggle_database_fault(self) -> str:
+        self.database.fault = None if self.database.fault else self.random.choice((UNREACHABLE, ANSWERS_ARE_LOST))
         return f"the database {self.database.fault or 'works'}"
 
-    def an_element_restarts(self) -> str:
+    def restart_element(self) -> str:
         one = self.random.choice(list(self.things.values()))
         erased = self.random.random() < 0.3
         one.restart(erased=erased)
         if isinstance(one, Switch | Edge):
-            self.invariants.others[one.name] = one.others()
+            self.invariants.foreign[one.name] = one.read_foreign()
         return f"{one.name} restarts{', erased' if erased else ''}"
 
-    def time_passes(self) -> str:
+    def advance_time(self) -> str:
         seconds = self.random.choice([1, 30, 95, 95, 130, 310, 1600])
         self.store.now += timedelta(seconds=seconds)
         return f"{seconds} s pass"
 
-    def leave_alone(self) -> None:
+    def check_convergence(self) -> None:
         """Remove all faults, continue all actors, and check §7.3.
 
         Every element must carry exactly the wanted state, and every cluster must be active or have ended.
@@ -289,16 +289,16 @@ class Schedule:
             device.fault = None
         for replica in self.down:
             replica.start()
-        self.tell("all faults are removed")
+        self.record("all faults are removed")
         while self.stage.actors:
-            self.tell(self.advance(self.stage.actors[0]))
-            self.invariants.hold()
-        self.stage.each_time = self.hold_at
+            self.record(self.advance(self.stage.actors[0]))
+            self.invariants.check()
+        self.stage.each_time = self.check_at
         for seconds in (DRIFT.total_seconds() + 1, 31, 31, 140):
             self.store.now += timedelta(seconds=seconds)
-            self.everybody_acts()
-        self.invariants.rests()
+            self.run_all_actors()
+        self.invariants.check_converged()
 
-    def hold_at(self, at: str) -> None:
-        self.tell(at)
-        self.invariants.hold()
+    def check_at(self, at: str) -> None:
+        self.record(at)
+        self.invariants.check()

@@ -14,7 +14,14 @@ from sbf_service.domain.idempotency import (
     check_owner,
     resolve_request,
 )
-from sbf_service.domain.lifecycle import ClusterStatus, ClusterTransition, PlacementStatus, find_transition
+from sbf_service.domain.lifecycle import (
+    ClusterStatus,
+    ClusterTransition,
+    PlacementStatus,
+    compute_effects,
+    find_transition,
+    make_drain,
+)
 from sbf_service.domain.paths import (
     ClusterNetwork,
     LiveCluster,
@@ -28,12 +35,10 @@ from sbf_service.settings import ServiceTiming
 from sbf_service.store.observed_state import compute_save_pause
 from virtcloud.model.cluster import (
     ENDED_STATES,
-    LEAVING_STATES,
     WANTED_STATES,
     ClusterRequest,
     ClusterSpec,
     ClusterState,
-    check_transition,
 )
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind, kind_of
@@ -74,23 +79,23 @@ class Cluster:
     transport: Name | None = None
     service: int | None = None
     claims: dict[Name, VlanId] = field(default_factory=dict)
-    parts: dict[Name, Placement] = field(default_factory=dict)
+    placements: dict[Name, Placement] = field(default_factory=dict)
     joined: "Cluster | None" = None
 
     @property
     def network(self) -> "Cluster":
-        """The cluster that holds the IDs of this cluster's network."""
+        """The cluster that created the network of this cluster."""
         return self.joined or self
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         return self.state in ENDED_STATES and not self.quarantined
 
-    def live(self) -> LiveCluster:
-        """Return the cluster in the form in which elements have to carry it."""
-        own = self.network
-        joined = None if self.joined is None else ClusterNetwork(own.id, ClusterKey(own.key), own.spec)
-        return LiveCluster(self.id, ClusterKey(self.key), self.spec, own.claims, own.transport, own.service, joined)
+    def make_live(self) -> LiveCluster:
+        """Return the cluster as a value of the domain rules."""
+        root = self.network
+        joined = None if self.joined is None else ClusterNetwork(root.id, ClusterKey(root.key), root.spec)
+        return LiveCluster(self.id, ClusterKey(self.key), self.spec, root.claims, root.transport, root.service, joined)
 
 
 @dataclass(slots=True)
@@ -132,7 +137,7 @@ class MemoryStore:
     def __post_init__(self) -> None:
         sites = self.topology.site_of
         self.elements = {
-            name: Element(name, kind_of(one), sites[name].name) for name, one in self.topology.elements.items()
+            name: Element(name, kind_of(element), sites[name].name) for name, element in self.topology.elements.items()
         }
 
     # clusters
@@ -142,9 +147,9 @@ class MemoryStore:
 
         A blocked attempt drains the former attempt's cluster.
         """
-        row = self.latest(key)
+        row = self.find_newest(key)
         former = None if row is None else LatestAttempt(row.attempt, row.state, row.spec)
-        decision = resolve_request(key, request, former, self.highest(key, request.spec.owner))
+        decision = resolve_request(key, request, former, self.find_highest_attempt(key, request.spec.owner))
         if isinstance(decision, NoChange) and row is not None:
             return row
         if isinstance(decision, CreateAttempt):
@@ -153,19 +158,22 @@ class MemoryStore:
         self.drain(row)
         return row
 
-    def latest(self, key: str) -> Cluster | None:
-        found = [one for one in self.clusters if one.key == key]
-        return max(found, key=lambda one: (one.turn, one.attempt), default=None)
+    def find_newest(self, key: str) -> Cluster | None:
+        found = [cluster for cluster in self.clusters if cluster.key == key]
+        return max(found, key=lambda cluster: (cluster.turn, cluster.attempt), default=None)
 
-    def highest(self, key: str, owner: str) -> int | None:
-        return max((one.attempt for one in self.clusters if (one.key, one.spec.owner) == (key, owner)), default=None)
+    def find_highest_attempt(self, key: str, owner: str) -> int | None:
+        return max(
+            (cluster.attempt for cluster in self.clusters if (cluster.key, cluster.spec.owner) == (key, owner)),
+            default=None,
+        )
 
     def end(self, key: str, attempt: int | None, owner: str | None) -> None:
         """Drain a cluster.
 
         Raise Gone for an earlier attempt or another owner's cluster, NotFound for an unknown key.
         """
-        row = self.latest(key)
+        row = self.find_newest(key)
         if row is None:
             raise NotFound(key)
         check_owner(key, owner, row.spec.owner)
@@ -173,32 +181,38 @@ class MemoryStore:
         self.drain(row)
 
     def drain(self, row: Cluster) -> None:
-        if row.state in WANTED_STATES:
-            self._make(row, ClusterTransition(ClusterState.DRAINING))
+        if (transition := make_drain(row.state, "the cluster was ended")) is not None:
+            self._apply_transition(row, transition)
 
-    def sweep(self) -> None:
+    def apply_transitions(self) -> None:
         """Apply the transitions that are due now."""
-        self._settle(self.clusters)
+        self._apply_transitions(self.clusters)
 
     # elements
 
-    def target(self, name: Name) -> tuple[int, int, WantedState]:
+    def read_wanted(self, name: Name) -> tuple[int, int, WantedState]:
         """Return an element's wanted revision, confirmed revision and wanted state."""
         row = self.elements[name]
-        return row.wanted, row.confirmed, compute_wanted(name, self.topology, self.live(name))
+        return row.wanted, row.confirmed, compute_wanted(name, self.topology, self.make_live(name))
 
-    def live(self, name: Name) -> list[LiveCluster]:
+    def make_live(self, name: Name) -> list[LiveCluster]:
         return [
-            one.live()
-            for one in self.clusters
-            if one.state in WANTED_STATES and name in one.parts and one.parts[name].removed is None
+            cluster.make_live()
+            for cluster in self.clusters
+            if cluster.state in WANTED_STATES
+            and name in cluster.placements
+            and cluster.placements[name].removed is None
         ]
 
-    def kept(self, name: Name) -> WantedState:
+    def read_confirmed(self, name: Name) -> WantedState:
         """Return the part of an element's wanted state that the element has confirmed."""
         confirmed = self.elements[name].confirmed
-        ids = {one.id for one in self.clusters if name in one.parts and one.parts[name].added <= confirmed}
-        return compute_wanted(name, self.topology, [one for one in self.live(name) if one.id in ids])
+        ids = {
+            cluster.id
+            for cluster in self.clusters
+            if name in cluster.placements and cluster.placements[name].added <= confirmed
+        }
+        return compute_wanted(name, self.topology, [cluster for cluster in self.make_live(name) if cluster.id in ids])
 
     def confirm(self, name: Name, revision: int, saved: frozenset[object] | None = None) -> None:
         row = self.elements[name]
@@ -209,18 +223,18 @@ class MemoryStore:
         if revision < row.confirmed:
             return
         row.confirmed, row.trouble, row.reachable = revision, False, True
-        self._settle_on(name)
+        self._apply_transitions_on(name)
 
-    def set_trouble(self, name: Name, *, reachable: bool) -> None:
+    def record_error(self, name: Name, *, reachable: bool) -> None:
         row = self.elements[name]
         row.trouble, row.reachable = True, reachable
-        self._settle_on(name)
+        self._apply_transitions_on(name)
 
-    def set_back(self, name: Name) -> None:
+    def reset_confirmation(self, name: Name) -> None:
         self.elements[name].confirmed = 0
-        self._settle_on(name)
+        self._apply_transitions_on(name)
 
-    def expect_save(self, name: Name) -> None:
+    def record_pending_save(self, name: Name) -> None:
         row = self.elements[name]
         row.unsaved_since = row.unsaved_since or self.now
 
@@ -229,53 +243,55 @@ class MemoryStore:
         row.saved, row.unsaved_since, row.save_after, row.failed_saves = saved, None, None, 0
 
     def record_failed_save(self, name: Name) -> None:
-        self.expect_save(name)
+        self.record_pending_save(name)
         row = self.elements[name]
         row.failed_saves += 1
         row.save_after = self.now + compute_save_pause(row.failed_saves)
 
-    def heard(self, name: Name) -> None:
-        """Record a heartbeat of an agent. An agent that was stale stays unreachable until it confirms."""
+    def record_heartbeat(self, name: Name) -> None:
+        """Record a heartbeat of an agent. A stale agent stays unreachable until it confirms."""
         row = self.elements[name]
         if row.seen is None or self.now - row.seen >= SEEN_STEP:
             row.seen = self.now
 
-    def silent(self, silence: timedelta) -> list[Name]:
+    def find_stale_agents(self, silence: timedelta) -> list[Name]:
         """Return the reachable agents that sent no heartbeat for ``silence``."""
         agents = [row for row in self.elements.values() if row.kind not in DEVICE_KINDS and row.reachable]
         return sorted(row.name for row in agents if row.seen is None or row.seen < self.now - silence)
 
     def is_overdue(self) -> bool:
         """Return whether a transition of a cluster is due."""
-        return any(find_transition(self._standing(row), self.now, DRAIN) for row in self.clusters if not row.settled)
+        return any(
+            find_transition(self._make_status(row), self.now, DRAIN) for row in self.clusters if not row.is_settled
+        )
 
     # leases
 
-    def take_lease(self, name: Name, holder: str) -> int | None:
+    def acquire_lease(self, name: Name, holder: str) -> int | None:
         row = self.elements[name]
         if row.until is not None and row.until >= self.now and row.holder != holder:
             return None
         row.holder, row.until, row.fence = holder, self.now + LEASE, row.fence + 1
         return row.fence
 
-    def keep_lease(self, name: Name, fence: int) -> bool:
+    def renew_lease(self, name: Name, fence: int) -> bool:
         row = self.elements[name]
         if row.fence != fence or row.until is None:
             return False
         row.until = self.now + LEASE
         return True
 
-    def give_up_lease(self, name: Name, fence: int) -> None:
+    def release_lease(self, name: Name, fence: int) -> None:
         row = self.elements[name]
         if row.fence == fence:
             row.until = None
 
-    def give_up_leases(self, holder: str) -> None:
+    def release_leases(self, holder: str) -> None:
         for row in self.elements.values():
             if row.holder == holder:
                 row.until, row.fence = None, row.fence + 1
 
-    def candidates(self, holder: str) -> list[DeviceStatus]:
+    def read_device_statuses(self, holder: str) -> list[DeviceStatus]:
         return [
             DeviceStatus(
                 row.name,
@@ -293,7 +309,7 @@ class MemoryStore:
 
     def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
         joined = None if spec.joins is None else self._network(spec.joins)
-        former = self.latest(key)
+        former = self.find_newest(key)
         turn = 0 if former is None else former.turn + (former.spec.owner != spec.owner)
         row = Cluster(
             f"{key}-{turn}-{attempt}",
@@ -305,50 +321,52 @@ class MemoryStore:
             self.now + timedelta(seconds=spec.lease_s),
             joined=joined,
         )
-        own = row.network
-        hosts = sorted({*own.spec.all_hosts, *spec.all_hosts})
-        transport = self.topology.transport(own.transport) if own.transport else choose_transport(self.topology, hosts)
+        root = row.network
+        hosts = sorted({*root.spec.all_hosts, *spec.all_hosts})
+        transport = (
+            self.topology.transport(root.transport) if root.transport else choose_transport(self.topology, hosts)
+        )
         translates = transport is not None and transport.translates
-        vlans = self._numbers(own, spec, translates=translates)
-        own.service = own.service or (allocate_service_id(self._services(transport)) if translates else None)
-        own.claims |= vlans
-        row.transport = own.transport = transport and transport.name
-        elements = sorted(list_elements(find_cluster_ports(self.topology, row.live())))
-        self.grow(elements)
-        row.parts = {name: Placement(self.elements[name].wanted) for name in elements}
+        vlans = self._allocate_vlans(root, spec, translates=translates)
+        root.service = root.service or (allocate_service_id(self._make_service_pool(transport)) if translates else None)
+        root.claims |= vlans
+        row.transport = root.transport = transport and transport.name
+        elements = sorted(list_elements(find_cluster_ports(self.topology, row.make_live())))
+        self.increment_revisions(elements)
+        row.placements = {name: Placement(self.elements[name].wanted) for name in elements}
         self.clusters.append(row)
         self.changes += 1
         return row
 
     def _network(self, key: str) -> Cluster:
-        found = self.latest(key)
+        found = self.find_newest(key)
         if found is None or found.state in ENDED_STATES:
             raise NoSuchNetwork(f"network {key} is not known")
         if found.network.state not in WANTED_STATES:
             raise Conflict(f"network {key} is {found.network.state}")
         return found.network
 
-    def _numbers(self, own: Cluster, spec: ClusterSpec, *, translates: bool) -> dict[Name, VlanId]:
-        pools = [self._pool(site.name) for site in find_sites(self.topology, spec.all_hosts)]
-        if not own.claims:
+    def _allocate_vlans(self, root: Cluster, spec: ClusterSpec, *, translates: bool) -> dict[Name, VlanId]:
+        pools = [self._make_site_pool(site.name) for site in find_sites(self.topology, spec.all_hosts)]
+        if not root.claims:
             return allocate_vlan_ids(pools, translates=translates)
-        vlan = own.claims[min(own.claims)]
+        vlan = root.claims[min(root.claims)]
         found: dict[Name, VlanId] = {}
         for pool in pools:
-            if pool.site not in own.claims and vlan in pool.free:
+            if pool.site not in root.claims and vlan in pool.free:
                 found[pool.site] = vlan
-            elif pool.site not in own.claims:
+            elif pool.site not in root.claims:
                 found |= allocate_vlan_ids([pool]) if translates else allocate_vlan_ids([])
         return found
 
     def members(self, row: Cluster) -> list[Cluster]:
-        return [one for one in self.clusters if one.joined is row]
+        return [cluster for cluster in self.clusters if cluster.joined is row]
 
-    def _pool(self, site: Name) -> SitePool:
+    def _make_site_pool(self, site: Name) -> SitePool:
         held: dict[bool, list[VlanId]] = {False: [], True: []}
-        for one in self.clusters:
-            if site in one.claims:
-                held[one.quarantined].append(one.claims[site])
+        for cluster in self.clusters:
+            if site in cluster.claims:
+                held[cluster.quarantined].append(cluster.claims[site])
         return SitePool(
             site,
             self.pool,
@@ -358,62 +376,68 @@ class MemoryStore:
             foreign=self.foreign.get(site, VlanSet()),
         )
 
-    def _services(self, transport: Transport) -> ServicePool:
-        held = [one.service for one in self.clusters if one.transport == transport.name and one.service is not None]
+    def _make_service_pool(self, transport: Transport) -> ServicePool:
+        held = [
+            cluster.service
+            for cluster in self.clusters
+            if cluster.transport == transport.name and cluster.service is not None
+        ]
         freed = self.freed_services.get(transport.name, {})
         return ServicePool(transport.name, transport.services, frozenset(held), freed=freed)
 
-    def grow(self, names: Iterable[Name]) -> None:
+    def increment_revisions(self, names: Iterable[Name]) -> None:
         for name in names:
             self.elements[name].wanted += 1
 
-    def _settle_on(self, name: Name) -> None:
-        self._settle([one for one in self.clusters if name in one.parts])
+    def _apply_transitions_on(self, name: Name) -> None:
+        self._apply_transitions([cluster for cluster in self.clusters if name in cluster.placements])
 
-    def _settle(self, rows: Iterable[Cluster]) -> None:
+    def _apply_transitions(self, rows: Iterable[Cluster]) -> None:
         networks: dict[str, Cluster] = {}
-        for row in sorted(rows, key=lambda one: (one.deadline, one.key)):
+        for row in sorted(rows, key=lambda cluster: (cluster.deadline, cluster.key)):
             while row.state not in ENDED_STATES or row.quarantined:
-                found = find_transition(self._standing(row), self.now, DRAIN)
-                if found is None:
+                transition = find_transition(self._make_status(row), self.now, DRAIN)
+                if transition is None:
                     break
-                self._make(row, found)
+                self._apply_transition(row, transition)
                 if row.joined is not None:
                     networks[row.joined.id] = row.joined
         if networks:
-            self._settle(networks.values())
+            self._apply_transitions(networks.values())
 
-    def _make(self, row: Cluster, found: ClusterTransition) -> None:
-        row.state = row.state if found.to is row.state else check_transition(row.state, found.to)
-        row.quarantined = found.quarantines
+    def _apply_transition(self, row: Cluster, transition: ClusterTransition) -> None:
+        effects = compute_effects(row.state, None, transition)
+        row.state, row.quarantined = effects.state, effects.quarantined
         self.changes += 1
-        if found.to in LEAVING_STATES:
+        if effects.leaves:
             row.leaving_since = self.now
-            carrying = [name for name, part in row.parts.items() if part.removed is None]
-            self.grow(carrying)
+            carrying = [name for name, part in row.placements.items() if part.removed is None]
+            self.increment_revisions(carrying)
             for name in carrying:
-                row.parts[name].removed = self.elements[name].wanted
-            for member in sorted(self.members(row), key=lambda one: (one.deadline, one.key)):
+                row.placements[name].removed = self.elements[name].wanted
+            for member in sorted(self.members(row), key=lambda cluster: (cluster.deadline, cluster.key)):
                 self.drain(member)
-        if found.frees:
+        if effects.frees:
             for site, vlan in row.claims.items():
                 self.freed.setdefault(site, {})[vlan] = self.now
             if row.service is not None:
                 self.freed_services.setdefault(row.transport, {})[row.service] = self.now
             row.claims, row.service = {}, None
 
-    def _standing(self, row: Cluster) -> ClusterStatus:
+    def _make_status(self, row: Cluster) -> ClusterStatus:
         return ClusterStatus(
             row.id,
             row.state,
-            tuple(self._part(name, part) for name, part in row.parts.items()),
+            tuple(self._make_placement_status(name, part) for name, part in row.placements.items()),
             row.deadline,
             row.lease_ends,
             row.leaving_since,
             row.quarantined,
-            tuple(self._standing(one) for one in self.members(row) if not one.settled),
+            tuple(self._make_status(cluster) for cluster in self.members(row) if not cluster.is_settled),
         )
 
-    def _part(self, name: Name, part: Placement) -> PlacementStatus:
-        one = self.elements[name]
-        return PlacementStatus(name, one.kind, one.site, part.added, part.removed, one.confirmed, one.reachable)
+    def _make_placement_status(self, name: Name, part: Placement) -> PlacementStatus:
+        element = self.elements[name]
+        return PlacementStatus(
+            name, element.kind, element.site, part.added, part.removed, element.confirmed, element.reachable
+        )

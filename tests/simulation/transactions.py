@@ -1,7 +1,7 @@
 """The transactions of workers, schedulers and sweeps on the store in memory. An actor stops before each transaction.
 
-While the database is away, a transaction changes nothing. While its answers are lost, a transaction is committed but
-the caller does not receive the result.
+While the database is unreachable, a transaction changes nothing. While answers are lost, a transaction is committed,
+but the caller does not receive the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from virtcloud.model.errors import DatabaseUnavailable, Unsafe
 from virtcloud.model.values import Name
 
 T = TypeVar("T")
-AWAY, ANSWERS_ARE_LOST = "is away", "loses its answers"
+UNREACHABLE, ANSWERS_ARE_LOST = "is unreachable", "loses its answers"
 Devices = Mapping[Name, Switch | Edge]
 
 
@@ -41,12 +41,12 @@ class Database:
     def do(self, what: str, work: Callable[[], T]) -> T:
         """Run one transaction when the actor has its turn. Raise DatabaseUnavailable."""
         self.stage.gate(what)
-        if self.fault == AWAY:
+        if self.fault == UNREACHABLE:
             raise DatabaseUnavailable(f"{what}: the database does not answer")
-        done = work()
+        result = work()
         if self.fault == ANSWERS_ARE_LOST:
             raise DatabaseUnavailable(f"{what}: the connection ended")
-        return done
+        return result
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MemoryTransactions:
 
     def acquire_lease(self, name: Name) -> int | None:
         def work() -> int | None:
-            fence = self.store.take_lease(name, self.holder)
+            fence = self.store.acquire_lease(name, self.holder)
             if fence is not None:
                 self.devices[name].fences[self.holder] = fence
             return fence
@@ -74,7 +74,7 @@ class MemoryTransactions:
         return self.database.do(f"acquire the lease of {name}", work)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        self.database.do(f"release the lease of {name}", lambda: self.store.give_up_lease(name, fence))
+        self.database.do(f"release the lease of {name}", lambda: self.store.release_lease(name, fence))
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
         return self.database.do(f"read the task of {name}", lambda: self._task(name, fence))
@@ -93,7 +93,7 @@ class MemoryTransactions:
         self.database.do(f"record the error report of {name}", lambda: self._fail(name, fence, report))
 
     def _task(self, name: Name, fence: int) -> ReconcileTask:
-        revision, confirmed, wanted = self.store.target(name)
+        revision, confirmed, wanted = self.store.read_wanted(name)
         device, row = self.store.topology.element(name), self.store.elements[name]
         return TASKS[row.kind](
             device=device,
@@ -102,7 +102,7 @@ class MemoryTransactions:
             revision=revision,
             confirmed=confirmed,
             wanted=wanted,
-            kept=self.store.kept(name),
+            kept=self.store.read_confirmed(name),
             scope=self._scope(device),
             backbone=self._backbone(device),
             users={},
@@ -113,17 +113,17 @@ class MemoryTransactions:
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
         task, difference = reading.task, reading.difference
-        if not self.store.keep_lease(task.name, task.fence):
+        if not self.store.renew_lease(task.name, task.fence):
             raise LeaseLostError(task.name)
         try:
             reading.check_scope(self._scope(task.device))
         except Unsafe:
             return False
         if drifted:
-            self.store.set_back(task.name)
+            self.store.reset_confirmation(task.name)
         device = self.devices[task.name]
         if difference:
-            self.store.expect_save(task.name)
+            self.store.record_pending_save(task.name)
             self.store.elements[task.name].created |= difference.added_vlan_ids
             device.announced[self.holder] = task.fence
         device.unread = device.unread and not device.is_known(self.holder)
@@ -131,28 +131,28 @@ class MemoryTransactions:
 
     def _confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         task = reading.task
-        mine = self.store.keep_lease(task.name, task.fence)
-        if mine:
+        is_held = self.store.renew_lease(task.name, task.fence)
+        if is_held:
             device = self.devices[task.name]
             if device.is_known(self.holder):
                 device.doubtful = device.unread = False
             self.store.elements[task.name].created = reading.owned
             self.store.confirm(task.name, task.revision, list_observed_items(reading.observed))
         elif changed:
-            self.store.grow([task.name])
-        if not mine:
+            self.store.increment_revisions([task.name])
+        if not is_held:
             raise LeaseLostError(task.name)
         return self.store.elements[task.name].wanted > task.revision
 
     def _fail(self, name: Name, fence: int, report: ErrorReport) -> None:
         if self.store.elements[name].fence != fence:
-            self.store.grow([name])
+            self.store.increment_revisions([name])
             return
         if report.saved is not None:
             self.store.record_saved(name, list_observed_items(report.saved))
         if report.unsaved:
             self.store.record_failed_save(name)
-        self.store.set_trouble(name, reachable=report.reachable)
+        self.store.record_error(name, reachable=report.reachable)
 
     def _scope(self, device: Element) -> SwitchScope | EdgeScope:
         created = self.store.elements[device.name].created
@@ -176,10 +176,10 @@ class MemoryCandidates:
 
     def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
         store = self.database.store
-        return self.database.do("read the device statuses", lambda: (store.now, store.candidates(holder)))
+        return self.database.do("read the device statuses", lambda: (store.now, store.read_device_statuses(holder)))
 
     def release_leases(self, holder: str) -> None:
-        self.database.store.give_up_leases(holder)
+        self.database.store.release_leases(holder)
 
 
 @dataclass(frozen=True)
@@ -190,14 +190,14 @@ class MemoryDeadlines:
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         store = self.database.store
-        return self.database.do("find overdue clusters", lambda: (store.is_overdue(), store.silent(silence)))
+        return self.database.do("find overdue clusters", lambda: (store.is_overdue(), store.find_stale_agents(silence)))
 
     def apply_transitions(self) -> None:
-        self.database.do("apply the due transitions", self.database.store.sweep)
+        self.database.do("apply the due transitions", self.database.store.apply_transitions)
 
     def record_stale_agent(self, name: Name, silence: timedelta, _message: str) -> None:
-        self.database.do(f"record the stale agent of {name}", lambda: self._silence(name, silence))
+        self.database.do(f"record the stale agent of {name}", lambda: self._record_stale(name, silence))
 
-    def _silence(self, name: Name, silence: timedelta) -> None:
-        if name in self.database.store.silent(silence):
-            self.database.store.set_trouble(name, reachable=False)
+    def _record_stale(self, name: Name, silence: timedelta) -> None:
+        if name in self.database.store.find_stale_agents(silence):
+            self.database.store.record_error(name, reachable=False)

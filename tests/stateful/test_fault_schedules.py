@@ -12,7 +12,7 @@ from sbf_service.domain import due_elements, lifecycle, ownership
 from sbf_service.reconcile import deadlines, device_task, scheduler, worker
 
 SCHEDULES = 10_000
-AT_ONCE = 1_000
+PER_TEST = 1_000
 FOUND_WITHIN = 3_000
 
 
@@ -24,7 +24,7 @@ def no_log() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def fault_of(seed: int) -> str | None:
+def run_schedule(seed: int) -> str | None:
     """Run a schedule. Return the broken invariant, with the command that shows the schedule, or None."""
     try:
         Schedule(seed).run()
@@ -33,16 +33,16 @@ def fault_of(seed: int) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("first", range(0, SCHEDULES, AT_ONCE))
+@pytest.mark.parametrize("first", range(0, SCHEDULES, PER_TEST))
 def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
     """§7.1 to 5, 7 and 8 hold after every step. At the end, without faults, all elements carry the wanted state."""
-    found = [fault for seed in range(first, first + AT_ONCE) if (fault := fault_of(seed)) is not None]
+    found = [fault for seed in range(first, first + PER_TEST) if (fault := run_schedule(seed)) is not None]
     assert found == []
 
 
 CHECKED = "reading.check_read_back()"
 BUGS = {
-    "frees numbers before all confirmed": (
+    "frees VLAN IDs before all elements confirmed": (
         "7.2",
         (
             lifecycle,
@@ -50,8 +50,8 @@ BUGS = {
             "any(removed)",
         ),
     ),
-    "frees them before members let go": ("7.2", (lifecycle, "not self.members and ", "")),
-    "confirms whatever was read back": (
+    "frees VLAN IDs before the members are removed": ("7.2", (lifecycle, "not self.members and ", "")),
+    "confirms without a read-back check": (
         "7.",
         (worker, f"try:\n        {CHECKED}", "try:\n        pass"),
         (worker, f"        {CHECKED}\n        overtaken", "        overtaken"),
@@ -60,19 +60,19 @@ BUGS = {
         "7.",
         (worker, "if not driver.save():", "if driver.save() is not None:"),
     ),
-    "confirms what is not saved": ("7.", (worker, "reading = self._save(driver, reading)", "pass")),
-    "forgets that a save failed": (
+    "confirms an unsaved configuration": ("7.", (worker, "reading = self._save(driver, reading)", "pass")),
+    "ignores a failed save": (
         "7.",
         (device_task, "not self.task.unsaved and list_observed_items(self.observed) == self.task.saved", "True"),
     ),
-    "forgets that a save was interrupted": ("7.", (device_task, "not self.task.unsaved and ", "")),
-    "deletes what others created": (
+    "ignores an interrupted save": ("7.", (device_task, "not self.task.unsaved and ", "")),
+    "deletes VLANs that SBF did not create": (
         "7.4",
         (ownership, "return vlan in created and (not name or is_default_name(vlan, name))", "return True"),
         (ownership, "    for vlan in VlanSet(ports) | unowned:", "    for vlan in unowned:"),
         (device_task, "        self.check_ownership()\n", ""),
     ),
-    "goes on without its lease": (
+    "continues without its lease": (
         "7.8",
         (
             worker,
@@ -83,11 +83,11 @@ BUGS = {
             ),
         ),
     ),
-    "changes a device before that is recorded": (
+    "changes a device before the change is recorded": (
         "7.8",
         (worker, "if (difference or drifted) and not self._announce(reading, drifted=drifted):", "if False:"),
     ),
-    "does not see what was lost": (
+    "ignores drift": (
         "7.5",
         (worker, "reading.has_drifted", "False"),
     ),
@@ -95,8 +95,8 @@ BUGS = {
         "7.3",
         (scheduler, "self._queue.record_outcome(status, outcome)\n            self._free", "str"),
     ),
-    "never tries again after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
-    "forgets deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
+    "never retries after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
+    "ignores deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
 """Bugs by description: the invariant that they break, and the changes to the code."""
 
@@ -106,15 +106,15 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
     broken, *changes = BUGS[bug]
     for module, old, new in changes:
         plant(monkeypatch, module, old, new)
-    found = next((fault for seed in range(FOUND_WITHIN) if (fault := fault_of(seed)) is not None), "none")
+    found = next((fault for seed in range(FOUND_WITHIN) if (fault := run_schedule(seed)) is not None), "none")
     assert found.startswith(broken)
 
 
-def test_a_seed_is_the_same_story_each_time() -> None:
-    stories = []
+def test_a_seed_always_has_the_same_events() -> None:
+    logs = []
     for _ in range(2):
         schedule = Schedule(7)
         schedule.run()
-        stories.append(schedule.told)
-    assert stories[0] == stories[1]
-    assert len(stories[0]) > 80
+        logs.append(schedule.log)
+    assert logs[0] == logs[1]
+    assert len(logs[0]) > 80

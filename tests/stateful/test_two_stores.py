@@ -47,209 +47,212 @@ POOL = "100-102"
 Outcome = object
 
 
-class Both:
-    """The two stores, and the actions on both; ``random`` alone chooses the actions."""
+class StorePair:
+    """The store in memory and the real store, and the actions on both stores. ``random`` chooses the actions."""
 
     def __init__(self, folder: Path, seed: int, topology: Topology) -> None:
         self.random = Random(seed)
-        self.double = MemoryStore(topology, VlanSet.parse(POOL))
+        self.memory = MemoryStore(topology, VlanSet.parse(POOL))
         self.real = World(f"sqlite:///{folder / f'{seed}.db'}")
-        self.real.clock.now = self.double.now
+        self.real.clock.now = self.memory.now
         self.real.furnish(POOL, topology)
         self.devices = sorted(set(topology.elements) - set(HOSTS))
-        self.double.grow(
-            Name(name) for name in self.devices
-        )  # the pool was put after the topology, which incremented the revisions
+        # the real store incremented the revisions when the pool was put after the topology
+        self.memory.increment_revisions(Name(name) for name in self.devices)
         self.fences: dict[str, list[int]] = {}
-        database, timing = Database(self.double, Stage()), self.real.service.settings.timing
-        made = {Name(name): self.device(Name(name)) for name in self.devices}
+        database, timing = Database(self.memory, Stage()), self.real.service.settings.timing
+        devices = {Name(name): self.device(Name(name)) for name in self.devices}
         self.transactions = {
             holder: (
-                MemoryTransactions(database, made, holder),
+                MemoryTransactions(database, devices, holder),
                 StoreWorkerTransactions(self.real.store, timing, holder),
             )
             for holder in REPLICAS
         }
-        self.acts: list[Callable[[], tuple[Outcome, Outcome]]] = [
-            self.ask,
-            self.ask,
+        self.actions: list[Callable[[], tuple[Outcome, Outcome]]] = [
+            self.request_cluster,
+            self.request_cluster,
             self.end,
             *[self.confirm] * 4,
-            self.trouble,
-            self.set_back,
-            self.time_passes,
-            self.take_lease,
-            self.keep_lease,
-            self.give_up_lease,
-            self.give_up_leases,
-            self.grow,
-            self.ask_as_an_agent,
+            self.record_error,
+            self.reset_confirmation,
+            self.advance_time,
+            self.acquire_lease,
+            self.renew_lease,
+            self.release_lease,
+            self.release_leases,
+            self.increment_revisions,
+            self.record_heartbeat,
             *[self.announce] * 3,
             *[self.confirm_a_task] * 4,
             *[self.fail] * 2,
         ]
 
     def step(self) -> str:
-        act = self.random.choice(self.acts)
-        double, real = act()
-        assert double == real, act.__name__
-        self.double.sweep()
+        action = self.random.choice(self.actions)
+        memory, real = action()
+        assert memory == real, action.__name__
+        self.memory.apply_transitions()
         self.real.sweep()
-        return act.__name__
+        return action.__name__
 
     # actions
 
-    def ask(self) -> tuple[Outcome, Outcome]:
+    def request_cluster(self) -> tuple[Outcome, Outcome]:
         key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
         reserved, owner = self.real.service.reserved, request.spec.owner
-        double = outcome(lambda: self.double.put(key, request).attempt)
+        memory = outcome(lambda: self.memory.put(key, request).attempt)
         real = outcome(lambda: put_cluster(self.real.store, key, request, reserved, owner).view.attempt)
-        was_blocked = request.attempt is not None and isinstance(double, int) and double < request.attempt
-        return "AttemptWaits" if was_blocked else double, real
+        was_blocked = request.attempt is not None and isinstance(memory, int) and memory < request.attempt
+        return "AttemptWaits" if was_blocked else memory, real
 
     def end(self) -> tuple[Outcome, Outcome]:
         call = self.random.choice("abc"), self.random.choice((None, 0, 1, 2)), self.random.choice((None, *OWNERS))
-        return outcome(lambda: self.double.end(*call)), outcome(lambda: self.real.delete(*call) and None)
+        return outcome(lambda: self.memory.end(*call)), outcome(lambda: self.real.delete(*call) and None)
 
     def confirm(self) -> tuple[Outcome, Outcome]:
-        row = self.double.elements[self.element()]
+        row = self.memory.elements[self.element()]
         revision = max(row.wanted - self.random.choice((0, 0, 0, 1)), 0)
-        self.double.confirm(row.name, revision)
+        self.memory.confirm(row.name, revision)
         self.real.confirm(row.name, revision)
         return None, None
 
-    def trouble(self) -> tuple[Outcome, Outcome]:
+    def record_error(self) -> tuple[Outcome, Outcome]:
         name, reachable = self.element(), self.random.random() < 0.5
-        self.double.set_trouble(name, reachable=reachable)
+        self.memory.set_trouble(name, reachable=reachable)
         with self.real.store.change() as unit:
             drain = self.real.service.settings.timing.drain
             elements.record_error(unit, name, "no answer", drain, reachable=reachable)
         return None, None
 
-    def set_back(self) -> tuple[Outcome, Outcome]:
+    def reset_confirmation(self) -> tuple[Outcome, Outcome]:
         name = self.element()
-        self.double.set_back(name)
+        self.memory.set_back(name)
         with self.real.store.change() as unit:
             elements.reset_confirmation(unit, name, "restarted", self.real.service.settings.timing.drain)
         return None, None
 
-    def grow(self) -> tuple[Outcome, Outcome]:
+    def increment_revisions(self) -> tuple[Outcome, Outcome]:
         name = self.element()
-        self.double.grow([name])
+        self.memory.grow([name])
         with self.real.store.change() as unit:
             increment_revisions(unit, [name])
         return None, None
 
-    def time_passes(self) -> tuple[Outcome, Outcome]:
+    def advance_time(self) -> tuple[Outcome, Outcome]:
         self.real.clock.advance(self.random.choice((1, 40, 61, 130, 1501)))
-        self.double.now = self.real.clock.now
+        self.memory.now = self.real.clock.now
         return None, None
 
-    def take_lease(self) -> tuple[Outcome, Outcome]:
+    def acquire_lease(self) -> tuple[Outcome, Outcome]:
         name, holder = self.random.choice(self.devices), self.random.choice(REPLICAS)
         with self.real.store.change_row() as unit:
             real = leases.acquire_lease(unit, name, holder, LEASE)
         self.fences.setdefault(name, []).append(real or 0)
-        return self.double.take_lease(Name(name), holder), real
+        return self.memory.take_lease(Name(name), holder), real
 
-    def keep_lease(self) -> tuple[Outcome, Outcome]:
+    def renew_lease(self) -> tuple[Outcome, Outcome]:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
         with self.real.store.change_row() as unit:
             real = leases.renew_lease(unit, name, fence, LEASE)
-        return self.double.keep_lease(Name(name), fence), real
+        return self.memory.keep_lease(Name(name), fence), real
 
-    def give_up_lease(self) -> tuple[Outcome, Outcome]:
+    def release_lease(self) -> tuple[Outcome, Outcome]:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
-        self.double.give_up_lease(Name(name), fence)
+        self.memory.give_up_lease(Name(name), fence)
         with self.real.store.change_row() as unit:
             leases.release_lease(unit, name, fence)
         return None, None
 
-    def give_up_leases(self) -> tuple[Outcome, Outcome]:
+    def release_leases(self) -> tuple[Outcome, Outcome]:
         holder = self.random.choice(REPLICAS)
-        self.double.give_up_leases(holder)
+        self.memory.give_up_leases(holder)
         with self.real.store.change() as unit:
             leases.release_leases_of(unit, holder)
         return None, None
 
-    def ask_as_an_agent(self) -> tuple[Outcome, Outcome]:
+    def record_heartbeat(self) -> tuple[Outcome, Outcome]:
         name = Name(self.random.choice(HOSTS))
-        self.double.heard(name)
+        self.memory.heard(name)
         record_agent_heartbeat(self.real.store, name)
         return None, None
 
     def announce(self) -> tuple[Outcome, Outcome]:
         drifted = self.random.random() < 0.3
-        return self.both(lambda one, task: one.announce(missing(task), "for a test", drifted=drifted))
+        return self.call_worker(
+            lambda worker, task: worker.announce(empty_reading(task), "for a test", drifted=drifted)
+        )
 
     def confirm_a_task(self) -> tuple[Outcome, Outcome]:
         changed = self.random.random() < 0.5
-        return self.both(lambda one, task: one.confirm(task.interpret(wanted_of(task)), changed=changed))
+        return self.call_worker(lambda worker, task: worker.confirm(task.interpret(wanted_of(task)), changed=changed))
 
     def fail(self) -> tuple[Outcome, Outcome]:
         unsaved, reachable, saves = (self.random.random() < 0.5 for _ in range(3))
-        return self.both(
-            lambda one, task: one.fail(
+        return self.call_worker(
+            lambda worker, task: worker.fail(
                 task.name,
                 task.fence,
                 ErrorReport("no answer", reachable, unsaved=unsaved, saved=wanted_of(task) if saves else None),
             )
         )
 
-    def both(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make the same call of a worker about a device in both stores, with a fencing token that may be an old one."""
+    def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
+        """Make the same worker's call in both stores, for a random device and one of its last two fencing tokens."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
-        double, real = self.transactions[self.random.choice(REPLICAS)]
-        tasks = double.read_task(name, fence), real.read_task(name, fence)
-        assert known(tasks[0]) == known(tasks[1])
-        return outcome(lambda: call(double, tasks[0])), outcome(lambda: call(real, tasks[1]))
+        memory, real = self.transactions[self.random.choice(REPLICAS)]
+        tasks = memory.read_task(name, fence), real.read_task(name, fence)
+        assert comparable(tasks[0]) == comparable(tasks[1])
+        return outcome(lambda: call(memory, tasks[0])), outcome(lambda: call(real, tasks[1]))
 
     def device(self, name: Name) -> Device:
-        return Device(name, self.double.elements[name], Stage(), lambda: False)
+        return Device(name, self.memory.elements[name], Stage(), lambda: False)
 
     def element(self) -> Name:
-        return self.random.choice(sorted(self.double.elements))
+        return self.random.choice(sorted(self.memory.elements))
 
     # rows of both stores
 
-    def double_rows(self) -> dict[str, object]:
-        double = self.double
+    def memory_rows(self) -> dict[str, object]:
+        memory = self.memory
         return {
             "clusters": {
-                _name(one): (one.state, one.quarantined, one.deadline, one.lease_ends, one.leaving_since)
-                for one in double.clusters
+                _name(row): (row.state, row.quarantined, row.deadline, row.lease_ends, row.leaving_since)
+                for row in memory.clusters
             },
-            "claims": {(site, vlan, *_name(one)) for one in double.clusters for site, vlan in one.claims.items()},
+            "claims": {(site, vlan, *_name(row)) for row in memory.clusters for site, vlan in row.claims.items()},
             "parts": {
-                (*_name(one), name, part.added, part.removed)
-                for one in double.clusters
-                for name, part in one.parts.items()
+                (*_name(row), name, part.added, part.removed)
+                for row in memory.clusters
+                for name, part in row.placements.items()
             },
             "elements": {
-                (one.name, one.wanted, one.confirmed, one.reachable, one.trouble, one.holder, one.until, one.fence)
-                for one in double.elements.values()
+                (row.name, row.wanted, row.confirmed, row.reachable, row.trouble, row.holder, row.until, row.fence)
+                for row in memory.elements.values()
             },
-            "readings": {(one.name, one.checked_at, one.seen) for one in double.elements.values()},
+            "readings": {(row.name, row.checked_at, row.seen) for row in memory.elements.values()},
             "saves": {
-                (one.name, one.unsaved_since, one.failed_saves, one.save_after, one.saved)
-                for one in double.elements.values()
+                (row.name, row.unsaved_since, row.failed_saves, row.save_after, row.saved)
+                for row in memory.elements.values()
             },
-            "created": {(one.name, int(vlan)) for one in double.elements.values() for vlan in one.created},
+            "created": {(row.name, int(vlan)) for row in memory.elements.values() for vlan in row.created},
             "freed": {
                 (site, vlan, at)
-                for site, numbers in double.freed.items()
-                for vlan, at in numbers.items()
-                if not any(one.claims.get(site) == vlan for one in double.clusters)
+                for site, vlans in memory.freed.items()
+                for vlan, at in vlans.items()
+                if not any(row.claims.get(site) == vlan for row in memory.clusters)
             },
             "services": {
-                (one.transport, one.service, *_name(one)) for one in double.clusters if one.service is not None
+                (row.transport, row.service, *_name(row)) for row in memory.clusters if row.service is not None
             },
-            "freed services": {(name, *one) for name, found in double.freed_services.items() for one in found.items()},
-            "transports": {(*_name(one), one.transport) for one in double.clusters},
-            "networks": {(*_name(one), one.joined and one.joined.key) for one in double.clusters},
+            "freed services": {
+                (name, *item) for name, freed in memory.freed_services.items() for item in freed.items()
+            },
+            "transports": {(*_name(row), row.transport) for row in memory.clusters},
+            "networks": {(*_name(row), row.joined and row.joined.key) for row in memory.clusters},
         }
 
     def real_rows(self) -> dict[str, object]:
@@ -300,9 +303,9 @@ class Both:
             }
 
 
-def _name(one: Cluster | ClusterRow) -> tuple[str, int, int]:
+def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
     """Return the key, turn and attempt, which identify a cluster."""
-    return one.key, one.turn, one.attempt
+    return row.key, row.turn, row.attempt
 
 
 def outcome(call: Callable[[], object]) -> Outcome:
@@ -313,9 +316,9 @@ def outcome(call: Callable[[], object]) -> Outcome:
         return type(error).__name__
 
 
-def known(task: ReconcileTask) -> Outcome:
+def comparable(task: ReconcileTask) -> Outcome:
     """Return the fields of a task except ``users``, which the store in memory does not have."""
-    return {one.name: getattr(task, one.name) for one in fields(task) if one.name != "users"}
+    return {part.name: getattr(task, part.name) for part in fields(task) if part.name != "users"}
 
 
 def wanted_of(task: ReconcileTask) -> DeviceObserved:
@@ -326,7 +329,7 @@ def wanted_of(task: ReconcileTask) -> DeviceObserved:
     return SwitchObserved(vlans=task.wanted.vlans, ports=task.wanted.ports, names=names)
 
 
-def missing(task: ReconcileTask) -> DeviceReading:
+def empty_reading(task: ReconcileTask) -> DeviceReading:
     """Return a reading of a device without any VLANs or circuits."""
     empty = (
         EdgeObserved() if isinstance(task.wanted, EdgeWanted) else SwitchObserved(vlans=VlanSet(), ports={}, names={})
@@ -334,22 +337,22 @@ def missing(task: ReconcileTask) -> DeviceReading:
     return task.interpret(empty)
 
 
-def act_and_compare(both: Both, acts: int) -> None:
-    """Do random actions in both stores. After each action, all rows must be equal."""
-    story: list[str] = []
-    for _ in range(acts):
-        story.append(both.step())
-        double, real = both.double_rows(), both.real_rows()
-        for table, rows in double.items():
-            assert rows == real[table], (table, story[-8:])
+def run_and_compare(stores: StorePair, count: int) -> None:
+    """Run ``count`` random actions in both stores. After each action, the rows of both stores must be equal."""
+    log: list[str] = []
+    for _ in range(count):
+        log.append(stores.step())
+        memory, real = stores.memory_rows(), stores.real_rows()
+        for table, rows in memory.items():
+            assert rows == real[table], (table, log[-8:])
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_every_act_both_stores_hold_the_same(tmp_path: Path, seed: int) -> None:
-    """Half of the seeds use sites that are joined at provider edges."""
-    both = Both(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
-    act_and_compare(both, 100)
-    both.real.close()
+def test_both_stores_have_equal_rows_after_every_action(tmp_path: Path, seed: int) -> None:
+    """Half of the seeds use sites with provider edges."""
+    stores = StorePair(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
+    run_and_compare(stores, 100)
+    stores.real.close()
 
 
 BUGS = {
@@ -373,8 +376,8 @@ BUGS = {
         "elif changed:",
         "elif not still_held and not changed:",
     ),
-    "a save is not expected": (transactions, "record_pending_save(unit, task.name)", "pass"),
-    "what is created is not recorded": (
+    "a pending save is not recorded": (transactions, "record_pending_save(unit, task.name)", "pass"),
+    "created VLANs are not recorded": (
         transactions,
         "record_created_vlans(unit, task.name, difference.added_vlan_ids)",
         "pass",
@@ -387,7 +390,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_planted_in_the_real_store_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
     plant(monkeypatch, *BUGS[bug])
-    both = Both(tmp_path, 0, TOPOLOGY)
+    stores = StorePair(tmp_path, 0, TOPOLOGY)
     with pytest.raises(AssertionError):
-        act_and_compare(both, 400)
-    both.real.close()
+        run_and_compare(stores, 400)
+    stores.real.close()

@@ -103,7 +103,7 @@ def test_the_wanted_document_names_the_owners(world: World) -> None:
     assert list(origins["7.pbs"].values()) == [{"owner": "alice", "batch": True}]
 
 
-MESSAGE = "cluster second needs access port brno-sw1:p2, which carries one cluster at a time and has first: "
+MESSAGE = "cluster second needs access port brno-sw1:p2, but cluster first uses this port, and "
 
 
 @pytest.fixture

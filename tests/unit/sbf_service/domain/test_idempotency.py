@@ -58,12 +58,12 @@ def test_another_owner_may_reuse_the_key_of_an_ended_cluster(state: ClusterState
 @pytest.mark.parametrize("attempt", [0, 1, 2])
 def test_attempts_before_another_owner_had_the_key_stay_ended(attempt: int) -> None:
     with pytest.raises(Gone, match=f"cluster k: attempt {attempt} has ended, and the key has belonged"):
-        resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own=2)
+        resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own_attempt=2)
 
 
 def test_a_returning_owner_continues_its_attempt_numbers() -> None:
-    assert resolve_request("k", request(), former(ClusterState.RELEASED, 1, OF_BOB), own=2) == CreateAttempt(3)
-    assert resolve_request("k", request(5), former(ClusterState.RELEASED, 1, OF_BOB), own=2) == CreateAttempt(5)
+    assert resolve_request("k", request(), former(ClusterState.RELEASED, 1, OF_BOB), own_attempt=2) == CreateAttempt(3)
+    assert resolve_request("k", request(5), former(ClusterState.RELEASED, 1, OF_BOB), own_attempt=2) == CreateAttempt(5)
 
 
 def test_a_call_about_a_former_owners_cluster_is_gone() -> None:

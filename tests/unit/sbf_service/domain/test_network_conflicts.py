@@ -58,8 +58,8 @@ def test_a_conflict_names_the_access_port_and_its_cluster() -> None:
     with pytest.raises(Conflict) as caught:
         check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h2"), user("second", "brno-h1", "brno-h2")])
     assert str(caught.value) == (
-        "cluster second needs access port brno-sw1:p2, which carries one cluster at a time and has first: "
-        "end that one first, or choose a host on a trunk"
+        "cluster second needs access port brno-sw1:p2, but cluster first uses this port, and an access port carries "
+        "only one network: end cluster first first, or choose a host on a trunk"
     )
 
 

@@ -90,7 +90,7 @@ def test_members_of_several_sites_are_joined() -> None:
 
 def test_unjoined_switches_of_a_site_need_a_host() -> None:
     apart = Topology.model_validate({**LINE, "links": LINE["links"][:4]})  # type: ignore[index]
-    with pytest.raises(Conflict, match="site brno has switches that no link joins: name a host"):
+    with pytest.raises(Conflict, match="site brno has groups of switches without a link between them: name a host"):
         ports(apart, sites=("brno",))
 
 
