@@ -1,4 +1,4 @@
-"""A service that crashes at a statement of its database, and stays dead."""
+"""Simulated crashes of the service at a database statement."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ class Crash(BaseException):
 
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
-    """Crash at the n-th statement from now and at every later one.
+    """Crash at the n-th statement from now, and at every later statement.
 
     Yield the list of the statements that were reached.
     """
@@ -25,7 +25,7 @@ def crash_at(world: World, statement: int) -> Iterator[list[str]]:
     def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - the parameters of SQLAlchemy's event
         seen.append(sql)
         if len(seen) >= statement:
-            connection.connection.dbapi_connection.rollback()  # as the database does when a process has died
+            connection.connection.dbapi_connection.rollback()  # as after the end of a process
             raise Crash(sql)
 
     event.listen(engine, "before_cursor_execute", count)

@@ -1,6 +1,6 @@
 """Provider edges in memory.
 
-They can be disconnected, refuse or ignore changes, stop in the middle of one, or restart.
+They can be disconnected, refuse or ignore changes, fail during a change, or restart.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class FakeEdge:
 
     def carried(self) -> list[tuple[str, int, int]]:
         """The port, the VLAN ID and the service ID of each circuit."""
-        return [(one.port, int(one.vlan), one.service) for one in sort_circuits(self.circuits)]
+        return [(circuit.port, int(circuit.vlan), circuit.service) for circuit in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
         """Lose all configuration, like a device that was never saved."""
@@ -67,12 +67,11 @@ class FakeEdgeDriver:
     def read(self, managed: EdgeScope) -> EdgeObserved:
         self.edge.answer("read")
         if self.edge.unsafe:
-            raise Unsafe(f"edge {self.edge.name}: expected circuits, got rubbish")
-        ours = {one for one in self.edge.circuits if one.vlan in managed.vlans and _serves(one, managed)}
-        parts = [one for one in self.edge.parts if _serves(one, managed)]
-        down = sort_circuits(ours) if self.edge.shut else ()
-        left = tuple(sorted(parts, key=lambda one: one.service))
-        return EdgeObserved(circuits=sort_circuits(ours), parts=left, down=down)
+            raise Unsafe(f"edge {self.edge.name}: expected circuits, got an unreadable answer")
+        managed_circuits = (circuit for circuit in self.edge.circuits if circuit.vlan in managed.vlans)
+        circuits = sort_circuits({circuit for circuit in managed_circuits if _is_managed(circuit, managed)})
+        parts = sorted((part for part in self.edge.parts if _is_managed(part, managed)), key=lambda part: part.service)
+        return EdgeObserved(circuits=circuits, parts=tuple(parts), down=circuits if self.edge.shut else ())
 
     def apply(self, difference: EdgeDifference) -> None:
         self.edge.answer("apply")
@@ -94,16 +93,17 @@ class FakeEdgeDriver:
     def _change(self, difference: EdgeDifference) -> None:
         self.edge.parts -= set(difference.clear)
         self.edge.circuits -= set(difference.remove)
-        for one in difference.add:
+        for circuit in difference.add:
             if self.edge.breaks:
-                self.edge.parts.add(CircuitRemnant(transport=one.transport, service=one.service))
+                self.edge.parts.add(CircuitRemnant(transport=circuit.transport, service=circuit.service))
                 self.edge.cut_off = True
-                self.edge.answer("the line after")
-            self.edge.circuits.add(one)
+                self.edge.answer("the next command")
+            self.edge.circuits.add(circuit)
 
 
-def _serves(one: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
-    return any(one.transport == each.name and one.service in each.service_ids for each in managed.transports)
+def _is_managed(part: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
+    transports = managed.transports
+    return any(part.transport == transport.name and part.service in transport.service_ids for transport in transports)
 
 
 @dataclass

@@ -20,8 +20,8 @@ ROOT = LocalPeer(0, "root")
 
 
 ROUTERS: list[APIRouter] = []
-"""The router of the first application, used by all others: FastAPI analyses all routes when an application is first
-called.
+"""The router of the first application. All applications share it, because FastAPI analyses all routes when an
+application is first called.
 """
 
 
@@ -37,9 +37,9 @@ def app_of(service: SbfService) -> FastAPI:
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
     """Return a client of the operator, or of the caller with this token (over TCP), or of this local user."""
     app = app_of(service)
-    reached = app if token is not None else from_peer(app, local or ROOT)
+    target = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
-    transport = httpx.ASGITransport(reached, raise_app_exceptions=False)
+    transport = httpx.ASGITransport(target, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers)
 
 
@@ -62,11 +62,11 @@ def ask(  # noqa: PLR0913 - a call and its caller
     local: LocalPeer | None = None,
     headers: dict[str, str] | None = None,
 ) -> httpx.Response:
-    """Make one call; workers do not run."""
+    """Make one call of the API. Workers do not run."""
 
     async def call() -> httpx.Response:
-        async with client(world.service, token, local) as made:
-            return await made.request(method, path, json=body, headers=headers)
+        async with client(world.service, token, local) as http:
+            return await http.request(method, path, json=body, headers=headers)
 
     return asyncio.run(call())
 
@@ -74,9 +74,9 @@ def ask(  # noqa: PLR0913 - a call and its caller
 def problem(answer: httpx.Response) -> tuple[int, str, str]:
     """Return the status, type and detail of an answer, which must be a problem document."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
-    found = Problem.model_validate_json(answer.content)
-    assert found.status == answer.status_code
-    return found.status, found.type.removeprefix("urn:virtcloud:problem:"), found.detail
+    document = Problem.model_validate_json(answer.content)
+    assert document.status == answer.status_code
+    return document.status, document.type.removeprefix("urn:virtcloud:problem:"), document.detail
 
 
 def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:

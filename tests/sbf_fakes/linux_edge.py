@@ -53,18 +53,18 @@ class LinuxPe:
 
     def joined(self) -> dict[int, set[str]]:
         """Return the ports of the bridge that are up, by VLAN ID."""
-        found: dict[int, set[str]] = {}
-        for port, numbers in self.vlans.items():
-            for number in numbers if self.links[port].up else ():
-                found.setdefault(number, set()).add(port)
-        return found
+        ports: dict[int, set[str]] = {}
+        for port, vlans in self.vlans.items():
+            for vlan in vlans if self.links[port].up else ():
+                ports.setdefault(vlan, set()).add(port)
+        return ports
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a shell command; return its exit code and its output."""
         if self.says is not None:
             return 0, self.says
         if command.startswith("ip -details -json link show"):
-            return 0, json.dumps([one.show(name) for name, one in self.links.items()])
+            return 0, json.dumps([link.show(name) for name, link in self.links.items()])
         if command.startswith("bridge -compressvlans -json vlan show"):
             return 0, json.dumps(
                 [{"ifname": port, "vlans": _entries(found)} for port, found in self.vlans.items() if found]
@@ -138,7 +138,7 @@ class PeLine:
         """Run a command line and return the output."""
         if self.machine.cut_off:
             raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; SBF tries again")
-        assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
+        assert len(command) < 4096, "a terminal reads at most 4095 characters in a line"
         inner = command.split("; ", 2)[2].rpartition("; echo")[0].removesuffix(" 2>&1")
         code, output = self.machine.run(inner)
         return f"{command[30:]}\nbegin-of-answer\n{output}\nend-of-answer:{code}"

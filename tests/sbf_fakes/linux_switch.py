@@ -1,4 +1,4 @@
-"""A fake Linux switch with a command line, which stores its VLANs and runs the commands it receives."""
+"""A fake Linux switch with a command line."""
 
 import json
 import shlex
@@ -9,7 +9,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LinuxSwitch:
-    """The switch: the VLANs of each port of its bridge, by VLAN ID, with their flags."""
+    """A switch. ``ports`` maps each port of its bridge to the flags of its VLANs, by VLAN ID."""
 
     ports: dict[str, dict[int, list[str]]]
     cut_off: bool = False
@@ -33,18 +33,18 @@ class LinuxSwitch:
         return (1 if faults else 0), "".join(faults)
 
     def _do(self, line: str) -> str | None:
-        _vlan, verb, _dev, port, _vid, numbers, *flags = line.split()
+        _vlan, verb, _dev, port, _vid, vlans, *flags = line.split()
         names = {"pvid": "PVID", "untagged": "Egress Untagged"}
         if self.refuses is not None:
             return self.refuses
         if port not in self.ports:
             return f'Cannot find bridge device "{port}"'
-        first, _, last = numbers.partition("-")
-        for number in range(int(first), int(last or first) + 1):
+        first, _, last = vlans.partition("-")
+        for vlan in range(int(first), int(last or first) + 1):
             if verb == "add":
-                self.ports[port][number] = [names[flag] for flag in flags]
+                self.ports[port][vlan] = [names[flag] for flag in flags]
             else:
-                self.ports[port].pop(number, None)
+                self.ports[port].pop(vlan, None)
         return None
 
 
@@ -59,7 +59,7 @@ class LinuxLine:
         """Run a command line and return the output."""
         if self.switch.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; SBF tries again")
-        assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
+        assert len(command) < 4096, "a terminal reads at most 4095 characters in a line"
         code, output = self._run(command)
         return f"{command[30:]}\nbegin-of-answer\n{output}end-of-answer:{code}"
 

@@ -17,7 +17,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LocalShell:
-    """Runs each command in a new shell. ``before`` is run first in that shell and may replace a program."""
+    """Runs each command in a new shell. The shell first runs ``before``, which may replace a program."""
 
     environment: Mapping[str, str]
     cut_off: bool = False
@@ -28,7 +28,7 @@ class LocalShell:
         """Run a command and return its output."""
         if self.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; SBF tries again")
-        assert max(map(len, command.splitlines())) < 4096, "a terminal in canonical mode takes no longer line"
+        assert max(map(len, command.splitlines())) < 4096, "a terminal reads at most 4095 characters in a line"
         done = subprocess.run(
             ["/bin/sh"],
             input=f"{self.before}\n{command}\n",
@@ -56,7 +56,7 @@ class TerminalShell:
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Type lines, and read until the output matches the pattern."""
-        descriptor = self._begun()
+        descriptor = self._start()
         os.write(descriptor, f"{command}\n".encode())
         output = ""
         while len(re.findall(until, output, re.MULTILINE)) < times:
@@ -72,7 +72,7 @@ class TerminalShell:
             os.waitpid(pid, 0)
             self._terminal.clear()
 
-    def _begun(self) -> int:
+    def _start(self) -> int:
         if not self._terminal:
             pid, descriptor = pty.fork()
             if pid == 0:

@@ -1,4 +1,4 @@
-"""Switches in memory. They can be disconnected, refuse or ignore changes, restart, and not answer."""
+"""Switches in memory. They can be disconnected, refuse or ignore changes, restart, or stop answering."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -80,15 +80,15 @@ class FakeDriver:
         self.switch.answer("read")
         self.switch.ended_session = False
         if self.switch.unsafe:
-            raise Unsafe(f"switch {self.switch.name}: expected ranges, got rubbish")
+            raise Unsafe(f"switch {self.switch.name}: expected ranges, got an unreadable answer")
         ports = {port: VlanSet(self.switch.ports.get(port, ())) & managed.vlans for port in managed.ports}
         found = {port for port in managed.access if self.switch.ports.get(port) and port not in self.switch.access}
         ports |= dict.fromkeys(found, VlanSet())
         table, names = self.switch.table, None
-        exist = VlanSet(n for vlans in ports.values() for n in vlans)
+        exist = VlanSet(vlan for vlans in ports.values() for vlan in vlans)
         if table is not None:
             exist = VlanSet(table) & managed.vlans
-            names = {number: table[number] for number in exist}
+            names = {vlan: table[vlan] for vlan in exist}
         others = {PortName(port): VlanSet(vlans) & managed.vlans for port, vlans in self.switch.ports.items()}
         elsewhere = {port: vlans for port, vlans in others.items() if port not in managed.ports and vlans}
         return SwitchObserved(vlans=exist, ports=ports, open=tuple(sorted(found)), names=names, elsewhere=elsewhere)
@@ -118,8 +118,10 @@ class FakeDriver:
 
     def _change(self, difference: SwitchDifference) -> None:
         if self.switch.table is not None:
-            self.switch.table |= {number: f"vc-{number}" for number in difference.create}
-            self.switch.table = {n: name for n, name in self.switch.table.items() if n not in difference.delete}
+            self.switch.table |= {vlan: f"vc-{vlan}" for vlan in difference.create}
+            self.switch.table = {
+                vlan: name for vlan, name in self.switch.table.items() if vlan not in difference.delete
+            }
         self.switch.ports |= {port: set() for port in difference.close}
         self.switch.access = self.switch.access - difference.add.keys() | {*difference.access}
         for port, vlans in difference.remove.items():

@@ -42,15 +42,15 @@ COMPILED: dict[str, Engine] = {}
 
 
 def share_compiled(engine: Engine) -> None:
-    """Use the compiled statements of an earlier engine of this process; otherwise each engine compiles its own."""
+    """Share the compiled statements of the first engine of this process with ``engine``, to save time."""
     first = COMPILED.get(engine.dialect.name)
     if first is not None:
         engine.dialect = engine.pool._dialect = first.dialect
         engine._compiled_cache = first._compiled_cache
 
 
-def forget_power_losses(connection: DBAPIConnection, _entry: object) -> None:
-    """Let SQLite write without waiting for the disk: a test may kill a process, but causes no power loss."""
+def disable_synchronous_writes(connection: DBAPIConnection, _entry: object) -> None:
+    """Disable the synchronous writes of SQLite, because tests may kill a process but cause no power loss."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
@@ -69,21 +69,20 @@ def site(name: str, hosts: int = 2) -> dict[str, object]:
 def three_sites(**changes: object) -> Topology:
     """Return the paper's topology: the sites Brno, Praha and Plzeň with two hosts each."""
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in (1, 2)]
-    made = {
+    document = {
         "name": "paper",
         "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
         "sites": [site(name) for name in SITES],
         "links": links,
     }
-    return Topology.model_validate(made | changes)
+    return Topology.model_validate(document | changes)
 
 
 def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
     """Return a site whose switch is linked to a provider edge; the edge attaches the site to these transports."""
-    made = site(name, hosts)
-    at = f"{name}-pe1:ac"
-    return made | {
-        "attachments": [{"transport": one, "port": at} for one in transports],
+    port = f"{name}-pe1:ac"
+    return site(name, hosts) | {
+        "attachments": [{"transport": transport, "port": port} for transport in transports],
         "edges": [
             {
                 "name": f"{name}-pe1",
@@ -101,12 +100,12 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000}
 
 def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
     """Return three sites with a few hosts each, joined at provider edges by these transports (default: EVPN)."""
-    chosen = transports or (EVPN,)
+    documents = transports or (EVPN,)
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in range(1, hosts + 1)]
     links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES]
-    names = [str(one["name"]) for one in chosen]
+    names = [str(document["name"]) for document in documents]
     sites = [edge_site(name, *names, hosts=hosts) for name in SITES]
-    return Topology.model_validate({"name": "edges", "transports": chosen, "sites": sites, "links": links})
+    return Topology.model_validate({"name": "edges", "transports": documents, "sites": sites, "links": links})
 
 
 def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
@@ -151,11 +150,11 @@ class World:
     def restarted(self) -> SbfService:
         """Create the service again on the same database, as after a crash."""
         settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
-        made = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
-        share_compiled(made.store.engine)
-        event.listen(made.store.engine, "connect", forget_power_losses)
-        self.made.append(made)
-        return made
+        service = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
+        share_compiled(service.store.engine)
+        event.listen(service.store.engine, "connect", disable_synchronous_writes)
+        self.made.append(service)
+        return service
 
     @property
     def store(self) -> object:
@@ -163,21 +162,21 @@ class World:
 
     def close(self) -> None:
         """Wait until the service is idle, then close the connections of every service created."""
-        converger = self.service.scheduler
-        if converger._thread is not None and converger._stopping:
-            converger._thread.join(10)
-        with converger._lock:
-            assert converger._lock.wait_for(lambda: not converger._queue.busy, 10)
-        for one in self.made:
-            one.store.close()
+        scheduler = self.service.scheduler
+        if scheduler._thread is not None and scheduler._stopping:
+            scheduler._thread.join(10)
+        with scheduler._lock:
+            assert scheduler._lock.wait_for(lambda: not scheduler._queue.busy, 10)
+        for service in self.made:
+            service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
         """Put the topology, and put this pool for each site."""
-        chosen = topology or three_sites()
+        document = topology or three_sites()
         with self.store.change() as unit:
-            put_topology(unit, chosen)
-        for one in chosen.sites:
-            self.put_pool(one.name, pool)
+            put_topology(unit, document)
+        for described in document.sites:
+            self.put_pool(described.name, pool)
 
     def put_topology(self, topology: Topology) -> None:
         with self.store.change() as unit:
@@ -209,17 +208,17 @@ class World:
 
     def converge_switches(self) -> None:
         """Reconcile every due device until it is confirmed or has failed once."""
-        for one in self._due():
-            while self.converge(one) is ReconcileOutcome.OVERTAKEN:
+        for name in self._due():
+            while self.converge(name) is ReconcileOutcome.OVERTAKEN:
                 pass
 
     def confirm_hosts(self) -> None:
         """Confirm the wanted state of every host whose agent runs."""
         with self.store.read() as unit:
             views = elements.make_element_views(unit)
-        for one in views:
-            if one.kind not in DEVICE_KINDS and one.name not in self.dead_hosts:
-                self.confirm(one.name, one.wanted_revision)
+        for view in views:
+            if view.kind not in DEVICE_KINDS and view.name not in self.dead_hosts:
+                self.confirm(view.name, view.wanted_revision)
 
     def confirm(self, name: str, revision: int) -> None:
         with self.store.change(who=name) as unit:
@@ -262,7 +261,9 @@ class World:
     def _due(self) -> list[str]:
         interval = timedelta(seconds=self.service.settings.timing.drift_interval)
         with self.store.read() as unit:
-            return [one.name for one in read_device_statuses(unit, "nobody") if is_due(one, unit.now, interval)]
+            return [
+                status.name for status in read_device_statuses(unit, "nobody") if is_due(status, unit.now, interval)
+            ]
 
 
 def make_world(folder: Path, **timing: float) -> World:

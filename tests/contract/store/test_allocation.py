@@ -1,4 +1,4 @@
-"""Tests that the indexed query for the longest unused VLAN ID agrees with the pure allocation rule."""
+"""Tests that the indexed query and the pure allocation rule choose the same VLAN IDs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ LARGE_POOLS = ("2-1500", "1400-3900", "2-3900", "1000-1019", "1490-1509")
 POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
 
-def stir(world: World, random: Random) -> None:
+def randomise_pools(world: World, random: Random) -> None:
     """Set random pools, create clusters that claim VLAN IDs, and set random times of release for all free VLAN IDs."""
     for site in SITES:
         world.put_pool(site, random.choice(POOLS))
@@ -39,7 +39,7 @@ def stir(world: World, random: Random) -> None:
             row.since = STARTED - timedelta(days=random.randint(1, 9)) if was_used else NEVER_USED
 
 
-def chosen(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+def allocate_by_query(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
     """Return the VLAN IDs that the indexed query finds, or the error message."""
     try:
         return allocate_longest_unused(unit, sites, reserved, translates=translates)
@@ -47,7 +47,7 @@ def chosen(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates
         return str(error)
 
 
-def decided(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+def allocate_by_rule(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
     """Return the VLAN IDs that the pure rule chooses, or the error message."""
     try:
         return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
@@ -63,36 +63,36 @@ def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> Non
     def reserved(_device: Device) -> VlanSet:
         return excluded
 
-    stir(world, random)
-    choose_as_decided(world, reserved)
+    randomise_pools(world, random)
+    compare_query_with_rule(world, reserved)
 
 
-def choose_as_decided(world: World, reserved: ReservedVlans) -> None:
-    """Check that query and rule agree for every combination of sites, with and without translation."""
+def compare_query_with_rule(world: World, reserved: ReservedVlans) -> None:
+    """Check that query and rule agree for all combinations of sites, with and without translation."""
     with world.store.read() as unit:
         all_sites = world.topology().sites
         for sites in (list(group) for count in (1, 2, 3) for group in combinations(all_sites, count)):
             for translates in (False, True):
-                wanted = decided(unit, sites, reserved, translates=translates)
-                assert chosen(unit, sites, reserved, translates=translates) == wanted
+                wanted = allocate_by_rule(unit, sites, reserved, translates=translates)
+                assert allocate_by_query(unit, sites, reserved, translates=translates) == wanted
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """Thousands of VLAN IDs of one site were freed before those of the others.
+    """One site released thousands of VLAN IDs before the releases at the other sites.
 
-    The wanted VLAN IDs are thus not among the first rows that the query reads.
+    The VLAN IDs to choose are therefore not among the first rows that the query reads.
     """
     random = Random(seed)
     for site in SITES:
         world.put_pool(site, random.choice(LARGE_POOLS))
     with world.store.change() as unit:
-        unit.session.execute(update(FreeVlanRow), list(ages(unit, random)))
-    choose_as_decided(world, lambda _device: VlanSet())
+        unit.session.execute(update(FreeVlanRow), list(random_release_times(unit, random)))
+    compare_query_with_rule(world, lambda _device: VlanSet())
 
 
-def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
-    """Yield an update of each free VLAN ID that sets a random time since which the VLAN ID is free.
+def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
+    """Yield an update of each free VLAN ID that sets a random time of its release.
 
     A VLAN ID in the pools of several sites was used recently at one of these sites.
     """
@@ -108,7 +108,7 @@ def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """No VLAN ID is lost or counted twice when clusters are created and deleted and the pool is changed."""
+    """After clusters and the pool have changed, each VLAN ID of the pool is either free or claimed."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()

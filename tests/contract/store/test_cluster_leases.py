@@ -13,12 +13,12 @@ LEASE = "/v1/clusters/demo/lease"
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A cluster with a lease of one hour. SQLite suffices: these tests do not depend on the kind of database."""
-    made = make_world(tmp_path)
-    made.furnish()
-    made.put("demo", spec("brno-h1", lease_s=3600))
-    made.settle()
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish()
+    world.put("demo", spec("brno-h1", lease_s=3600))
+    world.settle()
+    yield world
+    world.close()
 
 
 def test_a_lease_is_extended_from_now(world: World) -> None:
@@ -36,7 +36,7 @@ def test_a_lease_is_never_shortened(world: World) -> None:
     assert world.audit("lease_extended") == []
 
 
-def test_a_cluster_lives_on_until_the_extended_lease_ends(world: World) -> None:
+def test_a_cluster_ends_when_its_extended_lease_ends(world: World) -> None:
     ask(world, "POST", LEASE, {"seconds": 7200})
     world.clock.advance(7199)
     world.settle()
@@ -49,18 +49,18 @@ def test_a_cluster_lives_on_until_the_extended_lease_ends(world: World) -> None:
     )
 
 
-def test_the_extension_has_its_audit_row(world: World) -> None:
+def test_an_extension_is_recorded_in_the_audit_log(world: World) -> None:
     ask(world, "POST", LEASE, {"seconds": 7200})
     (row,) = world.audit("lease_extended")
     assert (row.who, row.why) == ("root", "from 2026-01-01 01:00:00 UTC to 2026-01-01 02:00:00 UTC")
 
 
-def test_asking_for_the_cluster_again_is_still_the_same_call(world: World) -> None:
+def test_the_creation_can_be_repeated_after_an_extension(world: World) -> None:
     ask(world, "POST", LEASE, {"seconds": 7200})
     assert not world.put("demo", spec("brno-h1", lease_s=3600)).created
 
 
-def test_a_cluster_that_is_ending_is_not_revived(world: World) -> None:
+def test_the_lease_of_an_ending_cluster_is_not_extended(world: World) -> None:
     world.delete("demo")
     assert problem(ask(world, "POST", LEASE, {"seconds": 7200})) == (
         409,
@@ -70,6 +70,6 @@ def test_a_cluster_that_is_ending_is_not_revived(world: World) -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [(LEASE, 422), ("/v1/clusters/never/lease", 404)])
-def test_what_cannot_be_extended_is_refused(world: World, path: str, status: int) -> None:
+def test_an_invalid_extension_is_refused(world: World, path: str, status: int) -> None:
     seconds = 0 if status == 422 else 60
     assert problem(ask(world, "POST", path, {"seconds": seconds}))[0] == status

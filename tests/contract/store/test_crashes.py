@@ -15,22 +15,22 @@ from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 
 
-def contents(world: World) -> dict[str, list[Any]]:
+def read_tables(world: World) -> dict[str, list[Any]]:
     with world.store.engine.connect() as connection:
         return {
-            name: connection.execute(text(f"SELECT * FROM {name} ORDER BY 1, 2")).fetchall()  # noqa: S608 - our tables
+            name: connection.execute(text(f"SELECT * FROM {name} ORDER BY 1, 2")).fetchall()  # noqa: S608 - names of the schema
             for name in Base.metadata.tables
         }
 
 
-def prepared(world: World) -> None:
+def prepare_clusters(world: World) -> None:
     world.settle()
     world.put("old", spec("brno-h1", "praha-h1"))
     world.settle()
     world.put("young", spec("brno-h2", "plzen-h1"))
 
 
-def more_hosts(world: World) -> None:
+def add_host(world: World) -> None:
     document = three_sites().model_dump(mode="json")
     document["sites"][0]["hosts"].append({"name": "brno-h3", "ports": ["eth0"]})
     document["sites"][0]["switches"][0]["ports"].append("p3")
@@ -38,67 +38,67 @@ def more_hosts(world: World) -> None:
     world.put_topology(Topology.model_validate(document))
 
 
-def last_confirmation(world: World) -> None:
+def confirm_host(world: World) -> None:
     world.confirm("brno-h2", world.element("brno-h2").wanted_revision)
 
 
 CHANGES: dict[str, Callable[[World], object]] = {
-    "a cluster is asked for": lambda world: world.put("new", spec("brno-h1", "praha-h2")),
+    "a cluster is requested": lambda world: world.put("new", spec("brno-h1", "praha-h2")),
     "a cluster is ended": lambda world: world.delete("old"),
-    "an attempt replaces one": lambda world: world.put("old", spec("brno-h2"), attempt=5),
-    "an element confirms": last_confirmation,
+    "an attempt replaces another": lambda world: world.put("old", spec("brno-h2"), attempt=5),
+    "an element confirms": confirm_host,
     "a pool is changed": lambda world: world.put_pool("brno", "90-150"),
-    "the topology is changed": more_hosts,
+    "the topology is changed": add_host,
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Callable[[World], object]) -> None:
     """Crash at the first, second, … statement. The tables are unchanged until the whole change is committed."""
-    prepared(world)
-    before, statement = contents(world), 0
-    while not happens(world, change, statement + 1):
-        assert contents(world) == before
+    prepare_clusters(world)
+    before, statement = read_tables(world), 0
+    while not try_change(world, change, statement + 1):
+        assert read_tables(world) == before
         statement += 1
-    assert contents(world) != before
+    assert read_tables(world) != before
     assert statement > 5
 
 
-def happens(world: World, change: Callable[[World], object], statement: int) -> bool:
+def try_change(world: World, change: Callable[[World], object], statement: int) -> bool:
     """Try a change that crashes at the given statement. Return whether the change was completed without a crash."""
-    made = True
+    is_completed = True
     with crash_at(world, statement):
         try:
             change(world)
         except Crash:
-            made = False
+            is_completed = False
         except Conflict:
-            assert change is CHANGES["an attempt replaces one"]
-    return made
+            assert change is CHANGES["an attempt replaces another"]
+    return is_completed
 
 
 def test_another_worker_continues_after_a_crash_anywhere(world: World) -> None:
     """Crash at each statement of a worker in turn. The restarted service still configures the cluster."""
     world.settle()
-    statement, died = 0, True
-    while died:
+    statement, crashed = 0, True
+    while crashed:
         statement += 1
         world.put("demo", spec("brno-h1"), attempt=statement)
-        died = not happens(world, lambda world: world.converge("brno-sw1"), statement)
+        crashed = not try_change(world, lambda world: world.converge("brno-sw1"), statement)
         world.close()
         world.service = world.restarted()
         with world.store.change_row() as unit:
             release_leases_of(unit, "sbf@one")
-        brno_acts(world)
+        reconcile_brno(world)
         assert world.view("demo").state is ClusterState.ACTIVE
         assert world.switches["brno-sw1"].carried() == {"p1": str(world.view("demo").vlans["brno"])}
         world.delete("demo")
-        brno_acts(world)
+        reconcile_brno(world)
         assert world.switches["brno-sw1"].carried() == {}
         assert str(world.site("brno").claimed) == ""
     assert statement > 10
 
 
-def brno_acts(world: World) -> None:
+def reconcile_brno(world: World) -> None:
     world.converge("brno-sw1")
     world.confirm("brno-h1", world.element("brno-h1").wanted_revision)

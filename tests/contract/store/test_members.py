@@ -37,7 +37,7 @@ def member(*hosts: str, **changes: object) -> ClusterSpec:
     return ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "guests": guests} | changes)
 
 
-def joined(world: World, key: str, *hosts: str) -> ClusterView:
+def join_network(world: World, key: str, *hosts: str) -> ClusterView:
     world.put(key, member(*hosts))
     world.settle()
     return world.view(key)
@@ -47,7 +47,7 @@ def states(world: World, *keys: str) -> list[str]:
     return [str(world.view(key).state) for key in keys]
 
 
-def asked(wanted: ClusterSpec, attempt: int | None = None) -> dict[str, object]:
+def request_body(wanted: ClusterSpec, attempt: int | None = None) -> dict[str, object]:
     return {"spec": wanted.model_dump(mode="json"), "attempt": attempt}
 
 
@@ -55,7 +55,7 @@ def revisions(world: World) -> dict[str, int]:
     return {name: world.element(name).wanted_revision for name in world.topology().elements}
 
 
-def grown(world: World, before: dict[str, int]) -> list[str]:
+def changed_elements(world: World, before: dict[str, int]) -> list[str]:
     return sorted(name for name, revision in revisions(world).items() if revision > before[name])
 
 
@@ -63,22 +63,22 @@ def grown(world: World, before: dict[str, int]) -> list[str]:
 
 
 def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
-    view = joined(ring, "m1", "brno-h2")
+    view = join_network(ring, "m1", "brno-h2")
     assert (view.state, view.vlans, view.network) == (ClusterState.ACTIVE, {"brno": 100}, "root")
     assert ring.switches["brno-sw1"].carried() == {"p1": "100", "p2": "100"}
     assert str(ring.site("brno").claimed) == "100"
 
 
-def test_only_elements_on_its_path_get_a_member(ring: World) -> None:
+def test_a_member_is_placed_only_on_its_path(ring: World) -> None:
     before = revisions(ring)
-    joined(ring, "m1", "brno-h2")
-    assert grown(ring, before) == ["brno-h2", "brno-sw1"]
+    join_network(ring, "m1", "brno-h2")
+    assert changed_elements(ring, before) == ["brno-h2", "brno-sw1"]
     assert [part.element for part in ring.view("m1").placements] == ["brno-h2", "brno-sw1"]
 
 
 def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
     before = ring.view("root")
-    view = joined(ring, "m1", "praha-h1")
+    view = join_network(ring, "m1", "praha-h1")
     after = ring.view("root")
     assert view.vlans == after.vlans == {"brno": 100, "praha": 100}
     assert (before.joined, after.joined.transport) == (None, "core")
@@ -89,7 +89,7 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
 
 
 def test_a_host_has_one_segment_per_network(ring: World) -> None:
-    joined(ring, "m1", "brno-h1")
+    join_network(ring, "m1", "brno-h1")
     (segment,) = ring.wanted_of_host("brno-h1").segments
     root, m1 = ring.view("root"), ring.view("m1")
     assert (segment.id, segment.key, segment.members) == (root.id, "root", {m1.id: "m1"})
@@ -99,7 +99,7 @@ def test_a_host_has_one_segment_per_network(ring: World) -> None:
 
 def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
     (before,) = ring.wanted_of_host("brno-h1").segments
-    joined(ring, "m1", "brno-h1", "praha-h1")
+    join_network(ring, "m1", "brno-h1", "praha-h1")
     (during,) = ring.wanted_of_host("brno-h1").segments
     assert during.guests[:1] == before.guests
     ring.delete("m1")
@@ -122,15 +122,15 @@ def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
     assert states(ring, "m1", "m2") == ["active", "active"]
 
 
-def test_a_network_is_joined_by_any_key_of_it(ring: World) -> None:
+def test_a_network_can_be_joined_by_any_members_key(ring: World) -> None:
     assert ring.put("m1", member("brno-h2", joins="root")).view.network == "root"
     assert ring.put("m2", member("praha-h1", joins="m1")).view.network == "root"
 
 
 def test_a_network_is_listed_with_its_own_cluster_first(ring: World) -> None:
-    joined(ring, "m2", "brno-h2")
+    join_network(ring, "m2", "brno-h2")
     ring.clock.advance(1)
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     for word in ("ring", "root", "m1"):
         assert [one["key"] for one in ask(ring, "GET", f"/v1/clusters?network={word}").json()] == ["root", "m2", "m1"]
     ring.delete("m2")
@@ -140,7 +140,7 @@ def test_a_network_is_listed_with_its_own_cluster_first(ring: World) -> None:
 
 def test_a_dry_run_of_a_join_changes_nothing(ring: World) -> None:
     before = revisions(ring)
-    found = ask(ring, "PUT", "/v1/clusters/m1?dry_run=true", asked(member("praha-h1"))).json()
+    found = ask(ring, "PUT", "/v1/clusters/m1?dry_run=true", request_body(member("praha-h1"))).json()
     changes = {one["element"]: one["switch"]["add"] for one in found["elements"] if one["switch"]}
     assert found["vlans"] == {"brno": 100, "praha": 100}
     assert changes == {"brno-sw1": {"uplink": "100"}, "praha-sw1": {"p1": "100", "uplink": "100"}}
@@ -152,7 +152,7 @@ def test_a_dry_run_of_a_join_changes_nothing(ring: World) -> None:
 
 def test_an_unknown_network_is_not_found(world: World) -> None:
     message = "network ring is not known: no running cluster has this name or key"
-    refused = ask(world, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))
+    refused = ask(world, "PUT", "/v1/clusters/m1", request_body(member("brno-h1")))
     assert problem(refused) == (404, "no-such-network", message)
 
 
@@ -160,7 +160,9 @@ def test_only_owners_with_a_share_may_join(ring: World) -> None:
     scheduler = ring.token(Role.SCHEDULER, "pbs")
 
     def join(owner: str, token: str) -> int:
-        return ask(ring, "PUT", f"/v1/clusters/of-{owner}", asked(member(hosts=["brno-h2"], owner=owner)), token=token)
+        return ask(
+            ring, "PUT", f"/v1/clusters/of-{owner}", request_body(member(hosts=["brno-h2"], owner=owner)), token=token
+        )
 
     assert join("bob", ring.token(Role.USER, "bob")).status_code == 201
     assert problem(join("carol", ring.token(Role.USER, "carol"))) == problem(join("carol", scheduler))
@@ -171,7 +173,7 @@ def share(world: World, method: str, user: str, key: str = "root", **how: str) -
     return ask(world, method, f"/v1/clusters/{key}/shares/{user}", **how).status_code
 
 
-def test_a_running_network_is_shared_and_no_longer_shared(ring: World) -> None:
+def test_a_running_network_can_be_shared_and_unshared(ring: World) -> None:
     assert share(ring, "PUT", "carol") == 200
     assert ring.view("root").spec.shares_with == ("bob", "carol")
     ring.put("of-carol", member("brno-h2", owner="carol"))
@@ -189,9 +191,9 @@ def test_sharing_again_changes_nothing(ring: World) -> None:
     assert ring.view("root") == before
 
 
-def test_a_shared_networks_first_request_still_means_it(ring: World) -> None:
+def test_the_creation_can_be_repeated_after_sharing(ring: World) -> None:
     share(ring, "PUT", "carol")
-    again = [ask(ring, "PUT", "/v1/clusters/root", asked(one)) for one in (RING, ring.view("root").spec)]
+    again = [ask(ring, "PUT", "/v1/clusters/root", request_body(one)) for one in (RING, ring.view("root").spec)]
     assert [one.status_code for one in again] == [200, 200]
 
 
@@ -204,14 +206,14 @@ def test_only_its_owner_or_an_operator_shares_a_network(ring: World) -> None:
 
 
 def test_a_member_and_an_ended_network_cannot_be_shared(ring: World) -> None:
-    joined(ring, "m1", "brno-h2")
+    join_network(ring, "m1", "brno-h2")
     assert share(ring, "PUT", "carol", key="m1") == 409
     ring.delete("root")
     assert share(ring, "PUT", "carol") == 409
 
 
 def test_a_network_shows_its_members_with_their_owners(ring: World) -> None:
-    joined(ring, "m1", "brno-h2")
+    join_network(ring, "m1", "brno-h2")
     ring.put("of-bob", member("praha-h1", owner="bob"))
     assert ring.view("root").members == {"m1": "alice", "of-bob": "bob"}
     assert ring.view("m1").members == {}
@@ -222,15 +224,15 @@ def test_a_network_shows_its_members_with_their_owners(ring: World) -> None:
 
 def test_an_ending_network_cannot_be_joined(ring: World) -> None:
     ring.delete("root")
-    refused = ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))
-    message = "network ring can no longer be joined: cluster root is draining"
+    refused = ask(ring, "PUT", "/v1/clusters/m1", request_body(member("brno-h1")))
+    message = "network ring can no longer be join_network: cluster root is draining"
     assert problem(refused) == (409, "conflict", message)
     ring.settle()
-    assert problem(ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h1"))))[:2] == (404, "no-such-network")
+    assert problem(ask(ring, "PUT", "/v1/clusters/m1", request_body(member("brno-h1"))))[:2] == (404, "no-such-network")
 
 
 @pytest.mark.parametrize(
-    ("second", "mark"),
+    ("second", "identity"),
     [
         (guest("at-brno-h2", "brno-h1"), "name at-brno-h2"),
         (guest("other", "brno-h1", "10.0.0.7/8"), "address 10.0.0.7"),
@@ -239,11 +241,11 @@ def test_an_ending_network_cannot_be_joined(ring: World) -> None:
     ],
 )
 def test_guests_of_a_network_have_distinct_names_and_addresses(
-    ring: World, second: dict[str, object], mark: str
+    ring: World, second: dict[str, object], identity: str
 ) -> None:
     first = guest("at-brno-h2", "brno-h2", "10.0.0.7/24", "fd00::7/64") | {"mac": "02:00:00:00:00:07"}
     ring.put("m1", member(guests=[first]))
-    message = f"guest {second['name']} has the {mark}, which a guest of cluster m1 has in the same network: "
+    message = f"guest {second['name']} has the {identity}, which a guest of cluster m1 has in the same network: "
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member(guests=[second]))
     assert str(caught.value) == message + "choose another"
@@ -257,7 +259,7 @@ def test_guests_of_a_network_have_distinct_names_and_addresses(
 
 @pytest.mark.parametrize("given", [{"name": "loop"}, {"vlan": 117}, {"shares_with": ["bob"]}])
 def test_a_member_has_no_name_vlan_id_or_shares(ring: World, given: dict[str, object]) -> None:
-    request = asked(member("brno-h2"))
+    request = request_body(member("brno-h2"))
     request["spec"] |= given
     status, kind, detail = problem(ask(ring, "PUT", "/v1/clusters/m1", request))
     assert (status, kind) == (422, "bad-input")
@@ -281,7 +283,7 @@ def test_a_site_without_the_networks_transport_is_a_conflict(ring: World) -> Non
     document["transports"].append({"name": "xponder", "kind": "direct"})
     document["sites"][2]["attachments"][0]["transport"] = "xponder"
     ring.put_topology(type(ring.topology()).model_validate(document))
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     with pytest.raises(Conflict) as caught:
         ring.put("m2", member("plzen-h1"))
     assert str(caught.value) == (
@@ -293,15 +295,15 @@ def test_a_site_without_the_networks_transport_is_a_conflict(ring: World) -> Non
 def test_a_member_counts_as_a_cluster_of_its_owner(ring: World) -> None:
     ask(ring, "PUT", "/v1/quotas/bob", {"clusters": 1})
     bob = member(hosts=["brno-h2"], owner="bob")
-    assert ask(ring, "PUT", "/v1/clusters/m1", asked(bob)).status_code == 201
-    assert problem(ask(ring, "PUT", "/v1/clusters/m2", asked(bob)))[1] == "quota-exceeded"
+    assert ask(ring, "PUT", "/v1/clusters/m1", request_body(bob)).status_code == 201
+    assert problem(ask(ring, "PUT", "/v1/clusters/m2", request_body(bob)))[1] == "quota-exceeded"
 
 
 # Repeated calls.
 
 
 def test_repeating_a_join_changes_nothing(ring: World) -> None:
-    view = joined(ring, "m1", "praha-h1")
+    view = join_network(ring, "m1", "praha-h1")
     rows = len(ring.audit())
     again = ring.put("m1", member("praha-h1"))
     assert (again.created, again.view, len(ring.audit())) == (False, view, rows)
@@ -309,12 +311,12 @@ def test_repeating_a_join_changes_nothing(ring: World) -> None:
         ring.put("m1", member("praha-h1", joins="root"))
 
 
-def test_a_members_next_attempt_waits_for_the_former(ring: World) -> None:
+def test_a_members_next_attempt_waits_for_the_previous_attempt(ring: World) -> None:
     ring.put("m1", member("brno-h2"), attempt=1)
     ring.settle()
-    assert problem(ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h2"), 2)))[1] == "attempt-waits"
+    assert problem(ask(ring, "PUT", "/v1/clusters/m1", request_body(member("brno-h2"), 2)))[1] == "attempt-waits"
     ring.settle()
-    assert ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h2"), 2)).status_code == 201
+    assert ask(ring, "PUT", "/v1/clusters/m1", request_body(member("brno-h2"), 2)).status_code == 201
     ring.settle()
     assert states(ring, "root", "m1") == ["active", "active"]
 
@@ -323,21 +325,21 @@ def test_a_members_next_attempt_waits_for_the_former(ring: World) -> None:
 
 
 def test_a_leaving_member_removes_only_its_own_configuration(ring: World) -> None:
-    joined(ring, "m1", "brno-h2", "praha-h1")
+    join_network(ring, "m1", "brno-h2", "praha-h1")
     before = revisions(ring)
     ring.delete("m1")
     ring.settle()
     assert states(ring, "root", "m1") == ["active", "released"]
-    assert grown(ring, before) == ["brno-h2", "brno-sw1", "praha-h1", "praha-sw1"]
+    assert changed_elements(ring, before) == ["brno-h2", "brno-sw1", "praha-h1", "praha-sw1"]
     assert ring.switches["brno-sw1"].carried() == {"p1": "100"}
     assert ring.switches["praha-sw1"].carried() == {}
     assert ring.wanted_of_host("praha-h1").segments == ()
     assert ring.view("m1").vlans == {}
 
 
-def test_what_two_members_share_stays_until_the_second_has_left(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
-    joined(ring, "m2", "praha-h2")
+def test_a_shared_path_stays_until_its_last_member_ends(ring: World) -> None:
+    join_network(ring, "m1", "praha-h1")
+    join_network(ring, "m2", "praha-h2")
     ring.delete("m1")
     ring.settle()
     assert ring.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
@@ -348,18 +350,18 @@ def test_what_two_members_share_stays_until_the_second_has_left(ring: World) -> 
 
 
 def test_a_networks_ids_stay_while_members_change(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     ring.delete("m1")
     ring.settle()
     assert ring.put("other", spec("praha-h1")).view.vlans == {"praha": 101}
-    assert joined(ring, "m2", "praha-h2").vlans == {"brno": 100, "praha": 100}
+    assert join_network(ring, "m2", "praha-h2").vlans == {"brno": 100, "praha": 100}
 
 
 def test_joins_only_add_and_leaves_only_remove(ring: World) -> None:
     applied = ring.switches["brno-sw1"].applied
     del applied[:]
     for number, host in enumerate(("brno-h2", "praha-h1", "plzen-h1")):
-        joined(ring, f"m{number}", host)
+        join_network(ring, f"m{number}", host)
     assert applied
     assert all(not one.remove and not one.delete and not one.close for one in applied)
     del applied[:]
@@ -374,7 +376,7 @@ def test_joins_only_add_and_leaves_only_remove(ring: World) -> None:
 
 
 def test_members_end_with_their_network(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     ring.delete("root")
     assert states(ring, "root", "m1") == ["draining", "draining"]
     assert ring.view("m1").reason == "its network, cluster root, ended: ended by its user"
@@ -389,7 +391,7 @@ def test_members_end_with_their_network(ring: World) -> None:
 
 
 def test_a_members_dead_host_quarantines_the_networks_ids(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("root")
     ring.settle()
@@ -409,7 +411,7 @@ def test_a_members_dead_host_quarantines_the_networks_ids(ring: World) -> None:
 
 
 def test_declaring_a_members_host_clean_releases_the_ids(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("root")
     ring.settle()
@@ -421,8 +423,8 @@ def test_declaring_a_members_host_clean_releases_the_ids(ring: World) -> None:
     assert str(ring.site("praha").free) == "100-139"
 
 
-def test_an_unremovable_member_holds_ids_not_its_network(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+def test_an_unconfirmed_member_keeps_the_ids_claimed(ring: World) -> None:
+    join_network(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
     ring.delete("m1")
     ring.settle()
@@ -438,15 +440,15 @@ def test_an_unremovable_member_holds_ids_not_its_network(ring: World) -> None:
 
 
 def test_a_members_dead_host_affects_no_other_cluster(ring: World) -> None:
-    joined(ring, "m1", "brno-h2")
-    joined(ring, "m2", "praha-h1")
+    join_network(ring, "m1", "brno-h2")
+    join_network(ring, "m2", "praha-h1")
     with ring.store.change() as unit:
         record_error(unit, "praha-h1", "silent", ring.service.settings.timing.drain, reachable=False)
     assert states(ring, "root", "m1", "m2") == ["active", "active", "degraded"]
 
 
 def test_a_failed_member_leaves_the_others_unchanged(ring: World) -> None:
-    joined(ring, "m1", "brno-h2")
+    join_network(ring, "m1", "brno-h2")
     ring.dead_hosts.add("praha-h1")
     ring.put("m2", member("praha-h1"))
     ring.settle()
@@ -482,7 +484,7 @@ def test_a_network_that_cannot_be_set_up_ends_its_members(world: World) -> None:
     assert states(world, "root", "m1") == ["failed", "released"]
 
 
-def test_leases_of_network_and_member_end_together(world: World) -> None:
+def test_leases_of_a_network_and_its_member_can_end_simultaneously(world: World) -> None:
     world.put("root", spec("brno-h1", name="ring", lease_s=100))
     world.put("m1", member("brno-h2", lease_s=100))
     world.settle()
@@ -517,8 +519,8 @@ def test_one_of_two_simultaneous_equal_guests_is_refused(ring: World) -> None:
         assert sorted(pool.map(join, range(4))) == ["configuring", "conflict", "conflict", "conflict"]
 
 
-def test_one_joins_while_another_leaves(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+def test_a_member_joins_while_another_ends(ring: World) -> None:
+    join_network(ring, "m1", "praha-h1")
     ring.delete("m1")
     ring.put("m2", member("praha-h1", "brno-h2", guests=[guest("x", "praha-h1"), guest("y", "brno-h2")]))
     ring.settle()
@@ -587,7 +589,7 @@ def with_second_uplink(world: World, *without: str) -> Topology:
 def test_only_the_affected_member_changes_its_path(ring: World) -> None:
     more, fewer = with_second_uplink(ring), with_second_uplink(ring, "praha-h1:eth0")
     ring.put_topology(more)
-    joined(ring, "m1", "praha-h1")
+    join_network(ring, "m1", "praha-h1")
     ring.put_topology(fewer)
     ring.settle()
     assert ring.switches["praha-sw1"].carried() == {"p3": "100", "uplink": "100"}
@@ -597,8 +599,8 @@ def test_only_the_affected_member_changes_its_path(ring: World) -> None:
     assert ring.switches["praha-sw1"].carried() == {}
 
 
-def test_what_a_member_goes_over_cannot_vanish(ring: World) -> None:
-    joined(ring, "m1", "praha-h1")
+def test_ports_of_a_member_cannot_be_removed(ring: World) -> None:
+    join_network(ring, "m1", "praha-h1")
     document = ring.topology().model_dump(mode="json")
     document["sites"][1]["hosts"] = document["sites"][1]["hosts"][1:]
     document["links"] = [one for one in document["links"] if one["a"] != "praha-h1:eth0"]
@@ -611,7 +613,7 @@ def test_what_a_member_goes_over_cannot_vanish(ring: World) -> None:
 
 @pytest.fixture
 def edges(world: World) -> World:
-    """A network at brno. The pool of brno has four VLAN IDs in common with praha's pool, and none with plzen's."""
+    """A network at brno. Brno's pool shares four VLAN IDs with praha's pool and none with plzen's."""
     world.furnish(topology=three_edges(EVPN))
     for name, pool in (("brno", "100-103"), ("praha", "100-109"), ("plzen", "200-209")):
         world.put_pool(name, pool)
@@ -621,8 +623,8 @@ def edges(world: World) -> World:
 
 
 def test_translation_allows_another_id_at_a_new_site(edges: World) -> None:
-    assert joined(edges, "m1", "praha-h1").vlans == {"brno": 100, "praha": 100}
-    assert joined(edges, "m2", "plzen-h1").vlans == {"brno": 100, "plzen": 200, "praha": 100}
+    assert join_network(edges, "m1", "praha-h1").vlans == {"brno": 100, "praha": 100}
+    assert join_network(edges, "m2", "plzen-h1").vlans == {"brno": 100, "plzen": 200, "praha": 100}
     assert edges.view("root").joined.service == 10100
     assert {str(one.vlan) for one in edges.edges["plzen-pe1"].circuits} == {"200"}
     assert {one.service for name in ("brno", "plzen") for one in edges.edges[f"{name}-pe1"].circuits} == {10100}
@@ -634,12 +636,12 @@ def test_translation_allows_another_id_at_a_new_site(edges: World) -> None:
 
 
 def test_an_edge_carries_only_networks_of_several_sites(edges: World) -> None:
-    joined(edges, "m1", "praha-h1")
+    join_network(edges, "m1", "praha-h1")
     assert edges.edges["brno-pe1"].circuits
     edges.delete("m1")
     edges.settle()
     assert (edges.edges["brno-pe1"].circuits, states(edges, "root")) == (set(), ["active"])
-    assert joined(edges, "m2", "praha-h1").joined.service == 10100
+    assert join_network(edges, "m2", "praha-h1").joined.service == 10100
 
 
 def test_a_forbidden_join_names_no_owner(ring: World) -> None:

@@ -19,7 +19,7 @@ BEFORE_RECORDS = "0015"
 """The last version in which SBF owned every VLAN of a pool."""
 
 
-def test_the_migrations_make_exactly_the_tables(empty_database: str) -> None:
+def test_the_migrations_create_exactly_the_tables(empty_database: str) -> None:
     engine = make_engine(empty_database)
     migrate(engine)
     with engine.connect() as connection:
@@ -88,7 +88,7 @@ def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> 
     engine.dispose()
 
 
-def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
+def test_ports_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
     """A port that was confirmed without VLANs may be an access port that SBF shut down itself."""
     engine = make_engine(empty_database)
     written = (
@@ -118,16 +118,16 @@ def test_migrating_again_changes_nothing(empty_database: str) -> None:
     engine.dispose()
 
 
-def test_a_migration_that_dies_leaves_an_empty_database(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_an_empty_database(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from alembic import op  # noqa: PLC0415
 
     engine = make_engine(empty_database)
 
-    def die(*_arguments: object) -> None:
+    def fail(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(op, "execute", die)
+        patched.setattr(op, "execute", fail)
         with pytest.raises(KeyboardInterrupt):
             migrate(engine)
     assert inspect(engine).get_table_names() == []
@@ -135,7 +135,7 @@ def test_a_migration_that_dies_leaves_an_empty_database(empty_database: str, mon
     engine.dispose()
 
 
-def test_a_database_of_a_newer_version_is_left_alone(empty_database: str) -> None:
+def test_a_database_of_a_newer_version_is_unchanged(empty_database: str) -> None:
     engine = make_engine(empty_database)
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:
@@ -145,14 +145,14 @@ def test_a_database_of_a_newer_version_is_left_alone(empty_database: str) -> Non
     engine.dispose()
 
 
-def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_database_that_cannot_be_opened(tmp_path: Path) -> None:
     engine = make_engine(f"sqlite:///{tmp_path / 'nowhere' / 'sbf.db'}")
     with pytest.raises(BadInput, match=r"database sqlite:///.*sbf.db cannot be opened for writing: unable to open"):
         migrate(engine)
     engine.dispose()
 
 
-def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "sbf.db").write_text("this is a letter to my aunt, not a database at all\n" * 100)
     engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
     with pytest.raises(BadInput, match="file is not a database"):
@@ -160,7 +160,7 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_what_switches_carried_before_is_recorded_as_created(empty_database: str) -> None:
+def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
     """The migration records the VLANs that the switch was last read to carry, and the VLANs of confirmed claims.
 
     VLANs of claims that the switch has not confirmed are not recorded.

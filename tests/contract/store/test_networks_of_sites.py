@@ -1,4 +1,4 @@
-"""Tests of networks that are created without hosts. Such a network keeps its VLAN ID while hosts join and leave."""
+"""Tests of networks that are created without hosts. Such a network retains its VLAN ID when hosts join and leave."""
 
 import pytest
 from sbf_fakes.world import EVPN, World, three_edges, three_sites
@@ -42,7 +42,7 @@ def test_the_vlan_id_stays_while_hosts_change(world: World) -> None:
     assert (world.view("lab").state, world.view("lab_brno-h1").state) == (ClusterState.ACTIVE, ClusterState.RELEASED)
 
 
-def test_a_host_at_another_site_brings_the_network_there(world: World) -> None:
+def test_a_host_at_another_site_extends_the_network(world: World) -> None:
     world.put("lab", network("brno"))
     world.put("lab_praha-h1", member("praha-h1"))
     world.settle()
@@ -81,7 +81,7 @@ def test_sites_on_a_fabric_are_joined_before_any_host(world: World) -> None:
     assert world.view("lab").state is ClusterState.RELEASED
 
 
-def test_a_site_of_a_network_cannot_vanish(world: World) -> None:
+def test_a_site_of_a_network_cannot_be_removed(world: World) -> None:
     world.put("lab", network("praha"))
     world.settle()
     left = three_sites().model_dump(mode="json")

@@ -30,7 +30,7 @@ def world(postgresql: str) -> Iterator[World]:
     made.close()
 
 
-def test_replicas_that_start_at_once_migrate_one_after_the_other(empty_postgresql: str) -> None:
+def test_simultaneously_started_replicas_migrate_one_after_another(empty_postgresql: str) -> None:
     engines = [make_engine(empty_postgresql) for _ in range(4)]
     start = Barrier(4)
 
@@ -46,8 +46,8 @@ def test_replicas_that_start_at_once_migrate_one_after_the_other(empty_postgresq
         engine.dispose()
 
 
-def test_a_world_closes_the_connections_of_every_service_it_made(postgresql: str) -> None:
-    """The garbage collection of an open connection would cause a warning in an unrelated test."""
+def test_a_world_closes_the_connections_of_its_services(postgresql: str) -> None:
+    """If a connection stayed open, its garbage collection would cause a warning in another test."""
     made = World(postgresql)
     made.furnish()
     former = made.service
@@ -88,7 +88,7 @@ def test_a_suspended_replica_loses_its_locks(world: World) -> None:
         assert connection.execute(text("SELECT count(*) FROM sites WHERE present")).scalar_one() == 3
 
 
-def test_who_was_overtaken_may_ask_again(world: World) -> None:
+def test_a_deadlock_is_reported_as_a_conflict(world: World) -> None:
     """Another connection locks the same rows in the opposite order.
 
     PostgreSQL ends the service's transaction, and the service reports a conflict.
@@ -142,7 +142,7 @@ def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: Po
     assert ask(world, "GET", "/v1/clusters/demo").json()["state"] == "configuring"
 
 
-def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgres_server: PostgresServer) -> None:
+def test_a_lost_database_is_no_error_of_a_switch(world: World, postgres_server: PostgresServer) -> None:
     """The database restarts while the switch is changed.
 
     The change is still confirmed, and no error of the switch is recorded.
@@ -163,7 +163,7 @@ def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgre
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
+    ("address", "message"),
     [
         (
             "postgresql://sbf@/sbf?host=/nowhere",
@@ -174,7 +174,7 @@ def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgre
         ("postgresql://sbf:hunter2@127.0.0.1:1/sbf", r"postgresql\+psycopg://sbf:\*\*\*@127.0.0.1:1/sbf"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused_without_its_password(address: str, words: str) -> None:
-    with pytest.raises(BadInput, match=words) as caught:
+def test_an_invalid_address_is_refused_without_its_password(address: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
         migrate(make_engine(address))
     assert "hunter2" not in str(caught.value)

@@ -9,20 +9,20 @@ from sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.access import Role
 
-WORD = {"reason": "praha-sw1 was scrapped"}
+REASON = {"reason": "praha-sw1 was scrapped"}
 CLEAN = "/v1/sites/praha/quarantine/100/clean"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
-    made = make_world(tmp_path)
-    made.furnish()
-    yield made
-    made.close()
+    world = make_world(tmp_path)
+    world.furnish()
+    yield world
+    world.close()
 
 
-def keep_back(world: World, *elements: str) -> None:
+def quarantine_cluster(world: World, *elements: str) -> None:
     """Delete a cluster at Brno and Praha while these elements are unreachable."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
@@ -37,10 +37,10 @@ def keep_back(world: World, *elements: str) -> None:
 
 
 def test_a_site_lists_quarantined_ids_with_their_causes(world: World) -> None:
-    keep_back(world, "praha-sw1")
+    quarantine_cluster(world, "praha-sw1")
     found = ask(world, "GET", "/v1/sites/brno").json()
     assert found["quarantined"] == "100"
-    assert [{**one, "cluster_id": "…"} for one in found["quarantine"]] == [
+    assert [{**entry, "cluster_id": "…"} for entry in found["quarantine"]] == [
         {
             "vlan": 100,
             "cluster": "demo",
@@ -51,9 +51,9 @@ def test_a_site_lists_quarantined_ids_with_their_causes(world: World) -> None:
     ]
 
 
-def test_one_declaration_releases_the_id_at_all_sites(world: World) -> None:
-    keep_back(world, "praha-sw1")
-    answer = ask(world, "POST", CLEAN, WORD)
+def test_a_declaration_releases_the_id_at_all_sites(world: World) -> None:
+    quarantine_cluster(world, "praha-sw1")
+    answer = ask(world, "POST", CLEAN, REASON)
     assert (answer.status_code, answer.json()["quarantine"], answer.json()["free"]) == (200, [], "100-139")
     assert str(world.site("brno").free) == "100-139"
     view = world.view("demo")
@@ -61,8 +61,8 @@ def test_one_declaration_releases_the_id_at_all_sites(world: World) -> None:
 
 
 def test_a_declaration_is_audited_with_name_and_reason(world: World) -> None:
-    keep_back(world, "praha-sw1")
-    ask(world, "POST", CLEAN, WORD, token=world.token(Role.SITE_ADMINISTRATOR, "eva", "praha"))
+    quarantine_cluster(world, "praha-sw1")
+    ask(world, "POST", CLEAN, REASON, token=world.token(Role.SITE_ADMINISTRATOR, "eva", "praha"))
     (row,) = world.audit("number_said_clean")
     assert (row.who, row.why, row.element, row.cluster_id) == (
         "eva",
@@ -70,28 +70,28 @@ def test_a_declaration_is_audited_with_name_and_reason(world: World) -> None:
         "praha-sw1",
         world.view("demo").id,
     )
-    assert [one.who for one in world.audit("number_freed")] == ["eva", "eva"]
+    assert [row.who for row in world.audit("number_freed")] == ["eva", "eva"]
 
 
 def test_a_declaration_covers_only_its_site(world: World) -> None:
-    keep_back(world, "praha-sw1", "brno-h1")
-    found = ask(world, "POST", CLEAN, WORD).json()
-    assert [one["elements"] for one in found["quarantine"]] == [{"brno-h1": "brno"}]
-    assert ask(world, "POST", "/v1/sites/brno/quarantine/100/clean", WORD).json()["quarantine"] == []
+    quarantine_cluster(world, "praha-sw1", "brno-h1")
+    found = ask(world, "POST", CLEAN, REASON).json()
+    assert [entry["elements"] for entry in found["quarantine"]] == [{"brno-h1": "brno"}]
+    assert ask(world, "POST", "/v1/sites/brno/quarantine/100/clean", REASON).json()["quarantine"] == []
     assert str(world.site("praha").free) == "100-139"
 
 
-def test_a_declaration_and_a_confirmation_release_together(world: World) -> None:
-    keep_back(world, "praha-sw1", "brno-h1")
-    ask(world, "POST", CLEAN, WORD)
+def test_a_declaration_and_a_confirmation_release_the_id(world: World) -> None:
+    quarantine_cluster(world, "praha-sw1", "brno-h1")
+    ask(world, "POST", CLEAN, REASON)
     world.dead_hosts.clear()
     world.settle()
     assert str(world.site("praha").free) == "100-139"
 
 
-def test_a_returning_element_removes_what_was_declared_clean(world: World) -> None:
-    keep_back(world, "praha-sw1")
-    ask(world, "POST", CLEAN, WORD)
+def test_a_returning_element_removes_its_remaining_configuration(world: World) -> None:
+    quarantine_cluster(world, "praha-sw1")
+    ask(world, "POST", CLEAN, REASON)
     assert world.switches["praha-sw1"].carried() == {"p1": "100", "uplink": "100"}
     world.switches["praha-sw1"].cut_off = False
     world.settle()
@@ -104,8 +104,8 @@ def test_remaining_configuration_does_not_activate_a_new_cluster(world: World) -
     The new cluster is active only after the switch was read and corrected.
     """
     world.put_pool("praha", "100")
-    keep_back(world, "praha-sw1")
-    ask(world, "POST", CLEAN, WORD)
+    quarantine_cluster(world, "praha-sw1")
+    ask(world, "POST", CLEAN, REASON)
     world.put("next", spec("praha-h2"))
     world.settle()
     assert world.view("next").state == "configuring"
@@ -116,17 +116,17 @@ def test_remaining_configuration_does_not_activate_a_new_cluster(world: World) -
 
 
 def test_repeating_a_declaration_changes_nothing(world: World) -> None:
-    keep_back(world, "praha-sw1", "brno-h1")
-    first = ask(world, "POST", CLEAN, WORD).json()
+    quarantine_cluster(world, "praha-sw1", "brno-h1")
+    first = ask(world, "POST", CLEAN, REASON).json()
     rows = len(world.audit())
-    assert ask(world, "POST", CLEAN, WORD).json() == first
+    assert ask(world, "POST", CLEAN, REASON).json() == first
     assert len(world.audit()) == rows
-    assert ask(world, "POST", "/v1/sites/praha/quarantine/120/clean", WORD).status_code == 200
+    assert ask(world, "POST", "/v1/sites/praha/quarantine/120/clean", REASON).status_code == 200
 
 
 def test_a_vlan_id_in_use_cannot_be_declared_clean(world: World) -> None:
     world.put("demo", spec("praha-h1"))
-    assert problem(ask(world, "POST", CLEAN, WORD)) == (
+    assert problem(ask(world, "POST", CLEAN, REASON)) == (
         409,
         "conflict",
         (
@@ -139,8 +139,8 @@ def test_a_vlan_id_in_use_cannot_be_declared_clean(world: World) -> None:
 @pytest.mark.parametrize(
     ("path", "word", "status"),
     [
-        ("/v1/sites/ostrava/quarantine/100/clean", WORD, 404),
-        ("/v1/sites/praha/quarantine/4095/clean", WORD, 422),
+        ("/v1/sites/ostrava/quarantine/100/clean", REASON, 404),
+        ("/v1/sites/praha/quarantine/4095/clean", REASON, 422),
         (CLEAN, {}, 422),
         (CLEAN, {"by": "eva", "reason": "scrapped"}, 422),
         (CLEAN, {"reason": "a\0b"}, 422),

@@ -19,10 +19,10 @@ SPEC = spec("brno-h1").model_dump_json()
 NEWEST = 6
 
 
-def stir(unit: Unit, random: Random) -> None:
+def randomise_rows(unit: Unit, random: Random) -> None:
     """Create elements and clusters in random states that the tables allow.
 
-    A third of the clusters are members of another.
+    About a third of the clusters are members of another cluster's network.
     """
     elements = unit.session.scalars(select(ElementRow)).all()
     for row in elements:
@@ -38,14 +38,14 @@ def stir(unit: Unit, random: Random) -> None:
 
 
 def add_cluster(unit: Unit, name: str, random: Random, elements: list[str], network: str | None) -> None:
-    def moment() -> object:
+    def random_time() -> object:
         return STARTED + timedelta(seconds=random.choice([-120, -60, -1, 0, 1, 60]))
 
     state = random.choice(list(ClusterState))
     row = {"id": name, "key": name, "attempt": 0, "owner": "alice", "spec": SPEC, "version": 1, "state": state}
-    row |= {"network": network, "created_at": STARTED, "deadline": moment(), "lease_ends": moment()}
+    row |= {"network": network, "created_at": STARTED, "deadline": random_time(), "lease_ends": random_time()}
     row |= {
-        "leaving_since": random.choice([None, moment()]),
+        "leaving_since": random.choice([None, random_time()]),
         "quarantined": state in ENDED_STATES and random.random() < 0.5,
     }
     unit.session.execute(insert(ClusterRow).values(row))
@@ -58,14 +58,16 @@ def add_cluster(unit: Unit, name: str, random: Random, elements: list[str], netw
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sql_finds_exactly_the_clusters_that_the_decision_moves(world: World, seed: int) -> None:
+def test_sql_finds_exactly_the_clusters_with_a_due_transition(world: World, seed: int) -> None:
     with world.store.change() as unit:
-        stir(unit, Random(seed))
+        randomise_rows(unit, Random(seed))
     with world.store.read() as unit:
         rows = find_clusters(unit, ClusterRow.state != ClusterState.REQUESTED)
-        moved = {
-            one.id for one in read_cluster_statuses(unit, rows) if find_transition(one, unit.now, DRAIN) is not None
+        expected = {
+            status.id
+            for status in read_cluster_statuses(unit, rows)
+            if find_transition(status, unit.now, DRAIN) is not None
         }
         found = {row.id for row in find_clusters(unit, has_due_transition(unit.now, DRAIN))}
-    assert moved
-    assert found == moved
+    assert expected
+    assert found == expected
