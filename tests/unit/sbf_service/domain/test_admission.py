@@ -1,4 +1,4 @@
-"""The check of a user's quota."""
+"""Tests of the check of a user's quota."""
 
 import pytest
 
@@ -26,7 +26,7 @@ LIMITS = QuotaLimits(clusters=2, sites=2, lease_s=7200)
         (0, 1, 7201, "alice's cluster would last 2h1s from its start (limit 2h)"),
     ],
 )
-def test_an_exceeded_quota_is_named_with_its_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:
+def test_the_error_contains_the_exceeded_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:
     assert (
         find_quota_violation(
             LIMITS, QuotaRequest("alice", ResourceUsage(clusters=clusters), ResourceUsage(clusters=1), sites, lasts)
@@ -44,7 +44,7 @@ def test_a_count_of_one_is_singular() -> None:
     )
 
 
-def test_an_unlimited_quota_refuses_nothing() -> None:
+def test_without_limits_every_request_is_allowed() -> None:
     assert (
         find_quota_violation(
             QuotaLimits(), QuotaRequest("alice", ResourceUsage(*[10**6] * 5), ResourceUsage(*[10**6] * 5), 10**6, 1e9)
@@ -59,7 +59,7 @@ def test_each_limit_of_a_user_overrides_the_default() -> None:
     assert merge_limits(None, LIMITS) == LIMITS
 
 
-def test_a_limit_of_zero_is_a_limit() -> None:
+def test_a_limit_of_zero_applies() -> None:
     assert merge_limits(QuotaLimits(clusters=0), LIMITS).clusters == 0
     assert (
         find_quota_violation(QuotaLimits(clusters=0), QuotaRequest("alice", ResourceUsage(), ResourceUsage(1), 1, 1))

@@ -37,12 +37,12 @@ def test_vlan_1_is_never_free() -> None:
     assert str(pool("brno", "1-3").free) == "2-3"
 
 
-def test_vlan_ids_free_at_all_sites_are_the_intersection() -> None:
+def test_vlan_ids_free_at_every_site_are_the_intersection() -> None:
     sites = [pool("brno", "100-199"), pool("praha", "100-149,160-219"), pool("plzen", "120-199", claimed="120-130")]
     assert str(find_free_at_every_site(sites)) == "131-149,160-199"
 
 
-def test_no_sites_have_no_free_vlan_id() -> None:
+def test_without_sites_no_vlan_id_is_free() -> None:
     assert str(find_free_at_every_site([])) == ""
 
 

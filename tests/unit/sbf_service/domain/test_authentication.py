@@ -1,4 +1,4 @@
-"""The format of tokens, and the principals of local users."""
+"""Tests of the format of tokens, and of the principals of local users."""
 
 import pytest
 
@@ -9,17 +9,17 @@ from virtcloud.model.errors import Unauthenticated
 TEXT = "vc_aaaqeaye_BQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4fICEiIyQ"
 
 
-def made() -> Token:
+def make_token() -> Token:
     return Token.make(bytes(range(37)))
 
 
 def test_a_token_consists_of_prefix_id_and_256_bits() -> None:
-    assert made().text == TEXT
-    assert (made().id, len(TEXT)) == ("aaaqeaye", 55)
+    assert make_token().text == TEXT
+    assert (make_token().id, len(TEXT)) == ("aaaqeaye", 55)
 
 
 def test_a_formatted_token_parses_to_itself() -> None:
-    assert Token.parse(TEXT) == made()
+    assert Token.parse(TEXT) == make_token()
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ def test_an_invalid_token_parses_to_none(text: str) -> None:
 
 
 def test_the_repr_of_a_token_hides_the_secret() -> None:
-    assert "BQYH" not in f"{made()} {made()!r}"
+    assert "BQYH" not in f"{make_token()} {make_token()!r}"
 
 
 def test_another_secret_under_the_same_id_has_another_digest() -> None:
     other = Token.parse(TEXT[:-1] + "A")
     assert other is not None
-    assert (other.id == made().id, other.digest == made().digest) == (True, False)
+    assert (other.id == make_token().id, other.digest == make_token().digest) == (True, False)
 
 
 @pytest.mark.parametrize(("uid", "name"), [(0, "root"), (120, "virtcloud")])

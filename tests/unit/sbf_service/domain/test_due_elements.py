@@ -1,4 +1,4 @@
-"""The choice of switches to reconcile, and the delay before the next attempt for a switch that failed."""
+"""Tests of the choice of switches to reconcile, and of the pause after a failure."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ def switch(
     return DeviceStatus(Name(name), wanted, confirmed, at, leased)
 
 
-def chosen(
+def choose(
     *found: DeviceStatus, busy: tuple[str, ...] = (), retries: dict[str, RetryState] | None = None, room: int = 9
 ) -> list[str]:
     given = {Name(name): retry for name, retry in (retries or {}).items()}
@@ -27,45 +27,45 @@ def chosen(
     )
 
 
-def test_a_switch_that_is_behind_is_chosen() -> None:
-    assert chosen(switch("a"), switch("b", confirmed=2)) == ["a"]
+def test_a_switch_with_an_unconfirmed_revision_is_due() -> None:
+    assert choose(switch("a"), switch("b", confirmed=2)) == ["a"]
 
 
-def test_a_switch_that_was_not_read_for_long_is_chosen() -> None:
-    assert chosen(switch("a", confirmed=2, checked=299), switch("b", confirmed=2, checked=300)) == ["b"]
+def test_a_switch_with_an_old_reading_is_due() -> None:
+    assert choose(switch("a", confirmed=2, checked=299), switch("b", confirmed=2, checked=300)) == ["b"]
 
 
-def test_a_switch_that_was_never_read_is_chosen() -> None:
-    assert chosen(switch("a", confirmed=2, checked=None)) == ["a"]
+def test_a_switch_without_a_reading_is_due() -> None:
+    assert choose(switch("a", confirmed=2, checked=None)) == ["a"]
 
 
-def test_a_busy_switch_is_not_chosen_again() -> None:
-    assert chosen(switch("a"), switch("b"), busy=("a",)) == ["b"]
+def test_a_busy_switch_is_not_chosen() -> None:
+    assert choose(switch("a"), switch("b"), busy=("a",)) == ["b"]
 
 
-def test_a_switch_that_another_replica_converges_is_left_to_it() -> None:
-    assert chosen(switch("a", leased=True), switch("b")) == ["b"]
+def test_a_switch_leased_by_another_replica_is_not_chosen() -> None:
+    assert choose(switch("a", leased=True), switch("b")) == ["b"]
 
 
 def test_a_switch_that_failed_backs_off() -> None:
-    assert chosen(switch("a"), retries={"a": RetryState(2, 1, 100.1)}) == []
-    assert chosen(switch("a"), retries={"a": RetryState(2, 1, 100.0)}) == ["a"]
+    assert choose(switch("a"), retries={"a": RetryState(2, 1, 100.1)}) == []
+    assert choose(switch("a"), retries={"a": RetryState(2, 1, 100.0)}) == ["a"]
 
 
-def test_a_new_revision_ends_the_wait_at_once() -> None:
-    assert chosen(switch("a", wanted=3), retries={"a": RetryState(2, 5, 999.0)}) == ["a"]
+def test_a_new_revision_ends_the_pause_immediately() -> None:
+    assert choose(switch("a", wanted=3), retries={"a": RetryState(2, 5, 999.0)}) == ["a"]
 
 
-def test_those_behind_come_before_those_only_looked_at() -> None:
-    assert chosen(switch("a", confirmed=2, checked=300), switch("b"), room=1) == ["b"]
+def test_unconfirmed_switches_come_before_confirmed_ones() -> None:
+    assert choose(switch("a", confirmed=2, checked=300), switch("b"), room=1) == ["b"]
 
 
-def test_no_more_are_chosen_than_there_is_room_for() -> None:
-    assert chosen(switch("a"), switch("b"), switch("c"), room=2) == ["a", "b"]
-    assert chosen(switch("a"), room=0) == []
+def test_at_most_room_switches_are_chosen() -> None:
+    assert choose(switch("a"), switch("b"), switch("c"), room=2) == ["a", "b"]
+    assert choose(switch("a"), room=0) == []
 
 
-def test_the_wait_doubles_up_to_the_most() -> None:
+def test_the_pause_doubles_up_to_its_limit() -> None:
     found, waits = None, []
     for _ in range(6):
         found = compute_retry(found, 2, 0.0, (0.5, 6.0), jitter=0.0)
@@ -73,9 +73,9 @@ def test_the_wait_doubles_up_to_the_most() -> None:
     assert waits == [0.5, 1.0, 2.0, 4.0, 6.0, 6.0]
 
 
-def test_jitter_takes_off_half_at_most() -> None:
+def test_jitter_shortens_the_pause_by_half_at_most() -> None:
     assert compute_retry(None, 2, 10.0, (4.0, 30.0), jitter=1.0).not_before == 12.0
 
 
-def test_a_thousand_failures_are_no_overflow() -> None:
+def test_the_pause_does_not_overflow() -> None:
     assert compute_retry(RetryState(2, 100_000, 0.0), 2, 0.0, (0.5, 30.0), 0.0).not_before == 30.0

@@ -1,4 +1,4 @@
-"""Repeated and late requests for the same cluster key."""
+"""Tests of repeated and late requests for the same cluster key."""
 
 import pytest
 from sbf_fakes.world import spec
@@ -56,7 +56,7 @@ def test_another_owner_may_reuse_the_key_of_an_ended_cluster(state: ClusterState
 
 
 @pytest.mark.parametrize("attempt", [0, 1, 2])
-def test_attempts_before_another_owner_had_the_key_stay_ended(attempt: int) -> None:
+def test_attempts_before_another_owners_cluster_stay_ended(attempt: int) -> None:
     with pytest.raises(Gone, match=f"cluster k: attempt {attempt} has ended, and the key has belonged"):
         resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own_attempt=2)
 
@@ -105,7 +105,7 @@ def test_a_higher_attempt_follows_an_ended_attempt(state: ClusterState) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(WANTED_STATES | LEAVING_STATES))
-def test_a_higher_attempt_waits_for_the_former_to_end(state: ClusterState) -> None:
+def test_a_higher_attempt_waits_for_the_end_of_the_latest(state: ClusterState) -> None:
     assert resolve_request("k", request(4), former(state)) == AttemptBlocked(
         f"cluster k: attempt 3 is {state} and is being ended: try again later"
     )

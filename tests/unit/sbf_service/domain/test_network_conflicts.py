@@ -1,4 +1,4 @@
-"""Exclusive access ports, and members of a network: its paths are a tree, and no member moves another's path."""
+"""Tests of exclusive access ports and of the paths of networks. A member changes no path of another member."""
 
 import pytest
 from hypothesis import given, settings
@@ -164,7 +164,7 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
         before = ports
         if members and data.draw(st.booleans()):
             del members[data.draw(st.sampled_from(sorted(members)))]
-            ports = whole(made, own, members)
+            ports = network_ports(made, own, members)
             assert ports <= before
         else:
             try:
@@ -172,8 +172,8 @@ def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> No
             except Conflict:
                 assert not in_one
                 continue
-            members = {key: moved(one, own) for key, one in (members | {f"m{step}": new}).items()}
-            ports = whole(made, own, members)
+            members = {key: with_present_transport(one, own) for key, one in (members | {f"m{step}": new}).items()}
+            ports = network_ports(made, own, members)
             assert ports >= before
         hosts = {host for one in (own, *members.values()) for host in one.spec.all_hosts}
         assert ports == find_path_ports(made, spec(*sorted(hosts)), own.transport)
@@ -192,19 +192,19 @@ def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple
     if on is None and len(sites) > 1:
         on = made.sites[0].attachments[0].transport
         check_paths_unchanged(made, own, made.transport(on))
-    own = moved(own, cluster("own", list(own.spec.all_hosts), on))
+    own = with_present_transport(own, cluster("own", list(own.spec.all_hosts), on))
     new = cluster(key, hosts, on, own)
     find_cluster_ports(made, new)
     return own, new
 
 
-def moved(one: LiveCluster, own: LiveCluster) -> LiveCluster:
+def with_present_transport(one: LiveCluster, own: LiveCluster) -> LiveCluster:
     """Return a cluster with the transport that its network uses now."""
     joined = None if one.id == own.id else own.network
     return LiveCluster(one.id, one.key, one.spec, VLANS, own.transport, None, joined)
 
 
-def whole(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> frozenset[PortRef]:
+def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> frozenset[PortRef]:
     return frozenset(port for one in (own, *members.values()) for port in find_cluster_ports(made, one))
 
 
@@ -241,7 +241,7 @@ def test_a_network_is_not_moved_to_reach_a_transport() -> None:
     )
 
 
-def test_a_site_without_the_networks_transport_is_named() -> None:
+def test_the_error_names_a_site_without_the_networks_transport() -> None:
     network = LiveCluster("n", ClusterKey("n"), spec("brno-h1"), VLANS, Name("xponder"))
     check_sites_attached(network, [])
     with pytest.raises(

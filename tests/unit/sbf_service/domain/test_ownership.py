@@ -1,4 +1,4 @@
-"""Ownership of VLANs on a device, derived from VLAN names, SBF's record, and the ports that carry the VLANs."""
+"""Tests of the ownership of VLANs, derived from VLAN names, SBF's record, and the ports that carry the VLANs."""
 
 from typing import Any
 
@@ -132,9 +132,11 @@ def test_every_vlan_in_the_table_exists() -> None:
     assert str(find_existing_vlans(mark_foreign_vlans(carried({150: "offices", 151: "vc-151"}), NONE))) == "150-151"
 
 
-@pytest.mark.parametrize(("listed", "stated"), [("150", "150"), ("2-4094", ""), ("1-4094", ""), ("2-4093", "100-199")])
-def test_a_port_with_every_vlan_states_no_use(listed: str, stated: str) -> None:
-    assert str(find_stated_vlans(vlans(listed), vlans("100-199"))) == stated
+@pytest.mark.parametrize(
+    ("listed", "expected"), [("150", "150"), ("2-4094", ""), ("1-4094", ""), ("2-4093", "100-199")]
+)
+def test_a_port_with_every_vlan_shows_no_use(listed: str, expected: str) -> None:
+    assert str(find_stated_vlans(vlans(listed), vlans("100-199"))) == expected
 
 
 @pytest.mark.parametrize(

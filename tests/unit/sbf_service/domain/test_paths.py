@@ -1,4 +1,4 @@
-"""The ports on the path of a cluster."""
+"""Tests of the ports on the path of a cluster."""
 
 import pytest
 from hypothesis import given
@@ -74,12 +74,12 @@ def test_several_sites_are_joined_over_their_edge_ports() -> None:
     ]
 
 
-def test_hosts_without_guests_take_part() -> None:
+def test_hosts_without_guests_are_on_the_path() -> None:
     wanted = spec("brno-h1", hosts=["brno-h2"])
     assert "brno-sw1:p2" in find_path_ports(three_sites(), wanted)
 
 
-def test_a_ring_of_switches_is_opened() -> None:
+def test_the_path_in_a_ring_of_switches_has_no_loop() -> None:
     """Three switches form a triangle and have a host each: two of the three links carry the cluster."""
     found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2", "h3"))
     assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
@@ -159,7 +159,7 @@ def test_the_second_uplink_replaces_a_removed_first_one() -> None:
     assert ring_ports("h1", "h3", without=("h1:eth0",)) == ["h1:eth1", "h3:eth0", "sw3:h", "sw3:x"]
 
 
-def test_the_second_uplink_is_used_where_the_first_is_unreachable() -> None:
+def test_the_second_uplink_is_used_if_the_first_is_unreachable() -> None:
     """Switch sw1 has a link to h1 only."""
     found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
     assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
@@ -193,7 +193,7 @@ def test_the_first_shared_transport_by_preference_is_used() -> None:
     assert edges == ["brno-sw:vpls", "praha-sw:vpls"]
 
 
-def test_sites_without_a_common_transport_are_named() -> None:
+def test_the_error_names_sites_without_a_common_transport() -> None:
     sites = [
         {
             "name": "brno",
@@ -211,7 +211,7 @@ def test_sites_without_a_common_transport_are_named() -> None:
     )
 
 
-def test_switches_that_are_not_joined_are_named() -> None:
+def test_the_error_names_unconnected_switches() -> None:
     with pytest.raises(Conflict, match="switch sw2 has no path to switch sw1 within their site: link the switches"):
         find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS[:3]), spec("h1", "h2"))
 
@@ -223,7 +223,7 @@ def test_an_unknown_host_is_named_with_the_known_ones() -> None:
 
 @given(st.data())
 def test_a_clusters_path_is_a_tree_over_its_hosts(data: st.DataObject) -> None:
-    """In any connected mesh, the path's links join all hosts, and no link is redundant."""
+    """In any connected mesh, the path's links connect all hosts, and no link is redundant."""
     size = data.draw(st.integers(2, 7))
     tree = [(data.draw(st.integers(0, n - 1)), n) for n in range(1, size)]
     pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]

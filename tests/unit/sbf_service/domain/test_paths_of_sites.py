@@ -1,4 +1,4 @@
-"""A network that includes sites without hosts: members that join later at these sites reach each other."""
+"""Tests of networks that include sites without hosts. Members that join at these sites are connected."""
 
 from itertools import chain
 
@@ -58,19 +58,19 @@ def test_a_single_site_carries_nothing_before_a_member_joins() -> None:
     assert ports(Topology.model_validate(LINE), sites=("brno",)) == []
 
 
-def test_members_at_one_site_meet_at_the_root_of_its_switches() -> None:
+def test_members_at_one_site_connect_at_the_tree_root() -> None:
     topology = Topology.model_validate(LINE)
     carried = ports(topology, "h2", "h3", sites=("brno",))
     assert joined(topology, carried, "h2", "h3")
     assert {"h1:eth0", "sw1:h"}.isdisjoint(carried)
 
 
-def test_a_member_that_goes_leaves_the_others_joined() -> None:
+def test_the_end_of_a_member_disconnects_no_other_member() -> None:
     topology = Topology.model_validate(LINE)
     assert joined(topology, ports(topology, "h1", "h3", sites=("brno",)), "h1", "h3")
 
 
-def test_several_sites_are_joined_from_the_beginning() -> None:
+def test_several_sites_are_connected_before_a_member_joins() -> None:
     topology = three_sites()
     at_once = ports(topology, sites=("brno", "praha"))
     assert at_once
@@ -78,7 +78,7 @@ def test_several_sites_are_joined_from_the_beginning() -> None:
     assert not any(port.startswith(("brno-h", "praha-h")) for port in at_once)
 
 
-def test_members_of_several_sites_are_joined() -> None:
+def test_members_of_several_sites_are_connected() -> None:
     topology = three_sites()
     carried = ports(topology, "brno-h1", "praha-h1", sites=("brno", "praha"))
     uplinks = [port for port in carried if topology.peers.get(PortRef(port)) is None]
@@ -88,13 +88,13 @@ def test_members_of_several_sites_are_joined() -> None:
         assert joined(topology, carried, host, edge)
 
 
-def test_unjoined_switches_of_a_site_need_a_host() -> None:
+def test_a_site_with_unconnected_switches_needs_a_host() -> None:
     apart = Topology.model_validate({**LINE, "links": LINE["links"][:4]})  # type: ignore[index]
     with pytest.raises(Conflict, match="site brno has groups of switches without a link between them: name a host"):
         ports(apart, sites=("brno",))
 
 
-def test_an_unknown_site_is_named() -> None:
+def test_the_error_names_an_unknown_site() -> None:
     with pytest.raises(NotFound, match="site wien is not known"):
         ports(three_sites(), sites=("wien",))
 

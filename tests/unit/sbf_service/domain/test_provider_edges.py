@@ -1,4 +1,4 @@
-"""Clusters over provider edges: the ports on their paths, and the circuits of each edge."""
+"""Tests of clusters over provider edges: the ports on their paths, and the circuits of each edge."""
 
 import pytest
 from pydantic import ValidationError
@@ -40,7 +40,7 @@ def live(transport: str, service: int | None, brno: int, praha: int) -> LiveClus
     return LiveCluster("id", ClusterKey("a"), asked, numbers, Name(transport), service)
 
 
-def test_a_cluster_goes_from_its_host_over_the_switch_to_the_provider_edge() -> None:
+def test_a_path_leads_from_host_to_provider_edge() -> None:
     assert sorted(
         port for port in find_path_ports(topology(EVPN), spec("brno-h1", "praha-h1")) if port.startswith("brno")
     ) == [
@@ -84,7 +84,7 @@ def test_a_transport_that_a_site_lost_is_a_conflict() -> None:
         find_path_ports(topology(SHARED), spec("brno-h1", "praha-h1"), Name("evpn"))
 
 
-def test_a_transport_made_at_provider_edges_is_refused_at_a_switch() -> None:
+def test_a_transport_of_provider_edges_is_refused_at_a_switch() -> None:
     made = topology(EVPN).model_dump(mode="json")
     made["sites"][0]["attachments"][0]["port"] = "brno-sw1:free"
     with pytest.raises(
@@ -93,6 +93,6 @@ def test_a_transport_made_at_provider_edges_is_refused_at_a_switch() -> None:
         Topology.model_validate(made)
 
 
-def test_an_edge_s_port_on_no_switch_is_refused() -> None:
+def test_an_edge_port_without_a_switch_is_refused() -> None:
     with pytest.raises(ValidationError, match="port brno-pe1:ac: expected a link to a switch of brno, got none"):
         topology(EVPN, linked=False)

@@ -1,4 +1,4 @@
-"""The rights of all roles, written a second time as the expected values of the tests."""
+"""Tests of the rights of all roles. The expected values are a second, independent table."""
 
 import pytest
 
@@ -149,5 +149,5 @@ def test_a_denial_names_the_caller_and_entitled_roles(
     ("who", "name"),
     [(ALICE, "alice"), (AGENT, "agent@brno-h1"), (PBS, "scheduler@pbs"), (STARTER, "job-starter@brno-h9")],
 )
-def test_the_audit_log_names_people_and_machines(who: Principal, name: str) -> None:
+def test_the_audit_log_distinguishes_people_and_programs(who: Principal, name: str) -> None:
     assert who.who == name

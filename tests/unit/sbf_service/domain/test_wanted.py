@@ -1,4 +1,4 @@
-"""The wanted state of elements, derived from clusters."""
+"""Tests of the wanted state of elements, computed from clusters."""
 
 from sbf_fakes.world import spec, three_sites
 

@@ -1,4 +1,4 @@
-"""The files of a SQLite database."""
+"""Tests of the access rights of SQLite database files."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def test_a_new_database_is_read_by_its_owner_only(tmp_path: Path) -> None:
         assert _modes(tmp_path) == {"sbf.db": 0o600, "sbf.db-wal": 0o600, "sbf.db-shm": 0o600}
 
 
-def test_a_database_that_everybody_reads_becomes_its_owners(tmp_path: Path) -> None:
+def test_a_database_readable_by_everybody_is_restricted_to_its_owner(tmp_path: Path) -> None:
     """An older version left the database readable for all. The files next to it contain the same data."""
     for name in ("sbf.db", "sbf.db-wal", "sbf.db-shm"):
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""Group commit: requests of many threads share a transaction, but a failure affects only its own request."""
+"""Tests of group commit: many threads share a transaction, but a failing change affects no other change."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,7 +43,7 @@ def refuse(rows: list[str]) -> str:
     raise Conflict("no")
 
 
-def lose(_rows: list[str]) -> str:
+def raise_unavailable(_rows: list[str]) -> str:
     raise DatabaseUnavailable("it went away")
 
 
@@ -55,8 +55,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def behind_a_first_one(transactions: Transactions, *works: Callable[[list[str]], str]) -> Iterator[list[Future[str]]]:
-    """Queue ``works`` in their order while a first transaction runs, then let all of them run. Yield their futures."""
+def queue_during_transaction(
+    transactions: Transactions, *works: Callable[[list[str]], str]
+) -> Iterator[list[Future[str]]]:
+    """Queue ``works`` in their order while another transaction runs, then run all of them. Yield their futures."""
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
         first = threads.submit(together.run, transactions.change, add("first"))
@@ -70,16 +72,16 @@ def behind_a_first_one(transactions: Transactions, *works: Callable[[list[str]],
         yield futures
 
 
-def test_those_who_wait_at_the_same_moment_share_one_transaction() -> None:
+def test_simultaneously_waiting_changes_share_one_transaction() -> None:
     transactions = Transactions()
-    with behind_a_first_one(transactions, add("a"), add("b"), add("c")) as futures:
+    with queue_during_transaction(transactions, add("a"), add("b"), add("c")) as futures:
         assert [one.result(10) for one in futures] == ["a", "b", "c"]
     assert transactions.committed == [["first"], ["a", "b", "c"]]
 
 
-def test_a_failing_change_fails_alone() -> None:
+def test_a_failing_change_affects_no_other_change() -> None:
     transactions = Transactions()
-    with behind_a_first_one(transactions, add("a"), refuse, add("c")) as futures:
+    with queue_during_transaction(transactions, add("a"), refuse, add("c")) as futures:
         assert [futures[0].result(10), futures[2].result(10)] == ["a", "c"]
         with pytest.raises(Conflict, match=r"^no$"):
             futures[1].result(10)
@@ -88,7 +90,7 @@ def test_a_failing_change_fails_alone() -> None:
 
 def test_an_unavailable_database_is_tried_once_per_group() -> None:
     transactions = Transactions()
-    with behind_a_first_one(transactions, add("a"), lose, add("c")) as futures:
+    with queue_during_transaction(transactions, add("a"), raise_unavailable, add("c")) as futures:
         for one in futures:
             with pytest.raises(DatabaseUnavailable):
                 one.result(10)
