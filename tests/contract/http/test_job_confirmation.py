@@ -98,7 +98,7 @@ def test_a_guest_outside_the_jobs_hosts_is_refused(world: World) -> None:
     request_cluster(world, "brno-h1", "praha-h1")
     confirm(world, "brno-h1")
     assert problem(request_cluster(world, "brno-h1", "praha-h1"))[2] == (
-        "brno-h1 (job-starter) may not create the cluster of job 7.torque on praha-h1: the batch system runs it "
+        "brno-h1 (job-starter) may not create the cluster of job 7.torque on praha-h1: the batch system runs the job "
         "on brno-h1"
     )
 

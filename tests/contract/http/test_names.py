@@ -94,7 +94,7 @@ def test_a_quarantined_vlan_id_is_refused(world: World) -> None:
     world.clock.advance(3600)
     world.sweep()
     assert problem(ask(world, "PUT", "/v1/clusters/next", request_for("brno-h2", vlan=117)))[2] == (
-        "VLAN 117 is not free at site brno: it is in quarantine after cluster demo of alice"
+        "VLAN 117 is not free at site brno: the VLAN ID is in quarantine after cluster demo of alice"
     )
 
 

@@ -157,7 +157,7 @@ def test_a_pool_excludes_reserved_vlan_ids_of_switches(world: World) -> None:
         world.put_pool("brno", "1000-1003")
     assert (
         str(caught.value)
-        == "pool of brno: VLAN 1002-1003 is reserved by switch brno-sw1 (fake): remove it from the pool"
+        == "pool of brno: switch brno-sw1 (fake) reserves VLAN 1002-1003: remove VLAN 1002-1003 from the pool"
     )
 
 
