@@ -415,15 +415,11 @@ def test_the_circuits_of_an_edge_are_shown(world: World) -> None:
 
 
 def test_an_edge_has_no_agent(world: World) -> None:
-<<<<<<< HEAD
     answer = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
-    assert problem(answer)[2] == "edge brno-pe1 has no agent: SBF configures it; hosts and gateways fetch and confirm"
-=======
-    found = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
-    assert problem(found)[2] == (
-        "edge brno-pe1 has no agent, because SBF configures it: only agents of hosts and gateways call"
+    assert (
+        problem(answer)[2]
+        == "edge brno-pe1 has no agent, because SBF configures it: only agents of hosts and gateways call"
     )
->>>>>>> 272dbf4 (Tests expect the messages of today)
 
 
 def test_a_shut_port_of_an_edge_degrades_its_cluster(world: World) -> None:
