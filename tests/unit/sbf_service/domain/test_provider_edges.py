@@ -87,7 +87,7 @@ def test_a_transport_that_a_site_lost_is_a_conflict() -> None:
 def test_a_transport_of_provider_edges_is_refused_at_a_switch() -> None:
     made = topology(EVPN).model_dump(mode="json")
     made["sites"][0]["attachments"][0]["port"] = "brno-sw1:free"
-    with pytest.raises(ValidationError, match=r"site brno: expected a port of one of its edges, got brno-sw1:free"):
+    with pytest.raises(ValidationError, match=r"site brno: expected a port of one of its edges .*got brno-sw1:free"):
         Topology.model_validate(made)
 
 
