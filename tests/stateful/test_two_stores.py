@@ -119,7 +119,7 @@ class StorePair:
 
     def record_error(self) -> tuple[Outcome, Outcome]:
         name, reachable = self.element(), self.random.random() < 0.5
-        self.memory.set_trouble(name, reachable=reachable)
+        self.memory.record_error(name, reachable=reachable)
         with self.real.store.change() as unit:
             drain = self.real.service.settings.timing.drain
             elements.record_error(unit, name, "no answer", drain, reachable=reachable)
@@ -127,14 +127,14 @@ class StorePair:
 
     def reset_confirmation(self) -> tuple[Outcome, Outcome]:
         name = self.element()
-        self.memory.set_back(name)
+        self.memory.reset_confirmation(name)
         with self.real.store.change() as unit:
             elements.reset_confirmation(unit, name, "restarted", self.real.service.settings.timing.drain)
         return None, None
 
     def increment_revisions(self) -> tuple[Outcome, Outcome]:
         name = self.element()
-        self.memory.grow([name])
+        self.memory.increment_revisions([name])
         with self.real.store.change() as unit:
             increment_revisions(unit, [name])
         return None, None
@@ -149,33 +149,33 @@ class StorePair:
         with self.real.store.change_row() as unit:
             real = leases.acquire_lease(unit, name, holder, LEASE)
         self.fences.setdefault(name, []).append(real or 0)
-        return self.memory.take_lease(Name(name), holder), real
+        return self.memory.acquire_lease(Name(name), holder), real
 
     def renew_lease(self) -> tuple[Outcome, Outcome]:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
         with self.real.store.change_row() as unit:
             real = leases.renew_lease(unit, name, fence, LEASE)
-        return self.memory.keep_lease(Name(name), fence), real
+        return self.memory.renew_lease(Name(name), fence), real
 
     def release_lease(self) -> tuple[Outcome, Outcome]:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
-        self.memory.give_up_lease(Name(name), fence)
+        self.memory.release_lease(Name(name), fence)
         with self.real.store.change_row() as unit:
             leases.release_lease(unit, name, fence)
         return None, None
 
     def release_leases(self) -> tuple[Outcome, Outcome]:
         holder = self.random.choice(REPLICAS)
-        self.memory.give_up_leases(holder)
+        self.memory.release_leases(holder)
         with self.real.store.change() as unit:
             leases.release_leases_of(unit, holder)
         return None, None
 
     def record_heartbeat(self) -> tuple[Outcome, Outcome]:
         name = Name(self.random.choice(HOSTS))
-        self.memory.heard(name)
+        self.memory.record_heartbeat(name)
         record_agent_heartbeat(self.real.store, name)
         return None, None
 
