@@ -225,7 +225,7 @@ def test_a_network_shows_its_members_with_their_owners(ring: World) -> None:
 def test_an_ending_network_cannot_be_joined(ring: World) -> None:
     ring.delete("root")
     refused = ask(ring, "PUT", "/v1/clusters/m1", request_body(member("brno-h1")))
-    message = "network ring can no longer be join_network: cluster root is draining"
+    message = "network ring can no longer be joined: cluster root is draining"
     assert problem(refused) == (409, "conflict", message)
     ring.settle()
     assert problem(ask(ring, "PUT", "/v1/clusters/m1", request_body(member("brno-h1"))))[:2] == (404, "no-such-network")
