@@ -1,8 +1,8 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
 ``virtcloud element try`` runs ``python -m sbf_service.trial``. The program reads the trial request as JSON from
-standard input, because the request may contain passwords. It writes the record as JSON to standard output. Exit codes:
-0 a record was written, 2 bad input.
+standard input, because the request may contain passwords. The program writes the record as JSON to standard output.
+Exit code 0 means that a record was written, exit code 2 means bad input.
 """
 
 import re
@@ -56,7 +56,7 @@ class RecordingLine:
         return self._line.prompt
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Send a command. Record its answer without the echo and the prompt."""
+        """Send a command. Record the answer without the echo and the prompt."""
         output = self._line.exchange(command, until, times, patience)
         answer = re.split(self._line.prompt, output, flags=re.MULTILINE)[0].partition("\n")[2]
         self.exchanges.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
@@ -108,7 +108,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
         faults.append(str(error))
     except BadInput:
         raise
-    except Exception as error:  # noqa: BLE001 - the record must show the author of a dialect every error of its code
+    except Exception as error:  # noqa: BLE001 - a dialect's author needs every error in the record
         at = extract_tb(error.__traceback__)[-1]
         faults.append(f"{type(error).__name__} at {at.filename}:{at.lineno}, expected ValueError: {error}")
     finally:
@@ -119,7 +119,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield each part of the record after it was read, so that an error does not affect earlier parts."""
+    """Yield each part of the record as soon as it is read, so that an error does not affect earlier parts."""
     reading = driver.read_all()
     parsed = describe_reading(reading)
     yield {"understood": parsed}

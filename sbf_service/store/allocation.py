@@ -1,9 +1,9 @@
 """VLAN IDs of sites: free VLAN IDs, their allocation to new clusters, and claims.
 
 Each free VLAN ID of a site is a row with the time of its release. An index on this time finds the VLAN ID that has been
-unused for the longest time, so that an allocation does not become slower over the years. The rule of the choice is in
-:mod:`sbf_service.domain.allocation`; this module reads the data for the rule. A VLAN ID that is in other use on a
-device of the site (``vlan_ownership.py``) has no row.
+unused for the longest time. An allocation therefore does not become slower over the years.
+:mod:`sbf_service.domain.allocation` contains the rule of the choice; this module reads the data that the rule needs. A
+VLAN ID in other use on a device of the site (``vlan_ownership.py``) has no row.
 """
 
 import json
@@ -37,9 +37,9 @@ CanSeeOwner = Callable[[str], bool]
 NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of release that is stored for a VLAN ID that no cluster has used."""
 MAX_INDEXED_SITES = 16
-"""For at most this number of sites, each site is queried separately. For more sites, whole pools are read."""
+"""The highest number of sites for which each site is queried separately. For more sites, whole pools are read."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""How many free VLAN IDs of a site the first query reads, the second query, and so on."""
+"""The number of free VLAN IDs of a site that each query reads. The next query follows if the result is not final."""
 NO_VLANS = VlanSet()
 
 _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
@@ -78,7 +78,7 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""The limit is in a subquery, so that no database joins all VLAN IDs of the sites before it applies the limit."""
+"""The limit is in a subquery, so that every database applies the limit before it joins the VLAN IDs of other sites."""
 _ELSEWHERE = aliased(FreeVlanRow)
 _COUNT_AS_OLD = (
     select(func.count())
@@ -113,7 +113,7 @@ def allocate_network_ids(
 ) -> NetworkIds:
     """Choose the IDs of a new cluster, and change nothing. Raise NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
 
-    An error about a requested VLAN ID names the cluster that claimed it only if the caller ``sees`` its owner.
+    If another cluster claimed a requested VLAN ID, the error names this cluster only if the caller ``sees`` its owner.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
@@ -203,8 +203,8 @@ def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Na
 class _FreeWindow:
     """A part of the free VLAN IDs of a site, each as (time of release, VLAN ID).
 
-    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read, or None if
-    the site has no further VLAN IDs.
+    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read. It is None
+    if the site has no more VLAN IDs.
     """
 
     first: tuple[datetime, int] | None
@@ -246,7 +246,7 @@ def _parse_vlans(rows: Iterable[tuple[str, str]]) -> dict[str, VlanSet]:
 
 
 def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> VlanSet:
-    """Return the VLAN IDs that clusters cannot use at a site, because its devices reserve these VLAN IDs.
+    """Return the VLAN IDs that clusters cannot use at a site, because devices of the site reserve these VLAN IDs.
 
     The result is cached with the topology version that the unit of work has read.
     """
@@ -269,22 +269,22 @@ def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]
 
 
 def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
-    """Claim VLAN IDs, by site, for a cluster."""
+    """Claim one VLAN ID at each of these sites for a cluster."""
     claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
     unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
     unit.connection.execute(_INSERT_CLAIMS, claims)
 
 
 def release_vlans(unit: Unit, cluster_id: str) -> None:
-    """Release all claims of a cluster. Its VLAN IDs are free from now on."""
+    """Release all claims of a cluster. The claimed VLAN IDs become free."""
     unit.connection.execute(_FREE_CLAIMS, {"now": unit.now, "cluster": cluster_id})
     unit.connection.execute(_DELETE_CLAIMS, {"cluster": cluster_id})
 
 
 def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
-    """Replace the VLAN IDs of a site's pool from ``before`` to ``after``. Both sets must contain all claimed VLAN IDs.
+    """Change the VLAN IDs of a site's pool from ``before`` to ``after``. Both sets must contain all claimed VLAN IDs.
 
-    A VLAN ID that is added again counts as never used.
+    An added VLAN ID counts as never used, even if it was in the pool earlier.
     """
     foreign = read_foreign_vlans(unit, [site]).get(site, NO_VLANS)
     removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]
@@ -299,13 +299,13 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
 
 
 def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Exclude VLAN IDs that are in other use at a site from its free VLAN IDs; idempotent."""
+    """Remove VLAN IDs that are in other use from a site's free VLAN IDs; idempotent."""
     if vlans:
         unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
 
 
 def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Add VLAN IDs that are no longer in other use at a site to its free VLAN IDs; idempotent.
+    """Add VLAN IDs that are no longer in other use to a site's free VLAN IDs; idempotent.
 
     VLAN IDs that are claimed, already free, or outside the pool are not added.
     """

@@ -20,8 +20,8 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 class AuditFilter:
     """Selects the rows of one element, the rows of all clusters with one key, or all rows.
 
-    With a key, ``owner`` selects only this owner's clusters, and ``sites`` only clusters with a placement at these
-    sites: the key may have belonged to another owner earlier or later.
+    A key may have belonged to another owner earlier or later. Therefore ``owner`` selects only this owner's clusters,
+    and ``sites`` selects only clusters with a placement at these sites.
     """
 
     element: str | None = None
@@ -47,7 +47,7 @@ class AuditFilter:
 def read_entries(unit: Unit, selected: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
     """Return at most ``limit`` entries, oldest first.
 
-    These are the first entries after the ID ``after``, or the newest entries when ``after`` is None.
+    The entries are the first after the ID ``after``. If ``after`` is None, they are the newest entries.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)

@@ -1,9 +1,9 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
-The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster it chooses
-the IDs, and inserts the cluster, its claims and its placements with the new wanted revisions. All other changes wait
-during this transaction. Therefore it consists of a few prepared statements, and the view is made from the inserted
-values without reading them again.
+The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster, the
+transaction chooses the IDs. It then inserts the cluster, the claims and the placements with the new wanted revisions.
+All other changes wait during this transaction. Therefore the transaction consists of a few prepared statements, and
+the view is made from the inserted values without reading them again.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ class PutRequest:
     """A request for a cluster, with the limits that apply to its caller.
 
     An error names another cluster only if the caller ``sees`` the owner of this cluster. ``starter`` is the host that
-    requests the cluster of a job; the batch server has to confirm this job (:mod:`.job_proofs`).
+    requests a job's cluster. The batch server has to confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -101,9 +101,9 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 ) -> PutResult:
     """Create a cluster, or return the existing cluster of this key and attempt; idempotent. See :class:`PutRequest`.
 
-    Raise NotFound (an unknown host), Conflict, Gone, QuotaExceeded, Forbidden. Raise JobUnproven until the batch server
-    has confirmed the job. A higher attempt drains the cluster of the former attempt; raise AttemptWaits until that
-    cluster has ended.
+    Raise NotFound for an unknown host. Raise Conflict, Gone, QuotaExceeded, Forbidden. Raise JobUnproven until the
+    batch server has confirmed the job. A higher attempt drains the cluster of the former attempt. Raise AttemptWaits
+    until this former cluster has ended.
     """
     put = PutRequest(key, request, reserved, quota, sees, starter)
     result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put))
@@ -113,7 +113,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Execute a request. Return, not raise, an error whose changes must be committed."""
+    """Execute a request. If an error's changes must be committed, return the error and do not raise it."""
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
@@ -250,7 +250,8 @@ def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, Vl
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
     """Claim the IDs at new sites for a network, until the network ends.
 
-    A network that had a single site now also gets a transport and, if the transport has service IDs, a service ID.
+    A network that had a single site until now gets a transport. If the transport has service IDs, the network also gets
+    a service ID.
     """
     claimed = read_vlans(unit, [network.id])[network.id]
     new = {site: vlan for site, vlan in ids.vlans.items() if site not in claimed}

@@ -1,4 +1,7 @@
-"""Dry runs of ``PUT /clusters``, and differences of elements, computed from their last reading. They change nothing."""
+"""Dry runs of ``PUT /clusters``, and differences of elements computed from the elements' last readings.
+
+The functions of this module change nothing.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -56,7 +59,7 @@ _READ_LEAVING = (
 class _ElementClusters:
     """The clusters on an element: ``staying`` are in the wanted state, and ``leaving`` are being removed.
 
-    ``coming`` are those ``staying`` clusters that the element has not confirmed yet.
+    ``coming`` are the ``staying`` clusters that the element has not confirmed yet.
     """
 
     staying: list[LiveCluster] = field(default_factory=list)
@@ -68,8 +71,8 @@ class _ElementClusters:
 class _DifferenceScope:
     """The clusters that differences include.
 
-    Without ``only``, the scope has all existing clusters and ``extra``. With ``only``, the scope has the clusters of
-    the network of ``only``, and ``extra``. The difference of a host then omits the other clusters of this network.
+    If ``only`` is None, these are all existing clusters and ``extra``. Otherwise, these are ``extra`` and the clusters
+    of the network of ``only``. The difference of a host then omits the other clusters of this network.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -109,8 +112,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors that :func:`put_cluster` would raise.
 
-    With ``whole``, the differences include every cluster that is missing on an element. Otherwise they include only
-    this cluster and its network, for a caller who may not see other owners' clusters.
+    With ``whole``, the differences include every cluster that is missing on an element. Without ``whole``, they include
+    only this cluster and its network, because the caller may not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(
@@ -136,7 +139,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 
 
 def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
-    """Return the change that an element needs now, computed from its last reading. Raise NotFound."""
+    """Return the change that an element needs now, computed from the element's last reading. Raise NotFound."""
     (difference,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
     return difference
 
@@ -154,7 +157,7 @@ def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport |
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
-    """Return the difference of each element. Every cluster is read once, with its placements on these elements."""
+    """Return the difference of each element. Read every cluster once, with its placements on these elements."""
     clusters, paths = _read_elements(unit, [row.name for row in rows]), CachedPaths()
     return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope, paths.ports_on) for row in rows]
 

@@ -1,8 +1,8 @@
 """Queries of clusters by key, name or condition, and of their statuses, specs, IDs and views.
 
 When the cluster of a key has ended, another owner may use the key. The *turn* of the key is then incremented, and the
-attempt numbers start again. The attempt numbers of one owner with a key always increase, so that a late call of an
-earlier attempt changes nothing.
+attempt numbers start again. The attempt numbers of one owner with one key always increase. A late call of an earlier
+attempt therefore changes nothing.
 """
 
 import re
@@ -28,7 +28,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
 NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
-"""The condition lists the states, so that the database uses an index: most clusters in the table have ended."""
+"""The condition lists the states that have not ended, so that the database uses an index. Most clusters have ended."""
 UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
 """Clusters that may still change their state: they have not ended, or they have quarantined claims."""
 MAX_PARAMETERS = 1000
@@ -82,7 +82,7 @@ def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement that meets the conditions.
 
-    The condition is evaluated for each cluster, because most placements belong to old clusters.
+    The condition is evaluated separately for each cluster, because most placements belong to old clusters.
     """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
@@ -97,7 +97,10 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 
 
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
-    """Return the statuses of clusters. The status of a network that ends includes its unsettled members."""
+    """Return the statuses of clusters.
+
+    The status of a network that is ending includes the network's unsettled members.
+    """
     members = _find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
     return [make_cluster_status(row, parts, members.get(row.id, ())) for row in rows]
@@ -172,7 +175,7 @@ def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRo
 
 
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
-    """Return the view of a transport with the network's own service ID, or with the ID that all networks share."""
+    """Return the view of a transport, with the network's own service ID or the service ID that all networks share."""
     if transport is None:
         return None
     service_id = transport.shared if service is None else service
@@ -287,7 +290,7 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 
 
 def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:
-    """Return the cluster with this name or key that has not ended."""
+    """Return the cluster that has this name or key and has not ended, or None."""
     row = find_newest_cluster(unit, find_key_by_name(unit, name_or_key) or name_or_key)
     return None if row is None or row.state in ENDED_STATES else row
 
@@ -320,7 +323,7 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Return the highest attempt of ``owner`` with the key of ``row``, if ``row`` belongs to another owner."""
+    """Return the highest attempt of ``owner`` with the key of ``row``. Return None if ``row`` belongs to ``owner``."""
     if row is None or row.owner == owner:
         return None
     of_owner = ClusterRow.key == row.key, ClusterRow.owner == owner

@@ -1,4 +1,4 @@
-"""Existing clusters: their views, lists, end, leases, and the owners with whom their networks are shared.
+"""Existing clusters: views, lists, end and leases of clusters, and the owners with whom networks are shared.
 
 ``cluster_creation.py`` creates clusters.
 """
@@ -60,7 +60,10 @@ def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) ->
 def list_clusters(
     unit: Unit, owner: str | None, ended: ClusterPage | None = None, within: Sequence[ColumnElement[bool]] = ()
 ) -> list[ClusterView]:
-    """Return all clusters that have not ended, or the page ``ended`` of all clusters. Oldest first. Raise NotFound."""
+    """Return all clusters that have not ended, or the page ``ended`` of all clusters.
+
+    The oldest comes first. Raise NotFound.
+    """
     conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
     if ended is not None:
         return make_cluster_views(unit, read_page(unit, ended, *conditions))
@@ -73,7 +76,10 @@ def list_network(unit: Unit, name_or_key: str) -> list[ClusterView]:
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Start to drain a cluster; idempotent. Raise NotFound for an unknown key, Gone for another cluster or attempt."""
+    """Start to drain a cluster; idempotent. Raise NotFound for an unknown key.
+
+    Raise Gone if the key now belongs to another cluster or attempt.
+    """
     row = _require_cluster(unit, key)
     fence.check(key, row)
     drain_cluster(unit, row, reason)
@@ -85,7 +91,8 @@ def extend_lease(
 ) -> ClusterView:
     """Extend a cluster's lease to at least ``seconds`` from now; never shorten it. Idempotent.
 
-    Raise NotFound, Gone for another cluster or attempt, QuotaExceeded, and Conflict for a cluster that is ending.
+    Raise NotFound and QuotaExceeded. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict if
+    the cluster is ending.
     """
     row = _require_cluster(unit, key)
     fence.check(key, row)
@@ -106,10 +113,10 @@ def extend_lease(
 def share_network(
     unit: Unit, key: str, owner: str, limits: RequestLimits, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Share a cluster's network with ``owner``, whose clusters may then join it; idempotent.
+    """Share a cluster's network with ``owner``, whose clusters may then join the network; idempotent.
 
-    Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending. Raise
-    BeyondLimit when the network would be shared with more owners than the limit allows.
+    Raise NotFound. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict if the cluster is a
+    member or is ending. Raise BeyondLimit if the limit allows no further owner.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -120,9 +127,10 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``; members of this owner stay until they end. Idempotent.
+    """Stop sharing a cluster's network with ``owner``. Members of this owner stay until they end. Idempotent.
 
-    Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending.
+    Raise NotFound. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict if the cluster is a
+    member or is ending.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with

@@ -11,15 +11,15 @@ from sqlalchemy.sql.functions import FunctionElement
 from virtcloud.model.vlans import VlanSet
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""Names of sites and elements. They are sorted in the same order on every server, regardless of its locale."""
+"""The type of site and element names. Every server sorts them in the same order, regardless of its locale."""
 
 
 KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
-"""Keys of clusters, with the same maximum length as ``ClusterKey``."""
+"""The type of cluster keys, with the same maximum length as ``ClusterKey``."""
 
 
 USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
-"""Names of users. They are sorted in the same order on every server, regardless of its locale."""
+"""The type of user names. Every server sorts them in the same order, regardless of its locale."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -1,4 +1,4 @@
-"""The database: engines for SQLite and PostgreSQL, migrations at the start, and the readiness probe."""
+"""The database: engines for SQLite and PostgreSQL, migrations when the service starts, and the readiness probe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +24,7 @@ OWNER_ONLY, BY_OTHERS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
 POOL_SETTINGS = {"pool_size": 10, "max_overflow": 15}
-"""The limits of one replica's connections. Three replicas stay below PostgreSQL's default limit of 100."""
+"""The limits of one replica's connections. Three replicas together stay below PostgreSQL's default limit of 100."""
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -34,8 +34,7 @@ POSTGRESQL_SETTINGS = {
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
 }
 """Settings of libpq and the server. A database server that is no longer reachable is detected within half a minute. A
-replica that was suspended in a unit of work loses its locks after 15 s. The URL of the database may override these
-settings.
+replica that was suspended in a unit of work loses its locks after 15 s. The database's URL may override these settings.
 """
 
 
@@ -74,11 +73,11 @@ def _make_sqlite(address: URL) -> Engine:
 
 
 def _restrict_to_owner(file: Path) -> None:
-    """Create a database's file readable by its owner only; SQLite itself would create it readable by everybody.
+    """Create a database file that only its owner can read. SQLite itself would create a file that everybody can read.
 
-    If an existing file is accessible to everybody, the access to the file and to SQLite's files next to it is
-    restricted to the owner. Access by the group alone is left unchanged, because an administrator may have configured
-    it. Errors are ignored here; they are reported when the database is opened.
+    If everybody can access an existing file, restrict the access to this file and to SQLite's files next to it. Access
+    by the group alone is left unchanged, because an administrator may have configured it. Errors are ignored here,
+    because opening the database reports them.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)
@@ -98,7 +97,7 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction. A writer locks the database before it reads, so that two writers do not deadlock."""
+    """Begin a transaction. A writer locks the database before its first read, so that two writers do not deadlock."""
     writes = connection.get_execution_options().get("virtcloud_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -108,9 +107,9 @@ MIGRATION_LOCK = 0x76697274
 
 
 def migrate(engine: Engine) -> None:
-    """Apply the missing migrations in one transaction; idempotent, also when several replicas start simultaneously.
+    """Apply the missing migrations in one transaction; idempotent, even when several replicas start simultaneously.
 
-    Raise BadInput when the database cannot be opened or written, or was migrated by a newer version.
+    Raise BadInput when the database cannot be opened or written, or when a newer version migrated the database.
     """
     shown = engine.url.render_as_string(hide_password=True)
     try:
@@ -126,7 +125,7 @@ def migrate(engine: Engine) -> None:
 
 
 def make_alembic_config() -> Config:
-    """Return Alembic's configuration, which contains the folder of the migrations."""
+    """Return Alembic's configuration with the path of the migrations."""
     config = Config()
     config.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
     return config
@@ -134,10 +133,10 @@ def make_alembic_config() -> Config:
 
 @contextmanager
 def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
-    """Begin a transaction in which SQLite tables can be rebuilt, as changes of constraints require.
+    """Begin a transaction that can rebuild SQLite tables. Changes of constraints require such rebuilds.
 
-    Dropping an old table would violate the foreign keys that refer to it. Foreign keys are therefore disabled, which
-    SQLite allows only between transactions, and are checked at the end.
+    Dropping an old table would violate the foreign keys that refer to it. Foreign keys are therefore disabled before
+    the transaction, because SQLite does not allow this inside a transaction. They are checked at the end.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
@@ -175,7 +174,7 @@ def is_migrated(unit: Unit) -> bool:
 def probe_write(store: Store, replica: str) -> None:
     """Update the row of this replica and commit. Raise DatabaseUnavailable when the database cannot be written.
 
-    A read is not sufficient: a database on a full disk still answers reads.
+    A read is not sufficient, because a database on a full disk still answers reads.
     """
     with store.change_row(who=replica) as unit:
         row = unit.session.get(ReplicaRow, replica)

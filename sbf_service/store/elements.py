@@ -1,8 +1,8 @@
 """The wanted state of elements, their confirmations and their error reports.
 
-Workers confirm switches and edges; agents confirm hosts and gateways. An agent reports only the revision that it has
-confirmed. SBF computes the change on the host from the revisions, and records the change together with the
-confirmation.
+Workers confirm revisions for switches and edges, and agents for hosts and gateways. An agent reports only the number
+of the confirmed revision. SBF computes the change on the host from the revisions, and records this change together
+with the confirmation.
 """
 
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
     """Return the clusters that a host set up and removed when it confirmed ``revision``; None if there are none.
 
-    ``before`` is the revision that was confirmed until now. It is 0 after a reset, because the host then sets up all
-    its clusters again. ``highest`` is the highest revision that the host ever confirmed: removals up to ``highest`` are
-    already recorded.
+    ``before`` is the revision that was confirmed until now. ``before`` is 0 after a reset, because the host then sets
+    up all its clusters again. ``highest`` is the highest revision that the host ever confirmed. Removals up to
+    ``highest`` are already recorded.
     """
     added_at, removed_at = PlacementRow.added_revision, PlacementRow.removed_revision
     is_added = and_(added_at > before, added_at <= revision, removed_at.is_(None))
@@ -60,10 +60,9 @@ MAX_ERROR_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class ElementClusterErrors:
-    """Errors on an element that concern single clusters only.
+    """Errors on an element that each concern a single cluster.
 
-    ``clusters`` maps cluster IDs to errors. ``blocked`` has the IDs of networks that the element does not carry
-    completely.
+    ``clusters`` maps cluster IDs to errors. ``blocked`` has the IDs of networks that the element carries only in part.
     """
 
     message: str
@@ -155,8 +154,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record the error report of an element; idempotent. Return whether the report is new.
 
-    Active clusters become degraded when the element is not ``reachable``. ``clusters`` maps cluster IDs to
-    errors that concern single clusters.
+    If the element is not ``reachable``, active clusters become degraded. ``clusters`` maps cluster IDs to errors that
+    each concern a single cluster.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
@@ -196,7 +195,7 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent. Raise NotFound, Conflict for a device.
+    """Return the wanted state of a host or gateway for its agent. Raise NotFound. Raise Conflict for a device.
 
     For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
     """
@@ -242,7 +241,7 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 
 
 def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
-    """Mark the placements of the given networks on an element as blocked, and all others as not blocked.
+    """Mark the placements of the given networks on an element as blocked, and all other placements as not blocked.
 
     Return whether a mark changed.
     """

@@ -21,7 +21,7 @@ from virtcloud.model.views import JobStatement
 JOBS_TOPIC: Final = "jobs"
 """The change topic of new questions."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer: longer than any prologue script waits."""
+"""The lifetime of a question and its answer. It is longer than the time for which any prologue script waits."""
 MAX_OPEN_QUESTIONS: Final = 200
 """The highest number of open questions of one host."""
 
@@ -29,8 +29,8 @@ MAX_OPEN_QUESTIONS: Final = 200
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
     """Check that a host may request a job's cluster. With ``use``, delete the proof.
 
-    If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must commit the
-    question. Raise Forbidden if the proof does not cover the request.
+    If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must then commit
+    the unit. Raise Forbidden if the proof does not cover the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -58,7 +58,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs that a batch server still has to confirm, because hosts have requested their clusters."""
+    """Return the jobs whose clusters hosts have requested, and that a batch server still has to confirm."""
     of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)

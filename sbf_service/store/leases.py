@@ -1,7 +1,7 @@
 """Leases on elements with fencing tokens, and the heartbeats of agents.
 
-A fencing token is incremented with every lease. Therefore, when another worker has acquired the lease, a worker with
-an expired lease cannot write.
+A fencing token is incremented with every lease. After another worker acquires the lease, the worker with the expired
+lease therefore cannot write.
 """
 
 from datetime import timedelta
@@ -18,7 +18,10 @@ from virtcloud.model.values import Name
 
 
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
-    """Acquire an element's lease for ``length``. Return the fencing token, or None while another holder has it."""
+    """Acquire an element's lease for ``length``.
+
+    Return the fencing token, or None while another holder has the lease.
+    """
     is_available = or_(
         ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder
     )
@@ -32,7 +35,7 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Renew a lease for ``length``. Return False if the lease was released, or a newer lease was acquired."""
+    """Renew a lease for ``length``. Return False if the lease was released or a newer lease was acquired."""
     renew = (
         update(ElementRow)
         .where(ElementRow.name == element, ElementRow.fence == fence, ElementRow.lease_until.is_not(None))
@@ -55,9 +58,9 @@ def release_lease(unit: Unit, element: str, fence: int) -> None:
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:
-    """Release all leases of a replica that restarted, and increment their fencing tokens, so that its late writes fail.
+    """Release all leases of a replica that restarted, and increment the fencing tokens.
 
-    The function changes several rows: call it in :meth:`Store.change`.
+    Late writes of the former process then fail. Several rows change: call this function in :meth:`Store.change`.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -77,10 +80,10 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
-    """Record a heartbeat of an agent. Raise NotFound, Conflict for an element without an agent.
+    """Record a heartbeat of an agent. Raise NotFound. Raise Conflict for an element without an agent.
 
-    An agent that was stale stays unreachable until it confirms or reports an error, because its host may have
-    restarted.
+    An agent that was stale stays unreachable until the agent confirms a revision or reports an error, because the host
+    may have restarted.
     """
     with store.read() as unit:
         row = require_element(unit, name)

@@ -31,10 +31,10 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """The number of all elements of a kind at a site, and the numbers of elements with each kind of problem.
+    """The number of all elements of a kind at a site, and the number of elements with each kind of problem.
 
-    ``unconfirmed`` counts elements that have not confirmed their wanted revision, ``unsaved`` elements with a pending
-    save.
+    ``unconfirmed`` counts elements that have not confirmed their wanted revision. ``unsaved`` counts elements with a
+    pending save.
     """
 
     total: int

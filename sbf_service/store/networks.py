@@ -1,4 +1,4 @@
-"""Networks with several clusters: checks and allocation when a cluster joins, and the use of access ports."""
+"""Networks with several clusters: checks and allocation when a cluster joins, and the networks' use of access ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,7 +37,7 @@ from virtcloud.model.values import Name, VlanId
 
 
 def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
-    """Return the running clusters of the network of a cluster. The cluster that created the network comes first."""
+    """Return the running clusters of a cluster's network. The cluster that created the network comes first."""
     row = find_running_cluster(unit, name_or_key)
     if row is None:
         return []
@@ -46,9 +46,9 @@ def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
 
 
 def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
-    """Return the cluster whose network ``spec`` joins.
+    """Return the cluster that created the network that ``spec`` joins.
 
-    Raise NoSuchNetwork, Forbidden, Conflict if the network is ending.
+    Raise NoSuchNetwork, Forbidden. Raise Conflict if the network is ending.
     """
     clusters = find_network(unit, str(spec.joins))
     if not clusters:
@@ -104,7 +104,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose VLAN IDs at new sites: the network's VLAN ID if free, otherwise another if the transport translates."""
+    """Choose VLAN IDs at new sites. Prefer the network's VLAN ID. Choose another only if the transport translates."""
     vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
@@ -120,7 +120,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
 
 
 def _list_guest_identities(guest: Guest) -> Iterator[str]:
-    """Yield the guest's name and addresses, which no other guest of the same network may have."""
+    """Yield the name and the addresses of a guest. No other guest of the network may have the same name or address."""
     yield f"name {guest.name}"
     yield from (f"address {address.partition('/')[0]}" for address in guest.addresses)
     if guest.mac is not None:
@@ -137,7 +137,7 @@ def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:
 
 
 def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
-    """Raise Conflict if two networks would use one access port, or an access port in use would become a trunk."""
+    """Raise Conflict if two networks would use one access port, or if an access port in use would become a trunk."""
     users = read_unsettled_clusters(unit) if former.access_ports | topology.access_ports else []
     check_ports_exclusive(topology, users)
     check_ports_stay_access(former, topology, users)

@@ -22,8 +22,8 @@ from virtcloud.model.vlans import VlanSet
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool; idempotent.
 
-    Raise NotFound, BadInput for VLAN IDs that the site's devices reserve, Conflict if the new pool lacks claimed VLAN
-    IDs. SBF reads the site's devices again, because they may carry VLAN IDs that are now managed.
+    Raise NotFound. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict if the new pool lacks
+    claimed VLAN IDs. SBF reads the site's devices again, because they may carry VLAN IDs that are now managed.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -59,13 +59,13 @@ def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
 
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
-    """Return the keys of the clusters at a site, by claimed VLAN ID."""
+    """Return the keys of the clusters at a site. The dictionary's keys are the claimed VLAN IDs."""
     rows = select(ClaimRow.vlan, ClusterRow.key).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     return {VlanId(vlan): key for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return ``texts``, which are by VLAN ID, by the ID of the cluster that claimed the VLAN ID at a site."""
+    """Return ``texts`` with each VLAN ID replaced by the ID of the cluster that claimed the VLAN ID at the site."""
     rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(texts)))
     return {cluster_id: texts[vlan] for vlan, cluster_id in unit.session.execute(rows)} if texts else {}
 

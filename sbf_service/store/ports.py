@@ -95,9 +95,9 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Release ports, so that the next worker restores their former use; idempotent.
+    """Release ports; idempotent. The next worker restores the ports' former use.
 
-    Raise BadInput for an unknown port, Conflict for a port that a cluster needs or that is an access port.
+    Raise BadInput for an unknown port. Raise Conflict for an access port or a port that a cluster needs.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())
@@ -118,7 +118,7 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
     """Release the ports that a switch's new description lacks. Cancel the release of ports that it contains again.
 
-    If the name may denote another device (``is_other``), delete the records, because they do not apply to its ports.
+    If the name may denote another device (``is_other``), delete all records, because they describe the former device.
     """
     if former == switch:
         return
@@ -133,7 +133,10 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a switch that left the topology, and store its description until they are restored."""
+    """Release the ports of a switch that left the topology.
+
+    Store the switch's description until the ports are restored.
+    """
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
     unit.session.flush()
@@ -156,7 +159,7 @@ def parse_removed_switch(row: ElementRow) -> Switch | None:
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port for the restoration of its former use, or delete its row when no former use is recorded."""
+    """Mark a port, so that its former use is restored. If no former use is recorded, delete the port's row."""
     before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)

@@ -16,7 +16,7 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 
 
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
-    """Return the quarantined VLAN IDs of a site, with the former cluster and the elements that have not confirmed."""
+    """Return a site's quarantined VLAN IDs, each with the former cluster and the elements that have not confirmed."""
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
     return tuple(
@@ -28,9 +28,9 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``; idempotent.
 
-    The cluster's claims are released when the elements of its other sites have also confirmed or are declared clean.
-    Elements remove remaining configuration when they are reachable again. Raise Conflict when the VLAN ID is not in
-    quarantine.
+    The claims of the VLAN ID's cluster are released when the elements of the cluster's other sites have also confirmed
+    or are declared clean. An element removes remaining configuration when it is reachable again. Raise Conflict when
+    the VLAN ID is not in quarantine.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -58,7 +58,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return the placements of a network and its members whose removal is not confirmed, each with its cluster ID."""
+    """Return the placements whose removal is not confirmed, each with its cluster ID, of a network and its members."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
         (cluster_id, placement)

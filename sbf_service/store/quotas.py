@@ -66,7 +66,10 @@ def list_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
 
 
 def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
-    """Replace a user's quota; idempotent. The settings apply to limits that are not set."""
+    """Replace a user's quota; idempotent.
+
+    For a limit that the quota does not set, the limit in the settings applies.
+    """
     before = _read_limits(unit, user) or NO_LIMITS
     if before == limits:
         return

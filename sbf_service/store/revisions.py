@@ -35,7 +35,7 @@ _INCREMENT = (
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """The new wanted revision of an element, and its recorded state.
+    """The new wanted revision of an element, and the recorded state of the element.
 
     ``error`` is the error that the view of a new cluster contains.
     """

@@ -1,4 +1,4 @@
-"""The database tables. Constraints enforce the invariants of the domain rules a second time (DESIGN.md §7)."""
+"""The database tables. Their constraints enforce the invariants that the domain rules also enforce (DESIGN.md §7)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -45,7 +45,10 @@ class Base(DeclarativeBase):
 
 
 class TopologyRow(Base):
-    """The topology: the only row of its table. The first migration inserts the row, so that it can always be locked."""
+    """The topology: the only row of its table.
+
+    The first migration inserts the row, so that a unit can always lock the row.
+    """
 
     __tablename__ = "topology"
     __table_args__ = (CheckConstraint("id = 1", name="one"),)
@@ -74,10 +77,10 @@ class ElementRow(Base):
     the confirmed state. ``carried`` is the observed state of a device at its last save, read at ``carried_at``.
     ``unsaved_since`` is the time of a pending save.
 
-    ``trouble`` is the error report, and ``troubles`` its parts that concern single clusters (``error_report.py``).
-    ``highest_confirmed`` is the highest revision ever confirmed, and is never reset. ``reachable`` is false after a
-    failed reading or while the agent is stale, until the element is read or confirms again. ``leaving`` is the
-    description of a switch that left the topology and has ports to restore.
+    ``trouble`` is the error report. ``troubles`` are the parts of this report that each concern a single cluster
+    (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed, and is never reset.
+    ``reachable`` becomes false after a failed reading and when the agent is stale. It becomes true when the element is
+    read or confirms again. ``leaving`` is the description of a switch that left the topology and has ports to restore.
     """
 
     __tablename__ = "elements"
@@ -112,9 +115,9 @@ class ElementRow(Base):
 class PortRow(Base):
     """A port of a switch that SBF configures, or that an administrator adopted.
 
-    ``use_before`` is the port's use before SBF configured it. It is None for a port that SBF configured before this
-    column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true
-    while SBF may have shut the port down, ``leaving`` while SBF restores the former use.
+    ``use_before`` is the port's use before SBF configured the port. It is None for a port that SBF configured before
+    this column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true while SBF may have
+    shut the port down. ``leaving`` is true while SBF restores the former use.
     """
 
     __tablename__ = "ports"
@@ -130,17 +133,17 @@ class PortRow(Base):
 
 
 IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
-"""Selects elements of the topology, and switches that left the topology with ports to restore."""
+"""The condition that an element is in the topology, or is a switch that left the topology with ports to restore."""
 
 
 class ClusterRow(Base):
-    """A cluster, also after its end. ``version`` is incremented with every change of its view.
+    """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
     ``turn`` is incremented when a key passes to another owner; the attempt numbers then start again. ``transport``
-    connects the sites; it is None for a single site and does not change once it is set. ``name`` is deleted when the
+    connects the sites. It is None for a single site, and does not change once it is set. ``name`` is deleted when the
     cluster ends.
 
-    For a member, ``network`` is the ID of the cluster whose network it joined; this cluster also has the claims.
+    For a member, ``network`` is the ID of the cluster whose network the member joined. That cluster has the claims.
     ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,
     separated by commas, with whom the network is shared now. It is None if these owners never changed.
     """
@@ -237,9 +240,9 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, and the time of the first such reading. No new cluster gets this ID.
+    """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
 
-    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` (JSON) are unmanaged ports with the VLAN.
+    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` (JSON) are the unmanaged ports with the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -329,7 +332,10 @@ class ReplicaRow(Base):
 
 
 class TokenRow(Base):
-    """A token, stored as its SHA-256. ``sites`` are a site administrator's sites, separated by commas."""
+    """A token, stored as its SHA-256.
+
+    For a site administrator, ``sites`` are the administrator's sites, separated by commas.
+    """
 
     __tablename__ = "tokens"
     __table_args__ = (CheckConstraint(_is_one_of("role", Role), name="role"), UniqueConstraint("digest"))

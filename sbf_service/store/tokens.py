@@ -121,7 +121,7 @@ MAX_CACHED = 10_000
 
 @dataclass
 class TokenCache:
-    """The principals of recently checked tokens. Thread-safe, because its dictionary is only read, set and replaced."""
+    """The principals of recently checked tokens. Thread-safe, because the dictionary is only read, set and replaced."""
 
     store: Store
     clock: Callable[[], float] = time.monotonic

@@ -1,6 +1,6 @@
 """The topology: its document, the rows of its sites and elements, and its effect on placements of clusters.
 
-A new topology must not remove a transport, an element or a port that a cluster uses, or that may still carry a cluster.
+A new topology must contain every transport, element and port that a cluster uses, or that may still carry a cluster.
 """
 
 from collections import defaultdict
@@ -35,9 +35,9 @@ from virtcloud.model.vlans import VlanSet
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
-    """Yield an error for each transport in use that is missing or has another kind in the new topology.
+    """Yield an error for each transport in use that the new topology lacks or changes to another kind.
 
-    Yield an error also for each service ID in use that the transport no longer has.
+    Also yield an error for each transport that loses a service ID in use.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
@@ -53,7 +53,7 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Yield the clusters on a transport and the circuits last read on edges, each with its service ID."""
+    """Yield the clusters on a transport, and the transport's circuits last read on edges, each with its service ID."""
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
     used = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
@@ -88,7 +88,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The message names its user."""
+    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The error names the user."""
     for fault in _list_losses(unit, former, topology, live):
         raise Conflict(fault)
 
@@ -144,8 +144,9 @@ def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:
 def put_topology(unit: Unit, topology: Topology) -> None:
     """Replace the topology; idempotent.
 
-    Add placements of running clusters on the elements that carry them in the new topology. Remove their other
-    placements. Raise Conflict when the new topology lacks an element or port that a cluster uses or may still use.
+    Add placements of running clusters on the elements that carry the clusters in the new topology. Remove the clusters'
+    other placements. Raise Conflict when the new topology lacks an element or port that a cluster uses or may still
+    use.
     """
     row = unit.session.scalars(select(TopologyRow)).one()
     document = topology.model_dump_json()
@@ -180,8 +181,8 @@ def _update_elements(unit: Unit, former: Topology | None, topology: Topology) ->
 
     Set the confirmed revision of a new or changed element to 0, so that the element is read again.
 
-    If an element's name may now denote another device, delete the records of its VLANs and ports, because they do not
-    apply to this device.
+    If an element's name may now denote another device, delete the records of VLANs and ports under this name, because
+    they describe the former device.
     """
     rows = {row.name: row for row in unit.session.scalars(select(ElementRow))}
     before = former.elements if former else {}
@@ -274,7 +275,7 @@ def _update_cluster_placements(unit: Unit, cluster: LiveCluster, elements: froze
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Add a placement from the element's wanted revision on. The caller must increment this revision first."""
+    """Add a placement that begins with the element's wanted revision. The caller must increment this revision first."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

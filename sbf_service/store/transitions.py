@@ -1,7 +1,8 @@
 """State transitions of clusters: queries for due transitions, and their effects on the database.
 
-The rules and the effects of transitions are in ``domain/lifecycle.py``. :func:`has_due_transition` translates the
-conditions of the rules to SQL, so that a confirmation does not read the thousands of clusters without a due transition.
+``domain/lifecycle.py`` contains the rules and the effects of transitions. :func:`has_due_transition` translates the
+conditions of the rules to SQL. A confirmation therefore does not read the thousands of clusters without a due
+transition.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""This condition follows from ``_IS_INCOMPLETE``. It lets the database start from the few unconfirmed elements."""
+"""``_IS_INCOMPLETE`` implies this condition. With it, the database starts from the few unconfirmed elements."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
@@ -65,13 +66,13 @@ def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElemen
 
 
 MAX_TRANSITIONS = 3
-"""The highest number of transitions of one cluster in one call, such as configuring, draining, released."""
+"""The highest number of transitions of one cluster in one call, for example configuring, draining, released."""
 
 
 def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
     """Apply all due transitions of the selected clusters; idempotent.
 
-    A network that waited for one of its members also ends, even if the conditions do not select this network.
+    If a network waited for one of the selected members, the network also ends, even if the conditions do not select it.
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
@@ -98,7 +99,7 @@ def find_due_transitions(
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
-    """Start to drain a cluster. No effect if the cluster is ending or has ended."""
+    """Start to drain a cluster. Do nothing if the cluster is ending or has ended."""
     if (transition := make_drain(ClusterState(row.state), reason)) is not None:
         apply_transition(unit, row, transition)
 
@@ -146,7 +147,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
-    """Increment the versions of the selected unsettled clusters' views, and publish the change."""
+    """Increment the view versions of the selected unsettled clusters, and publish the change."""
     increment = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
     keys = unit.session.scalars(increment.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
     unit.session.expire_all()
@@ -157,10 +158,10 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Fail the clusters that ``element`` refused while they were being set up; idempotent.
+    """Fail the clusters that ``element`` refused while SBF was setting them up; idempotent.
 
-    ``refused`` maps cluster IDs to errors. Clusters in other states do not fail; an active cluster is restored as soon
-    as possible. The members of a failed network also fail. Raise NotFound.
+    ``refused`` maps cluster IDs to errors. Clusters in other states do not fail. An active cluster is set up again as
+    soon as possible. The members of a failed network also fail. Raise NotFound.
     """
     row = require_element(unit, element)
     is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))

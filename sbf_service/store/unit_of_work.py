@@ -4,7 +4,7 @@
 Changes therefore run one after another. A change takes milliseconds, because no unit communicates with a device. Only
 the topology row is locked, regardless of the number of sites. PostgreSQL locks the row with ``SELECT … FOR UPDATE``.
 SQLite allows one writer at a time (``BEGIN IMMEDIATE``). A unit that changes a single row (an element's lease,
-``last_seen``, ``checked_at``) uses :meth:`Store.change_row` and locks only this row, so that no order is necessary. A
+``last_seen``, ``checked_at``) uses :meth:`Store.change_row` and locks only this row. Such a unit needs no lock order. A
 change of several elements' leases uses :meth:`Store.change`.
 
 **Group commit.** One thread commits for all callers that queued while the previous commit ran
@@ -61,13 +61,13 @@ log = get_log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TopologyCache:
-    """A store's parsed topologies by version, and the VLAN IDs that the devices of each site reserve."""
+    """A store's parsed topologies by version, and for each site the VLAN IDs that the site's devices reserve."""
 
     topologies: dict[int, Topology] = field(default_factory=dict)
     excluded: dict[tuple[int | None, Name], VlanSet] = field(default_factory=dict)
 
     def replace(self, version: int, topology: Topology) -> None:
-        """Cache this version and remove all others."""
+        """Cache this version and remove all other versions."""
         self.topologies.clear()
         self.excluded.clear()
         self.topologies[version] = topology
@@ -81,7 +81,7 @@ class TopologyCache:
 class Unit:
     """One unit of work. ``now`` is the time of the database's clock, read once after the locks were acquired.
 
-    The topics in ``changed`` are published after the commit. All units of a store share ``cache``.
+    The topics in ``changed`` are published after the commit. All units of one store share the same ``cache``.
     """
 
     session: Session
@@ -124,7 +124,7 @@ class GroupCommit(Generic[U]):
     _committing: Lock = field(default_factory=Lock)
 
     def run(self, change: Callable[[], AbstractContextManager[U]], work: Callable[[U], T]) -> T:
-        """Run ``work`` in a transaction opened by ``change``; return the result of ``work`` or raise its error.
+        """Run ``work`` in a transaction opened by ``change``. Return the result of ``work`` or raise its error.
 
         If an error occurs in a shared transaction, the transaction is rolled back, and each change runs again in a
         separate transaction.
@@ -193,7 +193,10 @@ class Store:
 
     @contextmanager
     def dry_run(self) -> Iterator[Unit]:
-        """Open a unit for any change that is rolled back at the end, to compute the change's effects and errors."""
+        """Open a unit for any change, to compute the change's effects and errors.
+
+        The unit is rolled back at the end.
+        """
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
             session.connection().execute(_LOCK_TOPOLOGY).all()
@@ -203,7 +206,7 @@ class Store:
                 session.rollback()
 
     def group_commit(self, work: Callable[[Unit], T]) -> T:
-        """Run ``work`` in a transaction that it shares with other callers; see :meth:`GroupCommit.run`."""
+        """Run ``work`` in a transaction together with the changes of other callers; see :meth:`GroupCommit.run`."""
         return self._group_commit.run(self.change, work)
 
     def close(self) -> None:
@@ -221,7 +224,7 @@ class Store:
             self.publish(frozenset(unit.changed))
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
-        """Return a lock that queues this process's SQLite writers, because SQLite waits for its own lock by polling."""
+        """Return a lock that queues this process's SQLite writers. SQLite itself waits by polling."""
         return self._sqlite_writer if self.engine.dialect.name == "sqlite" else nullcontext()
 
     @cached_property
@@ -230,7 +233,7 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine whose transactions read one snapshot. In SQLite, all transactions read one snapshot."""
+        """The engine whose transactions each read one snapshot. Every SQLite transaction does."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -238,7 +241,10 @@ class Store:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate database errors: raise Conflict when a concurrent unit committed first, else DatabaseUnavailable."""
+    """Translate database errors.
+
+    Raise Conflict when a concurrent unit committed first, otherwise DatabaseUnavailable.
+    """
     try:
         yield
     except exc.IntegrityError as error:
@@ -258,7 +264,7 @@ def _make_concurrency_error() -> Conflict:
 
 
 def read_topology_version(unit: Unit) -> int | None:
-    """Return the version of the current topology; None before the first topology was put."""
+    """Return the version of the current topology, or None before the first topology was put."""
     version, is_present = unit.connection.execute(_READ_PRESENCE).one()
     return version if is_present else None
 
@@ -266,8 +272,8 @@ def read_topology_version(unit: Unit) -> int | None:
 def read_topology(unit: Unit) -> Topology:
     """Return the current topology. Raise NotFound before the first topology was put.
 
-    The newest version is cached. A version that this unit created is not cached, because after a rollback another
-    topology could get the same version.
+    The newest version is cached. A version that this unit created is not cached: after a rollback, another topology
+    could get the same version.
     """
     version = unit.topology_version = unit.connection.execute(_READ_VERSION).scalar_one()
     found = unit.cache.topologies.get(version)
@@ -294,7 +300,7 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     cluster_id: str | None = None,
     difference: Document | None = None,
 ) -> None:
-    """Insert a row into the audit log, in the transaction of the change (DESIGN.md §7.8)."""
+    """Insert a row into the audit log, in the same transaction as the change (DESIGN.md §7.8)."""
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}
     unit.connection.execute(_INSERT_AUDIT, {"at": unit.now, "difference": text, **values})

@@ -46,7 +46,7 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
     """Replace the records of other use on an element for the VLAN IDs in ``was_read``; idempotent.
 
-    Records of other VLAN IDs are not changed. An earlier dry run may have created them for VLAN IDs outside the pool.
+    Records of VLAN IDs that are not in ``was_read`` stay. An earlier dry run may have read VLAN IDs outside the pool.
     """
     uses = {use.vlan: use for use in found}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}
@@ -67,7 +67,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return every other use of a site's VLAN IDs, with the device, the evidence and the time of the reading."""
+    """Return every other use of a site's VLAN IDs, each with the device, the evidence and the time of the reading."""
     clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
     found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))
