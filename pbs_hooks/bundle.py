@@ -1,9 +1,9 @@
 """Builds a hook or a script as one file: a short head, and the sources of all modules, which are loaded on demand.
 
 The head accepts jobs without a virtual cluster before any other module is loaded. The Python interpreter of a PBS
-server outlives a hook and may have loaded the modules of another version, so the modules have names that are unique to
-this bundle. The bundle contains the Python part of the installed PyYAML (with its MIT licence), since the Python of a
-batch system has no packages.
+server continues to run after a hook and may have loaded the modules of another version. The module names are therefore
+unique to this bundle. The bundle contains the Python part of the installed PyYAML (with its MIT licence), because the
+Python of a batch system has no packages.
 """
 
 import ast
@@ -55,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return the names of all bundled modules that a module imports, directly or indirectly, and of their packages."""
+    """Return the names of the bundled modules that a module imports (directly or indirectly), and of their packages."""
     modules: set[str] = set()
     waiting = [entry]
     while waiting:
@@ -96,7 +96,7 @@ def _find_file(name: str) -> Path:
 
 
 def _read_source(name: str) -> str:
-    """Return the source of a module. Return "" for a package, since a bundle does not need its docstring."""
+    """Return the source of a module; "" for a package, because a bundle does not need the package's docstring."""
     file = _find_file(name)
     return "" if file.name == "__init__.py" else file.read_text(encoding="utf-8")
 

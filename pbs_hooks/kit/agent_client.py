@@ -1,4 +1,4 @@
-"""Client of the job socket of this host's agent: one request and one answer, each one line of JSON."""
+"""Client of the job socket of this host's agent. A request and its answer are one line of JSON each."""
 
 import json
 import socket
@@ -31,8 +31,8 @@ def ask_agent(
 ) -> Dict[str, Any]:
     """Send a request to the agent at ``path`` and return the answer. Idempotent.
 
-    The request contains ``wait``, the seconds that the agent may take. The call ends after ``wait`` + ``grace`` seconds
-    at the latest. Raises AgentUnreachable and AgentRefused.
+    The request contains ``wait``, the longest time in seconds that the agent may take. The call ends after at most
+    ``wait`` + ``grace`` seconds. Raises AgentUnreachable and AgentRefused.
     """
     message = request if wait is None else dict(request, wait=wait)
     deadline = time.monotonic() + (wait or 0) + grace
@@ -60,7 +60,7 @@ def _set_timeout(connection: socket.socket, deadline: float) -> None:
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:
-    """Read up to the end of the line. Raise OSError at the deadline, even if the answer arrives byte by byte."""
+    """Read up to the end of the line. Raise OSError at the deadline, even if bytes of the answer arrive one by one."""
     line = bytearray()
     while not line.endswith(b"\n"):
         _set_timeout(connection, deadline)

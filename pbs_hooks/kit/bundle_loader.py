@@ -25,7 +25,7 @@ class SourceFinder:
         return ModuleSpec(name, self, origin="<%s>" % name, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, _spec: "ModuleSpec") -> None:
-        """Return None, so that Python creates the module."""
+        """Return None: Python then creates the module."""
 
     def exec_module(self, module: "ModuleType") -> None:
         """Execute the source of the module."""

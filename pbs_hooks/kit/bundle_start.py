@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
     """Import and return the module ``entry``.
 
-    The loader must be a module of its own: PBS clears the global names of a hook when the hook ends, but its
-    interpreter and the imported modules continue to exist.
+    The loader must be a separate module. PBS clears the global names of a hook when the hook ends, but PBS keeps the
+    interpreter and the imported modules.
     """
     if loader not in sys.modules:
         module = sys.modules[loader] = type(sys)(loader)

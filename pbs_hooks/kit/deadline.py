@@ -1,7 +1,7 @@
 """A deadline, and work in a child process that ends with the deadline.
 
-A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. Work that may hang (a
-name server, a file server) or that needs the rights of a user runs in a child process. A child process can be killed. A
+A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
+work that may hang (a name server, a file server) or that needs the rights of a user. A child process can be killed. A
 thread in the interpreter of pbs_server cannot be killed, and would continue after PBS restarts the interpreter.
 """
 
@@ -50,7 +50,7 @@ class ChildError(Exception):
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process and return its result, which must be JSON. The child ends at the deadline.
 
-    The child closes all files that are open in this process. Raises ChildError with the message of the exception that
+    The child closes all files that this process opened. Raises ChildError with the message of the exception that
     ``work`` raised, or with the reason why the child ended.
     """
     reading, writing = os.pipe()
@@ -72,7 +72,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
 
 def become_user(account: pwd.struct_passwd) -> None:
-    """Permanently switch this process to a user and the user's groups if the process runs as root.
+    """If the process runs as root, permanently switch the process to a user and the user's groups.
 
     Otherwise do nothing.
     """
@@ -88,7 +88,7 @@ def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
         _close_other_files(writing)
         try:
             answer = {"result": work()}
-        except Exception as error:  # noqa: BLE001 - the parent raises it as ChildError
+        except Exception as error:  # noqa: BLE001 - the parent process raises ChildError with the message
             answer = {"error": str(error) or type(error).__name__}
         text = json.dumps(answer).encode()
         while text:
@@ -108,7 +108,7 @@ def _close_other_files(writing: int) -> None:
 def _close_file(descriptor: int) -> None:
     try:
         os.close(descriptor)
-    except OSError:  # the descriptor of the directory listing itself
+    except OSError:  # the descriptor with which listdir read the directory
         return
 
 
@@ -130,14 +130,14 @@ def _read_result(reading: int, deadline: Deadline) -> bytes:
 
 
 def _kill_child(pid: int) -> None:
-    """Kill the child. A child that waits for a file server cannot end yet.
+    """Kill the child. A child that waits for a file server ends only after the wait.
 
     The PBS server reaps such a child later, together with its other children.
     """
     try:
         os.kill(pid, signal.SIGKILL)
         _reap(pid)
-    except OSError:  # pbs_server reaped it first
+    except OSError:  # pbs_server reaped the child first
         return
 
 

@@ -1,4 +1,4 @@
-"""Settings of hooks: a JSON object subject keys are checked.
+"""Settings of hooks: a JSON object whose keys and values are checked.
 
 ``pbs.hook_config_filename`` contains the name of the file.
 """
@@ -68,7 +68,7 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Return an object subject values are strings."""
+    """Return a JSON object whose values are strings."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value

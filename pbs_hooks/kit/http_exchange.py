@@ -15,11 +15,9 @@ DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
 SocketAddress = Tuple[int, Any]
 
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
-"""The last addresses that answered, by host and port. A name is resolved again only when none of its addresses
-answers.
-"""
+"""The last addresses that answered, by host and port. A name is resolved again only after all its addresses fail."""
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
-"""TLS contexts by CA file and modification time of the file. Reading the certificates takes tens of milliseconds."""
+"""TLS contexts by CA file and the file's modification time. Reading the certificates takes tens of milliseconds."""
 
 
 class HttpRequest(NamedTuple):
@@ -126,7 +124,7 @@ def _open_socket(address: SocketAddress, seconds: float) -> socket.socket:
 
 
 def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddress]:
-    """Return the addresses of a host. Resolve names in a child process, since a name server may not answer."""
+    """Return the addresses of a host. Resolve names in a child process, because a name server may not answer."""
     host, port = where
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

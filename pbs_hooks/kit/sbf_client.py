@@ -3,7 +3,7 @@
 The circuit breaker limits the delay when SBF does not answer. After a call that timed out, the hooks do not call SBF
 for a minute (by default), so the batch system is delayed at most once a minute. The state of the circuit breaker is in
 the environment of the server's process, because PBS restarts the Python interpreter every hundred hooks
-(``python_restart_max_hooks``). After a restart of pbs_server, one more call may time out.
+(``python_restart_max_hooks``). A restart of pbs_server loses this state, so one more call may then time out.
 """
 
 import http.client
@@ -31,7 +31,7 @@ def seconds_until_retry() -> float:
 
 
 def record_failed_call(spent: float, allowed: float, pause: float) -> None:
-    """Record a failed call; if the call was slow, open the circuit for ``pause`` seconds."""
+    """Record a failed call. If the call was slow, open the circuit for ``pause`` seconds."""
     if spent > allowed * COSTLY_SHARE:
         os.environ[BREAKER_VARIABLE] = "%.3f" % (time.monotonic() + pause)
 
@@ -43,7 +43,7 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or the circuit is open; the message distinguishes the two. SBF may have received the call."""
+    """SBF did not answer, or the circuit is open. The message names the case. SBF may have received the call."""
 
 
 class SbfAddress(NamedTuple):

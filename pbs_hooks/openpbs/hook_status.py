@@ -28,7 +28,7 @@ def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     """Return the hosts to which the server has not yet sent the newest version of a hook.
 
     ``tracking`` is the server's list of transfers. Its lines have the form ``host:port hook action number``; action 0
-    means that the transfer is done. If a host has several lines, the last line counts.
+    means a completed transfer. If a host has several lines, the last line counts.
     """
     last = {
         description[0].rpartition(":")[0]: description[2]
@@ -60,7 +60,7 @@ TRACKING_FILE = "server_priv/hooks/tracking.TR"
 
 @dataclass(frozen=True, slots=True)
 class HookFinding:
-    """The result of one check: its subject, whether the subject is in order, and the observation."""
+    """The result of one check: the checked subject, whether the subject is in order, and the observation."""
 
     subject: str
     good: bool

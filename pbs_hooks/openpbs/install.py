@@ -1,4 +1,4 @@
-"""Installs and removes the hooks. Checks everything first, then changes only the parts that differ."""
+"""Installs and removes the hooks. Makes all checks first, then changes only the parts that differ."""
 
 import json
 import subprocess
@@ -87,7 +87,7 @@ def _parse_settings(name: str, text: str) -> dict[str, Any]:
 def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
     """Compile a program with the server's Python.
 
-    Raises BadInput (it does not compile) or Refused (Python is too old).
+    Raise BadInput if the program does not compile. Raise Refused if Python is too old.
     """
     code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
     command = [str(installation.program("pbs_python")), "-c", code, hook.name]
@@ -122,7 +122,10 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 
 
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
-    """Apply the changes of a removal. Return the server's errors for resources that jobs name, which remain."""
+    """Apply the changes of a removal.
+
+    Return the server's errors for resources that remain because jobs name them.
+    """
     errors = []
     for change in changes:
         try:

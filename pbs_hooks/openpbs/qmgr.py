@@ -1,7 +1,6 @@
 """The OpenPBS server of this host through its commands: finds the installation, reads and changes hooks with ``qmgr``.
 
-``qselect`` lists the jobs with a cluster. ``qstat`` is not used for this, since users' variables can make its JSON
-invalid.
+``qselect`` lists the jobs with a cluster. ``qstat`` is not used because users' variables can make its JSON invalid.
 """
 
 import contextlib
@@ -119,7 +118,7 @@ class Qmgr:
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         command = [str(self.installation.program("qmgr")), *words]
         try:
-            return subprocess.run(  # noqa: S603 - a program of PBS
+            return subprocess.run(  # noqa: S603 - the command is a program of PBS
                 command, capture_output=True, text=True, errors="replace", check=False, timeout=COMMAND_TIMEOUT_S
             )
         except subprocess.TimeoutExpired as error:
@@ -176,13 +175,13 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Options that select running, exiting and suspended jobs with a request. Requests begin with a letter, and an unset
+"""Options that select running, exiting and suspended jobs with a request. A request begins with a letter. An unset
 resource sorts before all letters.
 """
 
 
 def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
-    """Return the ids of running jobs with a cluster. Raises NotFound, and SchedulerUnavailable if ``qselect`` fails."""
+    """Return the ids of running jobs with a cluster. Raises NotFound; if ``qselect`` fails, SchedulerUnavailable."""
     ended = build_runner(None, COMMAND_TIMEOUT_S)((str(installation.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():
         raise SchedulerUnavailable(f"{ended.failure}: the jobs with a cluster are unknown; check the server")

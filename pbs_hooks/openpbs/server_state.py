@@ -16,9 +16,9 @@ name.
 """
 
 HOOK_ORDER = "900"
-"""The order number of virtcloud's hooks, which run after a site's other hooks (PBS allows 1 to 1000; pbs_cgroups has
-100). Other hooks therefore receive unchanged jobs, a job that they reject requests no network, and no other hook
-waits for the start barrier.
+"""The order number of virtcloud's hooks. PBS allows 1 to 1000, and pbs_cgroups has 100. virtcloud's hooks run after a
+site's other hooks. Therefore other hooks receive unchanged jobs and never wait for the start barrier, and a job that
+another hook rejects requests no network.
 """
 
 
@@ -78,7 +78,7 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
 """PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. A host where
-the hook crashes would fail every job, so PBS starts no jobs there until its MoM restarts.
+the hook crashes would fail every job, so PBS starts no jobs on this host until the host's MoM restarts.
 """
 
 
@@ -185,9 +185,9 @@ def compute_installation(
 
 
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
-    """Return the changes of a removal: it deletes virtcloud's hooks, and resources exactly as virtcloud creates them.
+    """Return the changes that delete virtcloud's hooks, and resources that are exactly as virtcloud creates them.
 
-    Raises Unsafe for a foreign hook with virtcloud's name. A resource of another type is left unchanged.
+    Raises Unsafe for a foreign hook with virtcloud's name. Other resources are left unchanged.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)
@@ -233,7 +233,7 @@ def _compare_hook(wanted: InstalledHook, installed: InstalledHook | None) -> Ite
 
 
 def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare settings. Settings change before the program, because a new program may not accept the old settings."""
+    """Compare settings. Change settings before the program, because a new program may not accept the old settings."""
     if wanted.settings == installed.settings:
         return
     lines = difflib.unified_diff(
@@ -245,7 +245,7 @@ def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterat
 
 
 def _format_settings(settings: str) -> list[str]:
-    """Return the settings with one line per key, so that order and spaces make no difference."""
+    """Return the settings with one line per key. The order of keys and spaces in the input make no difference."""
     try:
         read = json.loads(settings or "{}")
     except ValueError:
@@ -254,10 +254,10 @@ def _format_settings(settings: str) -> list[str]:
 
 
 def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare attributes. The events come first: PBS rejects a fail_action without them.
+    """Compare attributes. The events come first, because PBS rejects a fail_action without events.
 
-    Attributes change before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 runs the hook in
-    the server as well, even after the hook is deleted; pbs_server then only logs errors and does no other work.
+    Change attributes before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 also runs the hook
+    in the server, even after the hook is deleted. pbs_server then only logs errors and does no other work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):
         value, former = wanted.attributes[name], installed.attributes.get(name, "")

@@ -35,7 +35,7 @@ if may_have_request or script in FILTERS:
 
 @dataclass(frozen=True, slots=True)
 class ScriptFile:
-    """A wanted file, and whether the existing file is as wanted."""
+    """A wanted file, and whether the existing file matches."""
 
     path: Path
     mode: int
@@ -67,7 +67,7 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
 
 
 def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
-    """Write the files that are not as wanted, each atomically. Idempotent. Raises BadInput."""
+    """Write each file that differs from the wanted file, atomically. Idempotent. Raises BadInput."""
     for file in files:
         if not file.is_right:
             _write_file(file, text, owner)

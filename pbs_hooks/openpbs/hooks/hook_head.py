@@ -16,7 +16,7 @@ def concerns(pbs: "Any") -> bool:
     event = pbs.event()
     if event.type in (pbs.EXECHOST_STARTUP, pbs.EXECHOST_PERIODIC):
         return True
-    if event.type == pbs.PERIODIC:  # the OpenPBS server runs hooks of EXECHOST_PERIODIC as well; no job is concerned
+    if event.type == pbs.PERIODIC:  # the OpenPBS server also runs a hook of EXECHOST_PERIODIC, without a job
         return False
     return _has_request(event.job) or (event.type == pbs.MODIFYJOB and _has_request(event.job_o))
 
@@ -25,5 +25,5 @@ def _has_request(job: "Any") -> bool:
     listed = job.Resource_List
     try:
         return listed is not None and any(listed[name] is not None for name in REQUEST_RESOURCES)
-    except (AttributeError, KeyError):  # PBS no longer has the resource, so no job has it
+    except (AttributeError, KeyError):  # PBS no longer has the resource, so no job has the resource
         return False

@@ -24,9 +24,9 @@ from virtcloud.jobs.host_names import parse_exec_vnode
 
 DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
-"""Seconds for one request: the MoM is blocked while preterm and abort run."""
+"""Seconds for one request. The MoM is blocked while preterm or abort runs."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds to wait for an agent that restarts. Without this request, the prologue would continue to wait for the
+"""Seconds to wait for an agent that restarts. Without the cancellation, the prologue would continue to wait for the
 network.
 """
 PAUSE_S = 0.5
@@ -35,7 +35,7 @@ NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of t
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Request the agent to cancel the attempt, which ends the start barrier for which the prologue waits.
+    """Request the agent to cancel the attempt. The cancellation ends the start barrier for which the prologue waits.
 
     On the first host, PBS runs this event only for ``qdel``. On other hosts PBS runs this event at every end of a job,
     so the hook ignores the event there.
@@ -90,7 +90,7 @@ def _remove(event: MomEvent, wait: float) -> None:
 def handle_host_startup(event: MomEvent) -> None:
     """Report that the host has no jobs.
 
-    PBS names no jobs when a MoM starts; the agent tolerates one report without a job.
+    PBS names no jobs when a MoM starts, so the agent tolerates one report without a job.
     """
     _report_running(event, [])
 

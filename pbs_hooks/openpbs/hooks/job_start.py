@@ -1,7 +1,7 @@
 """MoM events of a job's start.
 
 ``begin`` announces the cluster to the agent, ``prologue`` waits for the network, ``launch`` sets the environment of the
-script. The script starts only when the network is up. While the prologue waits, it logs on the host what is missing.
+script. The script starts only when the network is up. During the wait, the prologue logs on the host what is missing.
 """
 
 import time
@@ -12,10 +12,10 @@ from pbs_hooks.openpbs.hooks.mom_event import MomEvent, PassingFault, StartFault
 from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, REPORTED_VARIABLE, is_in_array
 
 REQUEST_WAIT_S = 10.0
-"""Seconds per request; the agent answers earlier when the state changes."""
+"""The longest time of a request, in seconds. The agent answers earlier when the state changes."""
 PAUSE_S = 0.5
 AGENT_ABSENCE_S = 60.0
-"""Seconds without an answer of the agent, for example during its upgrade, after which the start fails."""
+"""The start fails when the agent has not answered for this many seconds, for example during the agent's upgrade."""
 BUSY_SLUG = "too-many-requests"
 
 
@@ -29,7 +29,7 @@ def wait_for_network(event: MomEvent) -> None:
         while not waiting.is_over():
             waiting.request_state()
     except KeyboardInterrupt:
-        # PBS's alarm. A MoM kills the hook at this moment; other callers may leave time for a message.
+        # PBS's alarm. A MoM kills the hook immediately. Other callers may leave time for a message.
         raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 
@@ -92,12 +92,12 @@ class _NetworkWait:
 
 
 BEGIN_TIMEOUT_S = 2.0
-"""Seconds for one request: the MoM is blocked while begin runs."""
+"""Seconds for one request. The MoM is blocked while begin runs."""
 LAUNCH_TIMEOUT_S = 30.0
 
 
 def handle_begin(event: MomEvent) -> None:
-    """Announce the attempt to the agent, without waiting for its cluster.
+    """Announce the attempt to the agent. Do not wait for the attempt's cluster.
 
     After a rejection of this event, PBS runs no later events of the job on this host.
     """
@@ -123,7 +123,7 @@ def handle_prologue(event: MomEvent) -> None:
 
 
 def handle_launch(event: MomEvent) -> None:
-    """Set the script's environment. The network must still be up, as it was at the end of the prologue."""
+    """Set the script's environment. Raise StartFault if the network is lost before the script starts."""
     if not event.run.head:
         return
     answer = _await_state(event)
@@ -141,7 +141,7 @@ def handle_launch(event: MomEvent) -> None:
 def _await_state(event: MomEvent) -> Dict[str, Any]:
     """Return the state of the network.
 
-    Retry while the agent or SBF restarts, because the network was up a moment ago.
+    The network was up a moment ago, so retry during a restart of the agent or of SBF.
     """
     deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:
@@ -171,9 +171,9 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 
 
 def _withdraw(event: MomEvent) -> None:
-    """Request the agent to remove this attempt, without waiting.
+    """Request the agent to remove this attempt. Do not wait for the removal.
 
-    If the request fails, the next attempt replaces this one.
+    If the request fails, the next attempt replaces this attempt.
     """
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)

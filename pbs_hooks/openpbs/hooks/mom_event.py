@@ -85,11 +85,11 @@ class StartFault(Exception):
 
 
 class UnwantedJob(StartFault):
-    """The owner deleted the job, or the request cannot be fulfilled, so a retry is pointless."""
+    """A retry is pointless: the owner deleted the job, or the request cannot be fulfilled."""
 
 
 class PassingFault(StartFault):
-    """A fault that may be over at the next try."""
+    """A fault that may have disappeared at the next try."""
 
 
 class UnexpectedFault(StartFault):
@@ -109,6 +109,6 @@ FAULT_OUTCOMES: Mapping[Type[StartFault], FaultOutcome] = {
     PassingFault: FaultOutcome(delete=False, hold=False, after=RETRY_SUFFIX),
     UnexpectedFault: FaultOutcome(delete=False, hold=True, after=HOLD_SUFFIX),
 }
-"""A job that is neither deleted nor held is queued again. After ``reject`` alone PBS does the same, except at
-launch.
+"""PBS queues a job again that is neither deleted nor held. At all events except launch, ``reject`` alone has the same
+effect.
 """

@@ -1,8 +1,8 @@
 """The MoM hook: a job's network is up before the job's script starts, and is removed when the job ends.
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
-hook never fails a job that ends. The hook writes the reason to the host's log, to the job's comment (through the server
-hook), and to the job's stderr file, which PBS returns to the owner at the end.
+hook never fails a job that ends. The hook writes the reason for a rejection to the host's log, to the job's comment
+(through the server hook), and to the job's stderr file, which PBS returns to the owner at the end.
 """
 
 import os
@@ -90,7 +90,7 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""The settings for rejections, which need no settings of the site."""
+"""Rejections use these settings, because a rejection needs no settings of the site."""
 
 
 def _dispatch(pbs: Any) -> None:

@@ -1,8 +1,8 @@
 """Reads a PBS job in hooks: its request, its cluster's key, its attempt, and the reason why its last start failed.
 
-A MoM cannot set a job's comment on the server, but it sends the job's variables to the server (measured). The first
-host stores the reason in a variable. PBS tries to start the job again in the same second; the server hook then writes
-the reason into the comment. The module is small because every event on every host loads it.
+A MoM cannot set a job's comment on the server, but the MoM sends the job's variables to the server (measured). The
+first host stores the reason in a variable. PBS tries to start the job again in the same second, and the server hook
+then writes the reason into the comment. The module is small because every event on every host loads the module.
 """
 
 from typing import Any, Mapping, Optional
@@ -19,7 +19,7 @@ def read_resource(job: Any, name: str) -> Optional[str]:
 
 
 def read_changed_resource(job: Any, former: Optional[Any], name: str) -> Optional[str]:
-    """Return a resource after a change of the job; None if it is unset, or removed (set to "") by the change."""
+    """Return a resource after a change of the job; None if the resource is unset or removed (set to "")."""
     listed = job.Resource_List
     value = None if listed is None else listed[name]
     if value is None and former is not None:
@@ -40,7 +40,7 @@ def attempt_number(job: Any) -> int:
 def is_in_array(job: Any) -> bool:
     """Return whether the job belongs to an array (``5[1].pbssrv``).
 
-    Submissions of arrays with a request are rejected.
+    The hooks reject array jobs with a request.
     """
     return "[" in str(job.id)
 
@@ -50,8 +50,8 @@ REPORTED_VARIABLE = "VCLUSTER_TOLD"
 RETRY_SUFFIX = "; the job will be tried again"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
-"""Characters that stay unquoted. A comma would end the variable, and a newline would end the line. PBS adds a backslash
-before a quote.
+"""Characters that stay unquoted. A comma must be quoted because a comma would end the variable, and a newline because a
+newline would end the line. PBS adds a backslash before a quote.
 """
 
 

@@ -1,8 +1,8 @@
-"""The events runjob and jobobit of the server: request a job's cluster before the job starts, end it after the run.
+"""The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
-A job that cannot have a cluster now is rejected and goes back to the queue. After a rejection because of a quota, the
-hook sends SBF no further requests of the same user in the same scheduling cycle, which may contain a thousand such
-jobs.
+A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
+jobs of the same user. After a rejection because of a quota, the hook therefore sends SBF no further requests of this
+user in the same cycle.
 """
 
 import time
@@ -43,7 +43,7 @@ from virtcloud.jobs.request_values import RequestError
 
 QUOTA_PAUSE_S = 10
 _refusals: Dict[JobRun, Tuple[float, str]] = {}
-"""Quota refusals by user and requested amount: a refused long job does not block a shorter job of the same user."""
+"""Quota refusals by user and requested amount. A refused long job does not block a shorter job of the same user."""
 
 
 def find_recent_refusal(run: JobRun) -> Optional[str]:
@@ -58,7 +58,7 @@ def record_refusal(run: JobRun, message: str) -> None:
 
 
 def forget_refusals() -> None:
-    """Delete all records: a cluster ended, so a quota may allow a new one."""
+    """Delete all records. A cluster ended, so a quota may allow a new cluster."""
     _refusals.clear()
 
 
@@ -67,7 +67,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""The cluster never existed, or its key belongs to a later attempt by now."""
+"""The cluster never existed, or the key already belongs to a later attempt."""
 
 
 def jobobit(event: ServerHookEvent) -> None:
@@ -104,8 +104,8 @@ class ClusterOrder(NamedTuple):
 def runjob(event: ServerHookEvent) -> None:
     """Request the job's cluster. Reject a job that cannot have a cluster now, and write the reason into its comment.
 
-    A job of an array is accepted here, and its host deletes it. If the server hook rejected it, the scheduler would
-    immediately try to start it again, endlessly, and start no other job (measured).
+    A job of an array is accepted here, and the job's host deletes the job. If the server hook rejected the job, the
+    scheduler would immediately and endlessly try to start this job, and start no other job (measured).
     """
     line = read_resource(event.job, REQUEST_RESOURCE)
     if line is None or is_in_array(event.job):
@@ -123,8 +123,8 @@ def runjob(event: ServerHookEvent) -> None:
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
     """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
 
-    Also ends the cluster of that run: PBS runs no jobobit if the first host rejected the job, and the agent of that
-    host may not answer.
+    Also ends the cluster of the last run: PBS runs no jobobit if the first host rejected the job, and the agent of the
+    first host may not answer.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -147,7 +147,7 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    A request from a queue's defaults, or of a job submitted before the hook was installed, was never checked.
+    The submission check missed requests from a queue's defaults, and jobs submitted before the hook was installed.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)
@@ -180,7 +180,7 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
     """Send the request.
 
-    Two jobs that join a network at the same time may choose the same addresses; then choose again, once.
+    Two jobs that join a network at the same time may choose the same addresses. In this case, choose again once.
     """
     request = order.request
     if request.net is None:
@@ -202,7 +202,7 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec.
 
-    The deadline of the spec is earlier than that of the hosts, so that the hosts can report SBF's reason.
+    The deadline of the spec is earlier than the deadline of the hosts. The hosts can therefore report SBF's reason.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=event.settings.setup * 3 // 4)

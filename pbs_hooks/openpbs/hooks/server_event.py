@@ -26,7 +26,7 @@ class ServerHookEvent:
     def __init__(self, pbs: Any, settings: ServerSettings, began: float) -> None:
         """Store PBS's module, the settings, and the start time of the hook.
 
-        The deadline of calls to SBF counts from this time.
+        The deadline of calls to SBF is computed from the start time.
         """
         self.pbs, self.settings, self._event = pbs, settings, pbs.event()
         where = SbfAddress(settings.sbf, settings.token_file, settings.ca_file)
@@ -35,7 +35,7 @@ class ServerHookEvent:
 
     @property
     def job(self) -> Any:
-        """The job of the event. At modifyjob it contains only the changed attributes."""
+        """The job of the event. In modifyjob events, the job has only the changed attributes."""
         return self._event.job
 
     @property
@@ -55,7 +55,7 @@ class ServerHookEvent:
 
     @property
     def from_here(self) -> bool:
-        """Return whether the caller's user name means the same user on the server's host."""
+        """Return whether the caller's user name denotes the same user on the server's host."""
         server = self.pbs.server()
         here = (self.pbs.get_local_nodename(), server.name, getattr(server, "server_host", None))
         flat = str(getattr(server, "flatuid", None)).lower() in {"true", "1"}
@@ -72,7 +72,7 @@ class ServerHookEvent:
         )
 
     def walltime(self, text: str) -> int:
-        """Parse a walltime. Return the longest allowed walltime for an invalid one, which PBS itself rejects."""
+        """Parse a walltime. Return the longest allowed walltime for an invalid walltime, which PBS itself rejects."""
         try:
             return parse_seconds(text)
         except ValueError:

@@ -7,14 +7,12 @@ from pbs_hooks.kit.sbf_client import SbfAnswer
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
-"""Seconds until the next try after conditions that pass quickly, such as a former run's network that is being
-removed.
-"""
+"""Seconds until the next try after conditions that pass quickly, for example the removal of a former run's network."""
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
 class RefusalContext(NamedTuple):
-    """The job's owner, the name of the network to join (or None), and the PBS names of hosts by SBF's names."""
+    """The job's owner, the network to join (or None), and a map from SBF's names of hosts to their PBS names."""
 
     owner: str
     net: Optional[str]
@@ -25,7 +23,7 @@ class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
     ``wait`` is the number of seconds until the next try; 0 means the next scheduling cycle. ``hold`` names who must
-    release the job: ``u`` the user, after a change of the job; ``s`` an administrator. ``alert`` is true if
+    release the job. ``u``: the user, after a change of the job. ``s``: an administrator. ``alert`` is true if
     administrators should see the message.
     """
 
@@ -46,7 +44,7 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
-    """Return whether this attempt can have no cluster any more, so that only the next attempt number can.
+    """Return whether this attempt can no longer have a cluster. The job then needs its next attempt number.
 
     PBS counts a run when it sends the job to its host. If another hook then rejects the job, or files cannot be staged,
     PBS uses the same number for the next run. SBF may then have an earlier request with this number for other hosts.
@@ -87,7 +85,7 @@ def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: 
 
 
 def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
-    """Return a refusal that names what the removal of the former run waits for: the text after "; " in SBF's answer."""
+    """Return a refusal. Its message names what the removal waits for: the text after "; " in SBF's answer."""
     waits = answer.detail.partition("; ")[2]
     text = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
     return StartRefusal("vcluster: %s%s" % (text, RETRY_SUFFIX), SHORT_RETRY_S)
@@ -100,7 +98,10 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 
 
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
-    """Distinguish an error of the user from an error of the site: the batch system itself may create every network."""
+    """Distinguish an error of the user from an error of the site.
+
+    The batch system may create every network, so without a network to join the error is the site's.
+    """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)
     return StartRefusal(format_not_shared(context.net, context.owner), hold="u")

@@ -20,8 +20,8 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request of a running job cannot be changed"
 SPEC_RESERVED_MESSAGE = "the resource %s is reserved for the server; name the request file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""Forbids checkpoints: a job restarted from a checkpoint has the same run number, and the checkpoint lacks its
-guests.
+"""Forbids checkpoints. A job restarted from a checkpoint has the same run number, and the checkpoint does not contain
+the job's guests.
 """
 
 
@@ -42,8 +42,8 @@ class AdmittedJob(NamedTuple):
 def queuejob(event: ServerHookEvent) -> None:
     """Check a submitted job. Raises RequestError.
 
-    PBS treats an empty resource as unset (``-l vcluster=$REQUEST`` with an unset variable), and the script would run
-    without its cluster. The hook therefore rejects a job with an empty request.
+    PBS treats an empty resource (``-l vcluster=$REQUEST`` with an unset variable) as unset, and would run the script
+    without a cluster. The hook therefore rejects a job with an empty request.
     """
     job = event.job
     line, content, is_moved = (
@@ -70,8 +70,8 @@ def modifyjob(event: ServerHookEvent) -> None:
 
     Raises RequestError.
 
-    Reconciliation, not this hook, extends the lease after a longer walltime: PBS calls the hook before PBS checks
-    whether the caller may alter the job at all.
+    This hook does not extend the lease after a longer walltime, because PBS checks only after the hook whether the
+    caller may alter the job at all. Reconciliation extends the lease.
     """
     job, former = event.job, event.former
     if read_changed_resource(job, None, SPEC_RESOURCE) is not None:
@@ -101,7 +101,7 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
 def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobShape, owner: JobOwner) -> AdmittedJob:
     """Check a request against the current state.
 
-    ``content`` is the content of the request file, None if it was not read yet.
+    ``content`` is the content of the request file, or None if the file was not read yet.
     """
     _check_user(owner.user)
     request = parse_stored_request(line, None)
@@ -118,10 +118,10 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError if the caller may not act as the file's user: error messages would show parts of the file.
+    """Raise RequestError if the caller may not act as the file's user. Error messages would show parts of the file.
 
-    PBS calls the hook before PBS checks whether the caller may alter another user's job or act as that user from that
-    host.
+    Only after the hook does PBS check whether the caller may alter another user's job or act as that user from the
+    caller's host.
     """
     if event.requestor != user:
         raise RequestError(
@@ -142,9 +142,9 @@ def _check_user(user: str) -> None:
 
 
 def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner) -> None:
-    """Reject a name that is in use, and a network that cannot be joined.
+    """Reject a network name that is in use, and a network that the job cannot join.
 
-    If SBF does not answer, runjob checks both later.
+    If SBF does not answer, runjob makes both checks later.
     """
     name = request.net or request.name
     if name is None:

@@ -1,6 +1,6 @@
 """Reads files that users name in requests.
 
-A child process with limited time and memory reads with the user's rights.
+A child process with the user's rights, limited time and limited memory reads each file.
 """
 
 import json

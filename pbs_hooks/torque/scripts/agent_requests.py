@@ -23,19 +23,19 @@ AgentRequest = Dict[str, Union[str, int, bool]]
 
 
 def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> AgentRequest:
-    """Return a request to the agent. Torque gives hosts no run count, so the attempt number is 0."""
+    """Return a request to the agent. Torque does not tell hosts the run count, so the attempt number is 0."""
     request = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
     request.update(more)
     return request
 
 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Announce the job to this host's agent, which first removes what is left of a former run. Raises ScriptExit."""
+    """Announce the job to this host's agent, which first removes all remnants of a former run. Raises ScriptExit."""
     _retry_while_blocked(lambda: _announce(path, call), patience)
 
 
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Wait until this host's agent answers and has removed everything of a former run. Raises ScriptExit.
+    """Wait until this host's agent answers and has removed all remnants of a former run. Raises ScriptExit.
 
     Does not announce the job: if the job's script never starts, Torque runs no epilogue on hosts other than the first.
     """
@@ -43,9 +43,9 @@ def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None
 
 
 def is_deleted(path: str, call: ScriptCall) -> bool:
-    """Return whether an announced job was deleted; False if the agent does not answer.
+    """Return whether an announced job was deleted. Return False if the agent does not answer.
 
-    Only this host's agent is queried, because SBF may still have the cluster of a former run.
+    SBF may have the cluster of a former run, so only this host's agent is queried.
     """
     try:
         known = _find_record(path, call)

@@ -47,7 +47,7 @@ FOLDER_MODE, FILE_MODE = 0o711, 0o400
 
 
 def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> None:
-    """Write the cluster's variables to the file. Writes the VLAN ID under its current and its former name.
+    """Write the cluster's variables to the file. The VLAN ID is written under its current and its former name.
 
     Raises OSError, and KeyError for an unknown user.
     """
@@ -82,7 +82,7 @@ REMOVE_WAIT_S = 30.0
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Remove the cluster and wait until nothing of the cluster is left on this host.
+    """Remove the cluster and wait until this host has no remnants of the cluster.
 
     Raises ScriptExit if neither the agent nor SBF answers.
     """
@@ -95,7 +95,7 @@ def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Wait until nothing of the cluster is left on this host. Raises ScriptExit if the host's agent does not answer."""
+    """Wait until this host has no remnants of the cluster. Raises ScriptExit if the host's agent does not answer."""
     try:
         _wait_for_removal(call, settings, min(SISTER_WAIT_S, settings.patience))
     except (AgentUnreachable, AgentRefused) as error:
@@ -103,9 +103,9 @@ def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the agent to cancel the attempt. The MoM is blocked meanwhile.
+    """Request the agent to cancel the attempt. The MoM is blocked during the request.
 
-    If the request fails, the epilogue repeats it soon.
+    If the request fails, the epilogue repeats the request soon.
     """
     try:
         ask_agent(settings.socket, build_agent_request("cancel", call, reason="qdel"), grace=LIST_TIMEOUT_S)
@@ -114,7 +114,7 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the removal of the cluster, without waiting. If the request fails, the cluster ends with its lease."""
+    """Request the removal of the cluster. Do not wait. If the request fails, the cluster ends with its lease."""
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
     except (AgentUnreachable, AgentRefused) as error:
@@ -133,7 +133,7 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Repeat the request until nothing of the cluster is left on this host, or the time runs out.
+    """Repeat the request until this host has no remnants of the cluster, or the time runs out.
 
     If the time runs out, the agent continues the removal.
     """
@@ -180,7 +180,7 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """Abort a job that was deleted. If the script requeued the job, the job would run again."""
+    """Abort a job that was deleted. A requeued job would run again."""
     patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield
@@ -191,7 +191,7 @@ def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: Retr
 
 
 def build_spec(run: JobRun, request: Optional[JobRequest], network: Optional[str], sbf: JobSbfClient) -> Dict[str, Any]:
-    """Return the spec of the job's cluster; without a request for guests it contains only the hosts."""
+    """Return the spec of the job's cluster. Without a request for guests, the spec contains only the hosts."""
     name = request.net if request else None if network == PRIVATE_NETWORK else network
     joined = None if name is None else sbf.network(name)
     if request is not None:

@@ -1,4 +1,4 @@
-"""Requests to SBF about one job's cluster. A request is repeated while SBF does not answer and time remains."""
+"""Requests to SBF about one job's cluster. A request is repeated until SBF answers or the time for retries runs out."""
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from virtcloud.jobs.request_values import RequestError
 CALL_TIMEOUT_S = 10.0
 NOT_FOUND = 404
 ENDED_STATUSES = (NOT_FOUND, 410)
-"""The cluster does not exist, or its key belongs to another owner by now."""
+"""The cluster does not exist, or the key already belongs to another owner."""
 FIRST_SERVER_ERROR = 500
 RETRY_SLUGS = (
     "attempt-waits",
@@ -37,7 +37,7 @@ class JobSbfClient:
         self._key, self._path = key, "/v1/clusters/" + quote(key, safe="")
 
     def next_attempt(self) -> int:
-        """Return the number of this attempt: SBF's last attempt number plus one, since Torque does not count runs."""
+        """Return the number of this attempt: SBF's last attempt number plus one, because Torque does not count runs."""
         answer = self._call("GET", self._path)
         while not answer.ok and answer.status != NOT_FOUND:
             self._check(answer, ())
@@ -50,7 +50,7 @@ class JobSbfClient:
         """Request the cluster until SBF accepts the request. Raises ScriptExit and RequestError.
 
         SBF first removes the cluster of a former run, which a failed host may have left. The spec is built again for
-        each try, since the network that the job joins may have changed.
+        each try, because the network that the job joins may have changed.
         """
         while True:
             wanted = spec()
@@ -68,7 +68,7 @@ class JobSbfClient:
         return found
 
     def end(self, owner: str) -> None:
-        """End the owner's cluster. Idempotent. Raises SbfUnreachable if SBF does not answer or refuses."""
+        """End the owner's cluster. Idempotent. Raises SbfUnreachable if SBF does not answer or refuses the request."""
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, deadline=Deadline(CALL_TIMEOUT_S))
         if not answer.ok and answer.status not in ENDED_STATUSES:
@@ -90,7 +90,7 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Pause if a retry makes sense. Raises ScriptExit otherwise."""
+        """Return if the answer is a success. Pause if a retry makes sense. Otherwise raise ScriptExit."""
         if answer.ok:
             return
         script_exit = decide_exit(answer, hosts)
@@ -100,7 +100,7 @@ class JobSbfClient:
 
 
 def decide_exit(answer: SbfAnswer, hosts: Sequence[str]) -> Optional[ScriptExit]:
-    """PURE. Return the exit that a refusal means for the job; None if the request should be repeated."""
+    """PURE. Return the exit code and message for a refusal by SBF. Return None if the request should be repeated."""
     if answer.slug in RETRY_SLUGS or answer.status >= FIRST_SERVER_ERROR:
         return None
     if answer.slug in UNLINKED_SLUGS:

@@ -27,8 +27,8 @@ RESOURCES_ARGUMENT = {
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""Torque passes 2 kB of resources, ``nodes`` before ``other``, and drops the rest. A longer list than this may be
-incomplete.
+"""Torque passes 2 kB of resources, ``nodes`` before ``other``, and drops the rest. A list with more characters than
+this limit may be incomplete.
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"
@@ -105,21 +105,21 @@ def _read_carried_request(script: str) -> Dict[str, str]:
 
 RETRY_PAUSE_S = 0.5
 SISTER_WAIT_S = 60.0
-"""Seconds for a script on hosts other than the first: the MoM is blocked while such a script runs."""
+"""Seconds for a script on hosts other than the first. The MoM is blocked while such a script runs."""
 
 
 class RetryBudget:
-    """The time for retries: a number of seconds from the creation of this object."""
+    """The time for retries, in seconds from the creation of this object."""
 
     def __init__(self, seconds: float) -> None:
-        """Start the time."""
+        """Start the time for retries."""
         self._deadline = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
-        """If set, called at each pause; returns whether the job was deleted, so that retries are pointless."""
+        """Called at each pause if set. Returns whether the job was deleted; retries are then pointless."""
 
     @property
     def left(self) -> float:
-        """The remaining seconds; at least 0."""
+        """The remaining seconds, never negative."""
         return max(0.0, self._deadline - time.monotonic())
 
     def pause(self, why: str, seconds: float = RETRY_PAUSE_S) -> None:

@@ -1,4 +1,4 @@
-"""Entry point of all scripts: calls the function for the name of the script.
+"""Entry point of all scripts: calls the function that belongs to the script's name.
 
 Reports errors to Torque, the user and the administrators.
 """
@@ -55,7 +55,7 @@ def main(script: str, arguments: List[str], environment: Mapping[str, str], sett
         return _report_exit(error.code, "vcluster: %s" % error)
     except SettingsError as error:
         return _report_exit(EXIT_REQUEUE, "vcluster: %s" % requeue(error))
-    except Exception as error:  # noqa: BLE001 - any unexpected error: Torque should retry, and administrators read the traceback
+    except Exception as error:  # noqa: BLE001 - any unexpected error: Torque retries, and administrators read the traceback
         syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_ERR, traceback.format_exc())
         return _report_exit(
             EXIT_REQUEUE, "vcluster: internal error in %s: %r; the host's log has details" % (script, error)

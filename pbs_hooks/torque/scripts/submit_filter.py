@@ -1,4 +1,4 @@
-"""The submit filter of qsub: rejects invalid requests, and writes valid ones into the script so that hosts see them."""
+"""The submit filter of qsub: rejects invalid requests, and writes valid requests into the script for the hosts."""
 
 import sys
 from typing import Mapping, Optional, Sequence
