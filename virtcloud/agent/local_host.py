@@ -31,18 +31,18 @@ class LocalHost:
         self._orphans_removed = False
 
     def read(self) -> ObservedHost:
-        """Return the segments and guests, as the kernel and the hypervisors report them.
+        """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
 
-        A hypervisor that does not answer raises no error, so that the segments are reconciled anyway.
+        A hypervisor that does not answer raises no error, so the segments are reconciled nevertheless.
         """
         self._remove_orphaned_files()
         guests, hypervisor_errors = self._guests.read()
         return ObservedHost(self._segments.read(), guests, hypervisor_errors)
 
     def _remove_orphaned_files(self) -> None:
-        """Remove, once after the agent's start, files of guests without a domain.
+        """Remove the files of guests without a domain. This is done once after the agent's start.
 
-        An error is logged, and the removal is repeated at the next reading.
+        After an error, which is logged, the removal is repeated at the next reading.
         """
         try:
             self._orphans_removed = self._orphans_removed or self._guests.remove_orphaned_files()
@@ -86,7 +86,7 @@ def open_host(
 
 
 def make_job_relays(settings: AgentSettings) -> JobRelays:
-    """Create the relays of jobs. Each call of the relays opens its own netlink socket, so any thread may use them."""
+    """Create the relays of jobs. Any thread may use the relays, because each call opens a new netlink socket."""
     return JobRelays(lambda: closing(NetlinkKernel()), settings.jobs, AddressProbe)
 
 

@@ -10,7 +10,7 @@ _LOG = logging.getLogger("virtcloud.agent")
 
 
 def to_stderr() -> None:
-    """Write events to stderr; systemd's journal adds the time."""
+    """Write events to stderr. systemd's journal adds the time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     _LOG.handlers = [handler]

@@ -7,11 +7,11 @@ SBF does not answer             the host is not changed; the request is retried 
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
-a hypervisor does not answer    segments are reconciled anyway, even if guests of a removed cluster still
-                                run; no revision is confirmed until every hypervisor was read
+a hypervisor does not answer    segments are reconciled nevertheless, even if guests of a removed cluster
+                                are still running; no revision is confirmed until every hypervisor was read
 a cluster is refused three      SBF receives the refusal, so the cluster fails before its deadline
 times in a row
-a segment has requirements      the segment is neither built nor confirmed; its running guests continue; SBF
+a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
 confirmed revision              confirmed again
@@ -41,23 +41,23 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
-"""Longest time in seconds from a call of `wake` until a wait for SBF ends."""
+"""Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset()
-"""Names of requirements that this agent supports. A segment has a requirement for each key that older agents ignore."""
+"""Names of the requirements that this agent supports. SBF adds a requirement for each key that older agents ignore."""
 MAX_REFUSALS = 3
 """A cluster that is refused this many times in a row is reported as refused.
 
 Fewer refusals may be temporary, for example while an image is still being copied to the host.
 """
 ClusterErrors = dict[str, str]
-"""Errors by cluster id; errors that concern no single cluster are under the key `""`."""
+"""Errors by cluster ID. Errors that do not concern a single cluster are under the key `""`."""
 
 
 class ElementApi(Protocol):
     """The calls of SBF that the reconciler needs."""
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Return the wanted document when its revision is later than ``after``, or after ``wait`` seconds."""
+        """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""
 
     def confirm(self, element: str, revision: int) -> None:
         """Confirm that the element carries ``revision``."""
@@ -70,10 +70,10 @@ class ElementApi(Protocol):
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Report why the element does not carry ``revision``, with refusals and errors by cluster id."""
+        """Report why the element does not carry ``revision``. ``refused`` and ``clusters`` are errors by cluster ID."""
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that the element no longer carries ``revision``, although it had confirmed ``revision``."""
+        """Report that the element no longer carries ``revision``, although the element had confirmed ``revision``."""
 
 
 class ManagedHost(Protocol):
@@ -88,7 +88,7 @@ class ManagedHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
-    """Time in seconds between two readings of an unchanged host, and the first and longest pause before a retry."""
+    """Seconds between two readings of an unchanged host, and seconds of the first and longest pause before a retry."""
 
     check_s: float = 30.0
     retry_first_s: float = 0.5
@@ -124,7 +124,7 @@ class HostReconciler:
         self._progress = progress
 
     def wake(self) -> None:
-        """End a pause between two attempts. Any thread may call this."""
+        """End a pause between two attempts. Any thread may call this method."""
         self._woken.set()
 
     def run(self) -> None:
@@ -185,7 +185,7 @@ class HostReconciler:
         self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
 
     def _persistent_refusals(self, wanted: Container[str], errors: ClusterErrors) -> dict[str, str]:
-        """Return the last error of each cluster refused at least `MAX_REFUSALS` times in a row, by cluster id."""
+        """Return the last errors, by cluster ID, of clusters refused at least `MAX_REFUSALS` times in a row."""
         return {
             cluster: text
             for cluster, text in errors.items()
@@ -193,7 +193,7 @@ class HostReconciler:
         }
 
     def _reconcile(self, document: WantedDocument) -> ClusterErrors:
-        """Apply the difference, read the host back, and confirm the revision; return the errors."""
+        """Apply the difference, read the host back, and confirm the revision. Return the errors."""
         try:
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
@@ -219,10 +219,10 @@ class HostReconciler:
         return errors
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
-        """Apply the steps; return the errors. After an error, the remaining steps of the same cluster are skipped.
+        """Apply the steps. Return the errors. After an error, the remaining steps of the same cluster are skipped.
 
-        Exceptions: a segment is removed even if its guests could not be stopped, so that they have no network. A guest
-        is not started if its segment was not built.
+        There are two exceptions. A segment is removed even if its guests could not be stopped, so that these guests
+        have no network. A guest is not started if its segment was not built.
         """
         errors: ClusterErrors = {}
         unbuilt: set[str] = set()
@@ -244,7 +244,7 @@ class HostReconciler:
         return errors
 
     def _try_step(self, step: Step) -> VirtcloudError | None:
-        """Apply a step. Return its error, or None. An internal error of the agent is returned as well."""
+        """Apply a step. Return the error, or None. An internal error of the agent is returned too."""
         try:
             _check_supported(step)
             self._host.apply(step)
@@ -257,7 +257,7 @@ class HostReconciler:
         return None
 
     def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedHost]:
-        """Read the host again; return the remaining steps as errors, and the observed state."""
+        """Read the host again. Return the remaining steps as errors, and the observed state."""
         observed = self._host.read()
         remaining: dict[str, list[str]] = {}
         for step in _certain_steps(compute_difference(document.wanted, observed), observed):
@@ -293,13 +293,13 @@ def _describe_unsupported(segment: Segment) -> str | None:
 def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     """Return the steps that are certainly needed.
 
-    While a hypervisor does not answer, a guest without a domain may nevertheless run, so no start is certain.
+    If a hypervisor does not answer, a guest without a domain may be running nevertheless. So no start is certain.
     """
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 
 
 def _cluster_keys(document: WantedDocument) -> dict[str, ClusterKey]:
-    """Return the keys of this host's clusters by cluster id, including the members of networks."""
+    """Return the keys of this host's clusters by cluster ID. The members of networks are included."""
     return {
         cluster: key
         for segment in document.wanted.segments

@@ -1,10 +1,10 @@
 """Supervision of the agent's threads, systemd's watchdog, and the request to stop.
 
 A supervised thread ends only when the agent stops. If a thread ends earlier, or reports no progress for longer than
-its limit, the agent ends with exit code 1 and systemd restarts the agent.
+its limit, the agent ends with exit code 1. Then systemd restarts the agent.
 
 The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) when the reconciler reports progress and
-no other thread has failed. A timer would notify the watchdog even while a thread hangs.
+no other thread has failed. A timer would notify the watchdog even if a thread hangs.
 """
 
 import os
@@ -23,16 +23,16 @@ ReportProgress = Callable[[], None]
 """A function that a thread calls after each completed piece of work."""
 ThreadWork = Callable[[ReportProgress], None]
 StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
-"""Start a thread with a name, its work, and the longest time in seconds between two reports of progress."""
+"""Start a thread. The arguments are its name, its work, and the longest time in seconds between two reports."""
 READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class StopRequested(BaseException):
-    """A stop of the agent was requested. It is a BaseException, so that no handler of Exception catches it."""
+    """A stop of the agent was requested. No handler of Exception catches this class, because it is a BaseException."""
 
 
 class StopSignal:
-    """The request to stop. It interrupts a wait immediately. A change of the host is interrupted only between steps."""
+    """The request to stop. It interrupts a wait immediately, but a change of the host only between two steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Create the signal without a request. ``sleep`` waits some seconds."""
@@ -43,7 +43,7 @@ class StopSignal:
         self._sleep = sleep
 
     def handle_signals(self) -> None:
-        """Treat SIGTERM and SIGINT as the request to stop. Only the main thread may call this."""
+        """Treat SIGTERM and SIGINT as the request to stop. Only the main thread may call this method."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.request())
         self._handles_signals = True
@@ -78,19 +78,19 @@ class StopSignal:
             self._interruptible = False
 
     def pause(self, seconds: float) -> None:
-        """Wait ``seconds``; raise StopRequested as soon as the stop is requested."""
+        """Wait ``seconds``. Raise StopRequested as soon as the stop is requested."""
         with self.interruptible():
             self._sleep(seconds)
 
 
 class AgentFailed(VirtcloudError):
-    """A thread of the agent ended or hangs. The agent ends, and systemd restarts the agent."""
+    """A thread of the agent has ended or hangs. The agent ends, and systemd restarts the agent."""
 
     slug = "agent-failed"
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to systemd (sd_notify(3)). Do nothing if the agent was not started by systemd (no NOTIFY_SOCKET)."""
+    """Send a state to systemd (sd_notify(3)). Do nothing without NOTIFY_SOCKET: systemd has not started the agent."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -1,4 +1,4 @@
-"""The files of a job: a hosts file (as /etc/hosts), a host file for mpirun, and a configuration for ssh."""
+"""The files of a job: a hosts file in the format of /etc/hosts, a host file for `mpirun`, and a file ssh_config."""
 
 import shlex
 import stat
@@ -36,7 +36,7 @@ class RelayProvider(Protocol):
     """Creates and removes the relays of jobs. Both methods are idempotent."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a relay for the user ``uid`` and return the path of its socket. Raise NoFreeAddress or Refused."""
+        """Create a relay for the user ``uid``. Return the path of its socket. Raise NoFreeAddress or Refused."""
 
     def ensure_none(self, key: str) -> None:
         """Remove a relay. An absent relay is success."""
@@ -51,7 +51,7 @@ class JobFiles:
         self._relays = relays
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Write the files. Raise Refused when the user is unknown on this host, or when no relay can be created."""
+        """Write the files. Raise Refused if this host does not know the user, or if the relay cannot be created."""
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):

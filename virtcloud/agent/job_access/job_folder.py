@@ -1,11 +1,12 @@
 """A job's folder. Only the job's user may read its files. All operations are idempotent.
 
-Each folder is a separate tmpfs, so its size is limited and it can be removed as a whole. The agent writes the files
-while only root can enter the folder, and then changes the owner to the user. After that, the agent only removes the
-folder. So the agent never writes through a path that a user can change, for example through a symbolic link.
+Each folder is a separate tmpfs. So its size is limited, and the agent can remove the whole folder at once. The agent
+writes the files while only root can enter the folder. Then the agent makes the user the folder's owner. After that, the
+agent only removes the folder. So the agent never writes through a path that a user can change, for example through a
+symbolic link.
 
-When a folder is complete, the agent writes a digest of its content to a file in the parent folder, which belongs to
-root.
+When a folder is complete, the agent writes a digest of the folder's content to a file in the parent folder. The parent
+folder belongs to root.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ ROOT_MODE = 0o711  # users may enter the folder but cannot list other jobs' keys
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
-"""Space in bytes and files that a user may fill, for example with known hosts and control sockets of ssh."""
+"""Maximum bytes and maximum number of files that a user may add, for example known hosts and sockets of ssh."""
 REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
@@ -48,12 +49,12 @@ class FileSystemMounts(Protocol):
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs has a maximum of bytes and files. Detaching a tmpfs does not walk through its folders, so deep folders and
-    open files do not prevent the removal. The memory of an open file is freed when its process ends.
+    A tmpfs has a maximum number of bytes and files. Deep folders and open files do not prevent its removal, because
+    detaching a tmpfs does not walk through its folders. The memory of an open file is freed when the process ends.
     """
 
     def mounted(self, path: Path) -> bool:
-        """Return whether ``path`` is on another file system than its parent. A symbolic link is not followed."""
+        """Return whether ``path`` and its parent are on different file systems. A symbolic link is not followed."""
         try:
             return path.lstat().st_dev != path.parent.stat().st_dev
         except FileNotFoundError:
@@ -74,18 +75,19 @@ class JobFolders:
     """The folders of all jobs on this host, below ``root``."""
 
     def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
-        """Store folders in ``root``, which is created when first needed."""
+        """Store folders in ``root``. The first job creates ``root``."""
         self._root = root
         self._mounts = mounts
 
     def path(self, key: str, prefix: str = "") -> Path:
-        """Return the path of a job's folder; with ``prefix``, the path of a file or folder that accompanies it."""
+        """Return the path of a job's folder. With ``prefix``, return the path of a file or folder beside it."""
         return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
-        """Create the folder of a job with these files. Raise Refused for a user who is unknown on this host.
+        """Create the folder of a job with these files. Raise Refused if this host does not know the user.
 
-        A complete folder for the same files and user stays unchanged, including files that the user added.
+        If the folder is already complete for the same files and user, do not change it. Files that the user added
+        remain.
         """
         account = find_account(user)
         path, record = self.path(key), self.path(key, COMPLETE_PREFIX)
@@ -118,7 +120,7 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a complete or incomplete folder. The folder of an earlier agent version may be no tmpfs."""
+        """Remove a complete or incomplete folder. A folder that an earlier agent version created may not be a tmpfs."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):
@@ -138,7 +140,7 @@ class JobFolders:
 
 
 def find_account(user: str) -> pwd.struct_passwd:
-    """Return a user's account. Raise Refused for a user who is unknown on this host."""
+    """Return a user's account. Raise Refused if this host does not know the user."""
     try:
         return pwd.getpwnam(user)
     except KeyError as error:
@@ -157,7 +159,7 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder with content of a user. rm(1) follows no symbolic link and removes trees of any depth."""
+    """Remove a folder in which a user may write. rm(1) follows no symbolic link and removes trees of any depth."""
     if not folder.exists():
         return
     folder.chmod(0o700)

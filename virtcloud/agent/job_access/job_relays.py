@@ -1,9 +1,9 @@
 """Creation and removal of jobs' relays. A relay is a process with a port on the bridge of the job's cluster.
 
-The relay process (`relay_program`) runs in its own network namespace. A veth pair connects the namespace to the bridge.
-The port on the bridge has the ownership alias, so it is removed with the cluster's segment. The relay process ends when
-the port is removed. So a relay is removed even if its agent was killed, and a job's connections survive a restart of
-the agent.
+The relay process (`relay_program`) runs in a separate network namespace. A veth pair connects the namespace to the
+bridge. The port on the bridge has the cluster's ownership alias, so it is removed together with the cluster's segment.
+The relay process ends when the port is removed. So the relay is removed even if the agent was killed. A job's
+connections survive a restart of the agent.
 """
 
 import json
@@ -34,7 +34,7 @@ from virtcloud.model.errors import Refused
 RELAY_START_S = 20.0
 RELAY_QUERY_S = 2.0
 RELAY_END_S, POLL_S = 3.0, 0.02
-"""Time limits in seconds for a relay's start, answer and end, and the interval between two checks of its end."""
+"""In seconds: the time limits for a relay's start, answer and end, and the interval between two checks of its end."""
 
 
 class JobPortKernel(Protocol):
@@ -44,16 +44,16 @@ class JobPortKernel(Protocol):
         """Return all interfaces."""
 
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
-        """Create a veth pair with ``peer`` in the network namespace of a process; return the index of ``name``."""
+        """Create a veth pair with ``peer`` in the network namespace of a process. Return the index of ``name``."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
-        """Change ``name``, ``alias``, ``master`` or ``up``."""
+        """Change ``name``, ``alias``, ``master`` or ``up`` of an interface."""
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface; an absent interface is success."""
+        """Delete an interface. An absent interface is success."""
 
 
 OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
@@ -62,7 +62,7 @@ OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
 class NoFreeAddress(Refused):
     """A cluster's subnets have no free address for this host. The job runs without access to its guests."""
 
-    slug = "no-free-address"  # SBF's client finds an error's class by its slug, so it differs from the slug of Refused
+    slug = "no-free-address"  # SBF's client finds an error's class by its slug, so each class needs a different slug
 
     def __init__(self, subnets: Iterable[str]) -> None:
         """Create the error for these subnets."""
@@ -75,14 +75,14 @@ class JobRelays:
     """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create sockets in the folder ``root``, which belongs to root. Each call opens its own kernel and prober."""
+        """Create sockets in the folder ``root``, which belongs to root. Each call opens a kernel and a prober."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
         self._lock = threading.Lock()
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a job's relay for the user ``uid``; return the path of the relay's socket.
+        """Create a job's relay for the user ``uid``. Return the path of the relay's socket.
 
         Raise NoFreeAddress when no subnet has a free address. Raise Refused when the bridge is missing or the kernel
         refuses a change.
@@ -101,11 +101,11 @@ class JobRelays:
             self._ensure_none(kernel, key)
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. Keys do not begin with a dot, so no job's folder has this name."""
+        """Return the path of a relay's socket. No job's folder has this name, because keys do not begin with a dot."""
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
-        """Return whether the relay runs with this specification. If true, also attach its port to the bridge again."""
+        """Return whether the relay runs with this specification. If so, also attach the relay's port to the bridge."""
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
         if port is None or query_relay(self.socket_path(access.key), "about") != f"ok {digest}":
@@ -180,15 +180,15 @@ def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterfa
 
 
 class RelayProcess:
-    """A relay process that is being started. It is not a child of the agent, so it survives the agent."""
+    """A relay process that is being started. It survives the end of the agent, because it is no child of the agent."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Use the pipes of ``process``, which forks the relay process and ends."""
+        """Use the pipes of ``process``. That process forks the relay process and then ends."""
         self._pipes = process
         self.pid = 0
 
     def wait_for_namespace(self) -> None:
-        """Wait until the relay has reported its process id and its network namespace. Raise Refused."""
+        """Wait until the relay has reported its process ID and created its network namespace. Raise Refused."""
         status, _, pid = self._read_line().partition(" ")
         if status != "apart" or not pid.isdigit():
             raise Refused(
@@ -207,7 +207,7 @@ class RelayProcess:
             raise Refused(f"cannot start the relay of a job: {answer or 'the process ended'}")
 
     def kill(self) -> None:
-        """Kill the relay process if its process id is known."""
+        """Kill the relay process if its process ID is known."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -225,7 +225,7 @@ class RelayProcess:
 
 @contextmanager
 def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay process. When the block raises an error, kill the process, which also removes its namespace."""
+    """Start a relay process. If the block raises an error, kill the process. Then its network namespace disappears."""
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 - a file of this package
@@ -243,7 +243,7 @@ def start_relay() -> Iterator[RelayProcess]:
 
 
 def query_relay(path: Path, line: str) -> str | None:
-    """Send a line to the relay that listens at ``path``. Return the answer, or None when no process answers."""
+    """Send a line to the relay that listens at ``path``. Return the answer, or None if no relay answers."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(RELAY_QUERY_S)
         try:
@@ -266,7 +266,7 @@ def find_listener_pid(path: Path) -> int | None:
 
 
 def _wait_for_end(path: Path, process: int | None) -> None:
-    """Wait until the relay has closed its socket. Kill a relay that does not end in time."""
+    """Wait until the relay has closed its socket. If the time limit is exceeded, kill the relay."""
     deadline = time.monotonic() + RELAY_END_S
     while process is not None and find_listener_pid(path) == process:
         if time.monotonic() > deadline:

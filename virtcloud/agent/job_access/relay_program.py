@@ -8,10 +8,10 @@ the relay starts quickly. The relay survives a restart of the agent. Its steps:
 3. configure the interface, drop the privileges, and print ``ready``
 4. answer requests until the interface is removed
 
-The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket and receives ``ok`` with a TCP connection that was
-opened inside the namespace (SCM_RIGHTS, unix(7)). The relay copies no data, so connections survive the end of the
-relay. The namespace has no default route, forwards no packets and has no network listener. The relay refuses addresses
-outside the cluster's subnets.
+The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket. The relay opens a TCP connection inside the namespace.
+The user receives ``ok`` and the descriptor of that connection (SCM_RIGHTS, unix(7)). Connections survive the end of the
+relay, because the relay copies no data. The namespace has no default route, forwards no packets and has no network
+listener. The relay refuses addresses outside the cluster's subnets.
 """
 
 import array
@@ -35,7 +35,7 @@ DEVICE = "job0"
 NOBODY = 65534
 MAX_LINE = 300
 REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
-"""Time limits in seconds for a request and for a connection to a guest, and the pause after a failed accept."""
+"""In seconds: the time limits for a request and for a connection to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8914, 0x8916, 0x891C, 1  # linux/sockios.h, netdevice(7)
 RTMGRP_LINK = 1  # rtnetlink(7)
@@ -53,7 +53,7 @@ NAMESPACE_SYSCTLS = {
 }
 """Sysctls of the namespace.
 
-A new namespace may inherit the host's IPv4 sysctls, so forwarding is switched off explicitly. Duplicate address
+A new namespace may inherit the host's IPv4 sysctls, so forwarding is explicitly switched off. Duplicate address
 detection is off, because the agent has already probed the addresses.
 """
 
@@ -73,7 +73,7 @@ class Relay:
         self._listener = _listen(spec["socket"], self._uid)
 
     def run(self) -> None:
-        """Answer until the interface is removed."""
+        """Answer requests until the interface is removed."""
         poll = select.poll()
         for source in (self._netlink, self._listener):
             poll.register(source, select.POLLIN)
@@ -85,7 +85,7 @@ class Relay:
                 self._accept()
 
     def _read_link_events(self) -> None:
-        """Discard the events of interfaces. A lost event has no effect, because `run` checks the interface itself."""
+        """Discard events of interfaces. A lost event has no effect, because `run` checks the interface itself."""
         try:
             self._netlink.recv(65536)
         except OSError as error:
@@ -101,7 +101,7 @@ class Relay:
             self._start_answer(caller)
 
     def _start_answer(self, caller: socket.socket) -> None:
-        """Answer in a thread. When no thread can be started, refuse the caller and continue."""
+        """Answer in a thread. If no thread can be started, refuse the caller and continue."""
         try:
             threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         except RuntimeError as error:
@@ -120,7 +120,7 @@ class Relay:
                 self._pass_connection(caller, line)
 
     def _pass_connection(self, caller: socket.socket, line: str) -> None:
-        """Open the connection to a guest, and pass its descriptor to the caller."""
+        """Open a connection to a guest, and pass the connection's descriptor to the caller."""
         try:
             connection = self._connect(line)
         except ConnectionRefusedError:
@@ -129,7 +129,7 @@ class Relay:
             caller.sendall(f"failed: {line}: {getattr(error, 'strerror', None) or error}\n".encode())
         else:
             with connection:
-                # socket.send_fds() would import the module array now, which may fail without privileges.
+                # socket.send_fds() would import the module `array` at this point, which may fail without privileges.
                 rights = array.array("i", [connection.fileno()])
                 caller.sendmsg([b"ok\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
@@ -154,7 +154,7 @@ class Relay:
 def main() -> None:
     """Run the relay until its interface is removed."""
     _unshare()
-    if os.fork():  # the parent process ends, so the relay is no child of the agent
+    if os.fork():  # the parent process ends, so the relay is not a child of the agent
         os._exit(0)
     _report(f"apart {os.getpid()}")
     line = sys.stdin.readline()
@@ -188,13 +188,15 @@ def _report(line: str) -> None:
 def _configure_interface(addresses: list[str]) -> None:
     """Add the addresses and set the interface up (netdevice(7); for IPv6 struct in6_ifreq)."""
     for name, value in NAMESPACE_SYSCTLS.items():
-        if (SYSCTL / name).exists():  # a kernel without IPv6 has no such file
+        if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
             (SYSCTL / name).write_text(value)
     index = socket.if_nametoindex(DEVICE)
     interfaces = [ipaddress.ip_interface(address) for address in addresses]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for position, interface in enumerate(interface for interface in interfaces if interface.version == IPV4):
-            name = f"{DEVICE}:{position}" if position else DEVICE  # netdevice(7): a further address needs an alias name
+            name = (
+                f"{DEVICE}:{position}" if position else DEVICE
+            )  # netdevice(7): each additional address needs an alias name
             fcntl.ioctl(control, SIOCSIFADDR, _pack_ifreq(name, interface.ip.packed))
             fcntl.ioctl(control, SIOCSIFNETMASK, _pack_ifreq(name, interface.network.netmask.packed))
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", DEVICE.encode(), IFF_UP))
@@ -224,7 +226,7 @@ def _listen(path: str, uid: int) -> socket.socket:
 
 
 def _drop_privileges() -> None:
-    """Change to the user `nobody`. The kernel then prevents other processes of that user from reading this process."""
+    """Change to the user `nobody`. The kernel then prevents other processes of `nobody` from reading this process."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)

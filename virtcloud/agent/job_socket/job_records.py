@@ -5,17 +5,17 @@ phase          meaning
 =============  ============================================================================
 ``asked``      the run was announced; its cluster is being set up, or is up
 ``cancelled``  the run was cancelled before its script ran
-``leaving``    the run is over; the agent requests the end of its cluster from SBF, until
-               this host carries nothing of the run
+``leaving``    the run is over; the agent requests the end of the cluster from SBF and
+               waits until this host carries nothing of the run
 ``gone``       this host carries nothing of the run; the record remains for some days, so
-               that late requests are answered
+               that the agent can answer late requests
 =============  ============================================================================
 
 A run with a higher attempt number replaces a run with a lower attempt number in any phase. A batch system that does not
-count attempts sends 0. The record of such a job is removed with its cluster, so the job can run again.
+count attempts sends 0. The record of such a job is deleted when its cluster is removed, so the job can run again.
 
-A batch system that was installed again may reuse a job's id for a job of another user. The request ``up`` of the new
-job replaces the record. Requests about the former job then change nothing.
+A batch system that was installed again may use the ID of a former job for a new job of another user. The request ``up``
+of the new job replaces the record. After that, requests about the former job change nothing.
 """
 
 import threading
@@ -98,13 +98,13 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run was cancelled. A finished run stays unchanged. Raise Gone for a run before the latest."""
+    """PURE. Record that a run was cancelled. A finished run stays unchanged. Raise Gone if a later run exists."""
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run is over. A removed run stays unchanged. Raise Gone for a run before the latest."""
+    """PURE. Record that a run is over. A removed run stays unchanged. Raise Gone if a later run exists."""
     job = _current_run(known, run)
     return (
         job if job.phase is RecordPhase.GONE else _change(job, phase=RecordPhase.LEAVING, reason=job.reason or reason)
@@ -114,7 +114,7 @@ def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord
 def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
     """PURE. Return the record of a run.
 
-    Raise Gone when a later run has the key. Raise NotFound when the run was never announced on this host.
+    Raise Gone when the key belongs to a later run. Raise NotFound when the run was never announced on this host.
     """
     if known is None or (known.attempt < run.attempt and not known.belongs_to_other(run.user)):
         raise NotFound(
@@ -125,17 +125,17 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """PURE. Record that this host carries nothing of a run. Return None if the record must be removed."""
+    """PURE. Record that this host carries nothing of a run. Return None if the record must be deleted."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """PURE. Return None, so that the record of this run is removed. Return ``known`` for a finished or another run."""
+    """PURE. Return None to delete the record of this run. Return ``known`` if it is finished or of another run."""
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """PURE. Record that a hook received the answer that the cluster is up, and the script's access."""
+    """PURE. Record the script's access, and that a hook received the answer that the cluster is up."""
     return _change(job, was_up=True, opening=opening)
 
 
@@ -182,7 +182,7 @@ def find_missing_jobs(
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""Seconds for which the record of a removed run is stored. Later requests for the run are not expected."""
+"""Seconds for which the record of a removed run is stored. No requests for the run are expected after this time."""
 
 
 class JobRecordStore:
@@ -216,9 +216,9 @@ class JobRecordStore:
             return [job for _, job in sorted(self._jobs.items())]
 
     def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
-        """Replace a record by the result of ``transition``, first on disk and then in memory. Return the result.
+        """Replace a record with ``transition(record)``, first on disk and then in memory. Return the new record.
 
-        Raise Refused when the record cannot be written, and errors of ``transition``.
+        Raise Refused when the record cannot be written. Also raise the errors of ``transition``.
         """
         with self._changed:
             before = self._jobs.get(cluster)
@@ -236,12 +236,12 @@ class JobRecordStore:
             return after
 
     def wait(self, condition: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait until ``condition`` is true for a record, at most ``seconds``. Return whether it is true."""
+        """Wait at most ``seconds`` until ``condition`` is true for a record. Return whether ``condition`` is true."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
-        """Wait until any record changes, at most ``seconds``. Return immediately when ``unless`` is true."""
+        """Wait at most ``seconds`` until any record changes. Return immediately if ``unless`` returns True."""
         with self._changed:
             if not unless():
                 self._changed.wait(seconds)
@@ -252,7 +252,7 @@ class JobRecordStore:
             self._changed.notify_all()
 
     def _remove_old_records(self) -> None:
-        """Delete the records of runs that were removed more than `RETENTION_S` ago."""
+        """Delete the records of runs that were removed more than `RETENTION_S` seconds ago."""
         oldest = self._clock() - RETENTION_S
         for job in [record for record in self._jobs.values() if record.phase is RecordPhase.GONE]:
             path = self._path(job.cluster)
@@ -272,7 +272,7 @@ class JobRecordStore:
 
 
 def _read_record(path: Path) -> JobRecord | None:
-    """Return a record. If the file cannot be read, log the error and leave the file unchanged."""
+    """Return a record. If the file is not a valid record, log the error, leave the file unchanged and return None."""
     try:
         # A newer agent may have written fields that this agent does not know.
         return JobRecord.model_validate_json(path.read_bytes(), extra="ignore")

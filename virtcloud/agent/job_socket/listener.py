@@ -1,4 +1,4 @@
-"""The listener of the job socket. One thread accepts connections. Each connection has its own thread for one request.
+"""The listener of the job socket. One thread accepts connections. Separate threads answer the requests.
 
 root and the users in the setting `socket_uids` may send all requests. A job's user may cancel the job's run.
 """
@@ -35,7 +35,7 @@ def find_uid(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CallerPolicy:
-    """The permitted requests of each user. The kernel reports the user ID of a connection."""
+    """Decides which requests a user may send. The kernel reports the user ID of a connection."""
 
     uids: frozenset[int]
     records: JobRecordStore
@@ -48,7 +48,7 @@ class CallerPolicy:
     def check(self, request: SocketRequest, uid: int) -> None:
         """Raise Forbidden unless this user may send this request.
 
-        A job's user may cancel the job's run, because Torque runs epilogue.precancel as that user.
+        A job's user may cancel the job's run, because Torque runs `epilogue.precancel` as the job's user.
         """
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
@@ -71,7 +71,7 @@ RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
 """In seconds: interval of progress reports, pause after a failed accept, and longest time between progress reports."""
 LINE_TIMEOUT_S = 5.0
-"""Seconds in which a caller must send its request, and seconds in which it must receive the answer."""
+"""Seconds in which a caller must send the request, and seconds in which the caller must receive the answer."""
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -79,7 +79,7 @@ class SocketListener:
     """Listens at ``path``, checks callers with ``policy``, and sends the answers that ``answer`` returns."""
 
     def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
-        """Listen at ``path``. Replace the socket of a killed agent. Raise BadInput when another process listens."""
+        """Listen at ``path``. Replace a socket that a killed agent left. Raise BadInput if another process listens."""
         self._path = path
         self._policy = policy
         self._answer = answer
@@ -91,13 +91,13 @@ class SocketListener:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread that accepts connections, with the function ``start``."""
+        """Use the function ``start`` to start the thread that accepts connections."""
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:
         """Stop accepting connections and remove the socket.
 
-        Wait up to ``seconds`` until unfinished answers are sent.
+        Wait at most ``seconds`` until all pending answers are sent.
         """
         self._closing.set()
         self._wake_writer.send(b"\0")
@@ -113,7 +113,7 @@ class SocketListener:
                 self._slots[trusted].acquire(timeout=max(0, deadline - time.monotonic()))
 
     def _accept(self, report_progress: ReportProgress) -> None:
-        """Accept connections until `stop` is called. An error of one connection does not end the loop."""
+        """Accept connections until `stop` is called. The loop continues after an error of one connection."""
         self._socket.setblocking(False)
         poll = select.poll()
         for source in (self._socket, self._wake_reader):
@@ -127,7 +127,7 @@ class SocketListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                # For example, no descriptor is free until another request is answered.
+                # For example, all descriptors are in use until another request is answered.
                 log.warning("accept_failed", error=error)
                 time.sleep(ACCEPT_RETRY_S)
 
@@ -195,7 +195,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a socket without a listening process. Raise BadInput if another agent listens, or for another file."""
+    """Remove a socket at which no process listens. Raise BadInput if an agent listens or the file is no socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """Return the line of a request. Raise BadInput when the time limit or the maximum length is exceeded."""
+    """Return the line of a request. Raise BadInput if the line is too late or too long."""
     deadline, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
     try:
         while b"\n" not in read and len(read) <= MAX_REQUEST:

@@ -1,7 +1,8 @@
 """Removal of the clusters of finished jobs.
 
-For each cluster, the agent requests the end from SBF. Then it queries SBF until SBF reports that this host carries
-nothing of the cluster. The job's record contains that the run is over, so a restarted agent continues the removal.
+For each cluster, the agent requests the end from SBF. Then the agent queries SBF until SBF reports that this host
+carries nothing of the cluster. A restarted agent continues the removal, because the job's record stores that the run is
+over.
 """
 
 import threading
@@ -47,11 +48,11 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Start the thread with the function ``start``. The thread first opens the access of running jobs again."""
+        """Use the function ``start`` to start the thread. The thread first opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop after the current call to SBF. Wait up to ``seconds`` for the end of the thread."""
+        """Stop after the current call to SBF. Wait at most ``seconds`` until the thread has ended."""
         self._closing.set()
         self._records.wake()
         if self._thread is not None:
@@ -82,9 +83,9 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _remove(self, job: JobRecord) -> None:
-        """Close the run's access and end its cluster; if both succeed, record the removal.
+        """Close the run's access and end the run's cluster. If both steps succeed, record the removal.
 
-        An error of one step does not prevent the other step.
+        If one step fails, the other step is executed nevertheless.
         """
         missing = [text for step in (self._close_access, self._end_cluster) if (text := _attempt_step(step, job))]
         missing = missing or [text for text in [_attempt_step(self._record_removal, job)] if text]
@@ -100,13 +101,13 @@ class JobRemovals:
         self._script_access.close(job)
 
     def _record_removal(self, job: JobRecord) -> None:
-        """Record that the run is removed from this host. An error, for example because of a full disk, is retried."""
+        """Record that the run is removed from this host. After an error, for example a full disk, the agent retries."""
         self._records.change(
             job.cluster, lambda known: record_removal(known) if known and known.is_same_run(job) else known
         )
 
     def _end_cluster(self, job: JobRecord) -> str | None:
-        """Request the end of the cluster from SBF once, then query the progress. Return None when the host is clean."""
+        """Request the end of the cluster once, then query the progress. Return None if nothing remains on this host."""
         try:
             if job.run in self._delete_sent:
                 view = self._sbf.cluster(job.cluster)
@@ -120,7 +121,7 @@ class JobRemovals:
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Run a step. Return None, or a line with the remaining part or the error. All errors are retried."""
+    """Run a step. Return None if it is complete, otherwise the reason on one line. All errors are retried."""
     try:
         return step(job)
     except VirtcloudError as error:
@@ -130,7 +131,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """PURE. Return why a finished run's removal from this host is not complete. Return None when it is complete."""
+    """PURE. Return why the removal of a finished run from this host is not complete, or None if it is complete."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     placement = start_barrier.find_placement(view, element)

@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests. It is thread-safe: each request has its own thread."""
+"""The handler of the job socket's requests. It is thread-safe, because each request has a separate thread."""
 
 import threading
 import time
@@ -43,8 +43,8 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 class HandlerDependencies:
     """Dependencies of the handler.
 
-    ``wake_reconciler`` ends a pause of the reconciler. A job that is missing from the batch system's list for
-    ``grace_s`` seconds is removed.
+    ``wake_reconciler`` ends a pause of the reconciler. If a job is missing from the batch system's list for ``grace_s``
+    seconds, the job is removed.
     """
 
     records: JobRecordStore
@@ -123,7 +123,7 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the state of a run that another thread cancelled or ended in the meantime; None for other runs."""
+        """Return the state of a run that another thread has cancelled or ended. Return None for other runs."""
         return start_barrier.evaluate_record(find_run(self._dependencies.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
@@ -172,7 +172,7 @@ class RequestHandler:
         return job
 
     def _reset_missing_since(self, job: JobRecord) -> None:
-        """Record that the run's job is not missing: a hook sent a request about the run, so the job exists."""
+        """Record that the run's job is not missing. The job exists, because a hook sent a request about the run."""
         with self._missing_lock:
             self._missing_since.pop(job.run, None)
 

@@ -1,6 +1,6 @@
-"""Access of jobs' scripts to their guests.
+"""Access of jobs' scripts to the jobs' guests.
 
-The access is opened when the job's cluster is up, and again after a restart of the agent.
+The agent opens the access when the job's cluster is up, and opens it again after a restart.
 """
 
 import threading
@@ -21,7 +21,7 @@ class ScriptAccess:
     """
 
     def __init__(self, provider: JobAccessProvider, records: JobRecordStore) -> None:
-        """Open the access of jobs in ``records`` with ``provider``."""
+        """Open the access with ``provider``, for the jobs in ``records``."""
         self._provider = provider
         self._records = records
         self._lock = threading.Lock()
@@ -45,10 +45,10 @@ class ScriptAccess:
         return variables
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
-        """Open the access of all jobs whose access was open when the agent ended.
+        """Open the access of all jobs whose access was open when the former agent ended.
 
-        An error is logged, and the access is opened when a hook next requests the job's state. The access of a
-        cancelled run is opened too, because its script may survive the signal (``qsig -s TERM``).
+        After an error, which is logged, the access is opened when a hook next requests the job's state. The access of a
+        cancelled run is opened too, because the script may survive the signal (``qsig -s TERM``).
         """
         for job in self._records.all():
             report_progress()
@@ -58,7 +58,7 @@ class ScriptAccess:
                         self._ensure_open(job.opening)
                 except VirtcloudError as error:
                     log.warning("access_not_opened", cluster=job.cluster, error=error)
-                except Exception as error:  # noqa: BLE001 - one job's error does not block the removal of others
+                except Exception as error:  # noqa: BLE001 - an error of one job must not block the removal of other jobs
                     log.internal_error(error, cluster=job.cluster)
 
     def close(self, job: JobRecord) -> None:
@@ -75,7 +75,7 @@ class ScriptAccess:
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
-        """Open the access, then record it. If the agent is killed in between, the hook repeats its request."""
+        """Open the access, then record it. If the agent is killed between these steps, the hook repeats its request."""
         environment = self._ensure_open(access) if access else {}
         self._records.change(
             job.cluster, lambda known: record_access(known, access) if known and _is_current_run(job, known) else known
@@ -91,7 +91,7 @@ class ScriptAccess:
 
 
 def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
-    """Return whether ``known`` is a record of the same run, which is neither cancelled nor finished."""
+    """Return whether ``known`` is a record of the same run and the run is neither cancelled nor finished."""
     return known is not None and known.is_same_run(job) and known.phase is RecordPhase.ASKED
 
 

@@ -1,15 +1,15 @@
 """PURE. The requests of the job socket: parsing and validation.
 
 Hooks and scripts of a batch system connect to an AF_UNIX stream socket (setting `socket`), as root or as a user in
-`socket_uids`. The kernel reports the caller's user ID to the agent. A job's own user may send `cancel` for the job's
-run. A connection carries one request and one answer. Each of them is a JSON object on one line. Every request is
-idempotent. The agent writes the request's effect to the disk before it sends the answer, so the effect is not lost when
-the agent is killed.
+`socket_uids`. The kernel reports the caller's user ID to the agent. A job's user may send `cancel` for the job's run.
+A connection carries one request and one answer. The request is a JSON object on one line. The answer is a JSON object
+on one line too. Every request is idempotent. The agent writes the effect of a request to the disk before it sends the
+answer, so the effect is not lost when the agent is killed.
 
 `cluster` is the key of the job's cluster. `attempt` counts the runs of the job. A batch system that does not count runs
 sends 0. A run with a higher attempt number replaces the former run. A request with a lower attempt number is refused
-(`gone`) and changes nothing. A request with a `user` other than the job's user is refused as well, except an `up`,
-which replaces the other user's job.
+(`gone`) and changes nothing. A request whose `user` is not the job's user is refused too, unless the request is `up`.
+The request `up` replaces the other user's job.
 """
 
 import json
@@ -64,7 +64,7 @@ class _RunRequest(Document):
 
 
 class UpRequest(_RunRequest):
-    """A run of a job has started on this host. The agent then fetches its wanted state immediately."""
+    """A run of a job has started on this host. The agent then immediately fetches the wanted state of this host."""
 
     answer: ClassVar[str] = "nothing."
 
@@ -122,9 +122,9 @@ class RemoveRequest(_RunRequest):
 class RunningRequest(Document):
     """The list of all jobs of the batch system on this host.
 
-    The agent ends a run that has been missing from these lists for `timing.job_grace` seconds. A request `up` or
-    `state` for the run restarts this time. If the job's script runs on another host, only the record is deleted,
-    because the other host ends the cluster.
+    If a run is missing from these lists for `timing.job_grace` seconds, the agent ends the run. A request `up` or
+    `state` for the run restarts this time. If the job's script runs on another host, this agent only deletes the
+    record, because the other host ends the cluster.
     """
 
     answer: ClassVar[str] = "nothing."

@@ -23,7 +23,7 @@ from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 POLL_S = 1.0
 """Longest time in seconds from a cancellation to the answer to a waiting caller."""
 MIN_PROBE_S = 0.3
-"""Seconds in which guests can answer a probe when the caller does not wait."""
+"""Seconds in which guests can answer a probe if the caller does not wait."""
 
 
 class BarrierState(StrEnum):
@@ -38,7 +38,7 @@ class BarrierState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierResult:
-    """The state of the barrier. ``missing`` explains ``waiting``; ``reason`` explains why the script will not start."""
+    """The state of the barrier. ``missing`` explains ``waiting``. ``reason`` explains why the script will not start."""
 
     state: BarrierState
     missing: tuple[str, ...] = ()
@@ -49,14 +49,14 @@ class JobClusterApi(Protocol):
     """The calls of SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Return a cluster as soon as its version is later than ``after``, or after ``wait`` seconds."""
+        """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """Request the end of a cluster. ``attempt`` and ``owner``, if given, identify the job's run. Idempotent."""
+        """Request the end of a cluster. ``attempt`` and ``owner`` identify the job's run if given. Idempotent."""
 
 
 class StartBarrier:
-    """The barrier for one caller. Stores SBF's last answer and the addresses that have answered."""
+    """The barrier for one caller. Stores SBF's last answer and the addresses of guests that have answered."""
 
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
@@ -81,7 +81,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host; None before SBF's first answer, and if the cluster is not placed on this host."""
+        """The site of this host. None before SBF's first answer, and if the cluster has no placement on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:
@@ -89,7 +89,7 @@ class StartBarrier:
         return placement.site if placement else None
 
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
-        """Return the barrier's state when the state changes, or after ``seconds`` (at most `POLL_S`). Raise Gone."""
+        """Return the barrier's state when it changes, and at the latest after ``seconds`` or `POLL_S`. Raise Gone."""
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:
             return self._check(job, deadline)
@@ -116,7 +116,7 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster. Wait until it changes, except if it is active, because its guests are probed then."""
+        """Return the cluster. Wait until it changes, unless it is active: then its guests are probed instead."""
         former = self.view
         if former is None:
             view = self._sbf.cluster(job.cluster)
@@ -129,7 +129,7 @@ class StartBarrier:
         return view
 
     def _reset(self) -> None:
-        """Discard the answers of guests, because another cluster now has the key."""
+        """Discard the answers of guests, because the key now belongs to another cluster."""
         self._exit_stack.close()
         self._prober, self._answered = None, frozenset()
 
@@ -149,7 +149,7 @@ def waiting_for(*missing: str) -> BarrierResult:
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """PURE. Return the state of a run that was cancelled or ended on this host; None for other runs."""
+    """PURE. Return the state of a run that was cancelled or ended on this host. Return None for other runs."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
@@ -181,7 +181,7 @@ def is_attempt_active(view: ClusterView, attempt: int) -> bool:
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
-    """PURE. Return the guests none of whose addresses has answered. Guests without addresses are omitted."""
+    """PURE. Return the guests that have not answered at any address. Guests without addresses are omitted."""
     answered_addresses = frozenset(answered)
     return [
         guest
@@ -201,7 +201,7 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """PURE. Return the message that an element has not confirmed its revision or ``change``, with its last error."""
+    """PURE. Return the message that an element has not confirmed its revision (or ``change``), with its last error."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

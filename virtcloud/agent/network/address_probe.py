@@ -1,10 +1,11 @@
-"""Address probes: find out which addresses are in use on a bridge. The host itself needs no address on the bridge.
+"""Address probes: find out which addresses are in use on a bridge. The host needs no address on the bridge.
 
-Frames are sent and received raw (packet(7)), since the host's IP stack does not use the bridge. For IPv4, an ARP probe
-is sent (RFC 826, RFC 5227 §2.1.1). The sender address is 0.0.0.0, so no ARP cache stores the sender. For IPv6, a
-neighbour solicitation (RFC 4861 §4.3) is sent from the bridge's own link-local address (RFC 4291 appendix A). The
-source is not the unspecified address: a guest would treat such a solicitation as duplicate address detection, and
-would not use an address that it has just been assigned (RFC 4862 §5.4.3).
+The module sends and receives raw frames (packet(7)), because the host's IP stack does not use the bridge. For IPv4, the
+module sends an ARP probe (RFC 826, RFC 5227 §2.1.1). The probe's sender address is 0.0.0.0, so no ARP cache stores the
+sender. For IPv6, the module sends a neighbour solicitation (RFC 4861 §4.3) from the link-local address of the bridge
+(RFC 4291 appendix A). A solicitation from the unspecified address would not work. A guest would treat such a
+solicitation as duplicate address detection, and would not use an address that it has just been assigned
+(RFC 4862 §5.4.3).
 """
 
 import select
@@ -26,16 +27,16 @@ RESEND_S = 0.5
 ADDRESS_CLAIM_S = 6.0
 """Longest time in seconds from the first probe of RFC 5227 to the announcement (PROBE_MAX twice, and ANNOUNCE_WAIT).
 
-During this time, a guest would treat the agent's probe as a claim of the same address by another host.
+If the agent probed the address during this time, a guest would assume that another host claims the same address.
 """
 MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Maximum bytes of a frame. Maximum frames read at a time, so that a guest's flood of frames delays no answer."""
+"""Maximum bytes of a frame, and maximum number of frames read at a time. So a flood of frames delays no answer."""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)
 _ETHERNET = struct.Struct("!6s6sH")
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
-_ARP_HEADER = (1, 0x0800, 6, 4)  # Ethernet, IPv4, and the lengths of their addresses
+_ARP_HEADER = (1, 0x0800, 6, 4)  # Ethernet, IPv4, the length of a MAC address, and the length of an IPv4 address
 _REQUEST, _REPLY = 1, 2
 _IPV6 = struct.Struct("!IHBB16s16s")
 _ICMP = struct.Struct("!BBHI16s")
@@ -49,18 +50,18 @@ class AddressProber(Protocol):
     """Finds out which addresses are in use on a bridge."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered within ``seconds``. Return earlier when all addresses have answered."""
+        """Return the addresses that answered within ``seconds``. Return earlier if all addresses have answered."""
 
 
 OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
-"""Function that opens a prober on the bridge with this name. Raises Refused when the host has no such bridge."""
+"""Function that opens a prober on the bridge with this name. Raises Refused if the host has no such bridge."""
 
 
 class AddressProbe:
     """An `AddressProber` with two packet sockets. The kernel queues the frames that arrive between two calls."""
 
     def __init__(self, bridge: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open sockets on ``bridge``. Raise Refused when the host has no such bridge."""
+        """Open sockets on ``bridge``. Raise Refused if the host has no such bridge."""
         self._bridge = bridge
         self._clock = clock
         self._claim_times: dict[IpAddress, float] = {}
@@ -71,7 +72,7 @@ class AddressProbe:
             }
             self._mac: bytes = self._sockets[ARP].getsockname()[4]
             self._open_sockets = open_sockets.pop_all()
-        self._poll = select.poll()  # select() refuses descriptors past 1023
+        self._poll = select.poll()  # select() refuses descriptors greater than 1023
         for packet_socket in self._sockets.values():
             self._poll.register(packet_socket, select.POLLIN)
 
@@ -84,9 +85,9 @@ class AddressProbe:
         self._open_sockets.close()
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered within ``seconds``. Return earlier when all addresses have answered.
+        """Return the addresses that answered within ``seconds``. Return earlier if all addresses have answered.
 
-        Raise Refused when the bridge was removed.
+        Raise Refused if the bridge was removed.
         """
         wanted, resend_at, deadline = frozenset(addresses), 0.0, self._clock() + seconds
         with self._refuse_errors():
@@ -109,7 +110,7 @@ class AddressProbe:
             self._sockets[ARP].send(build_probe(self._mac, address))
 
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
-        """Return the wanted addresses that answered in frames received within ``seconds``.
+        """Receive frames for ``seconds``. Return the wanted addresses that answered.
 
         Record the time of the first claim of each wanted address.
         """
@@ -126,7 +127,7 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame. ``claimed`` is true while the sender still checks whether the address is free."""
+    """An address in a frame. ``claimed`` is true if the sender is still checking whether the address is free."""
 
     address: IpAddress
     claimed: bool = False
@@ -147,7 +148,9 @@ def parse_frame(frame: bytes) -> AddressAnswer | None:
 
 
 def _open_packet_socket(bridge: str, ether_type: int) -> socket.socket:
-    packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: no frames before bind()
+    packet_socket = socket.socket(
+        socket.AF_PACKET, socket.SOCK_RAW, 0
+    )  # with protocol 0, the socket receives no frames before bind()
     try:
         packet_socket.bind((bridge, ether_type))
         packet_socket.setblocking(False)
@@ -195,7 +198,7 @@ def _parse_arp(packet: bytes) -> AddressAnswer | None:
 
 
 def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
-    """Parse a neighbour advertisement. Return None for a packet that is invalid by RFC 4861 §7.1.2."""
+    """Parse a neighbour advertisement. Return None for a packet that is invalid according to RFC 4861 §7.1.2."""
     if len(packet) < _IPV6.size + _ICMP.size:
         return None
     _, length, following, hops, source, destination = _IPV6.unpack_from(packet)
@@ -211,7 +214,7 @@ def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
 
 
 def _checksum(source: bytes, destination: bytes, body: bytes) -> int:
-    """Return the ICMPv6 checksum (RFC 4443 §2.3): 0 for a body that contains its correct checksum."""
+    """Return the ICMPv6 checksum (RFC 4443 §2.3). For a body that contains its correct checksum, return 0."""
     data = source + destination + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     return _ONES - 1 - (total - 1) % _ONES  # add the carries, then complement (RFC 1071)

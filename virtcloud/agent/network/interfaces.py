@@ -1,9 +1,9 @@
 """The interfaces of a host as the kernel reports them, and the records of uplinks that untagged segments use.
 
-Before the agent changes an uplink for an untagged segment, it writes the uplink's former state to the file
-``<state>/uplinks/<name>.json``. The record is removed after the uplink was restored. So if the agent is killed, the
-restarted agent restores the uplink. A record is valid for one boot and one interface index: after a reboot, or when
-the interface was created again, the host has already configured the interface itself.
+Before the agent changes an uplink for an untagged segment, the agent writes the uplink's former state to the file
+``<state>/uplinks/<name>.json``. The agent removes this record after it has restored the uplink. So if the agent is
+killed, the restarted agent restores the uplink. A record is valid for one boot and one interface index. After a reboot,
+or if the interface was created again, the record is not needed, because the host has configured the interface.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,11 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class KernelInterface:
     """A network interface of the host.
 
-    ``parent`` and ``master`` are interface indices. ``host_ip_disabled``: the host's IP stack does not use the
-    interface. ``addressed``: the interface has an address of global scope. ``packet_filtered``: the interface is a
-    bridge whose options pass frames to the host's packet filter.
+    ``parent`` and ``master`` are interface indices. The flags are true in these cases:
+
+    * ``host_ip_disabled``: the host's IP stack does not use the interface
+    * ``addressed``: the interface has an address of global scope
+    * ``packet_filtered``: the interface is a bridge whose options pass frames to the host's packet filter
     """
 
     index: int
@@ -45,7 +47,7 @@ class KernelInterface:
 class HostIpSettings(Document):
     """The configuration of an interface in the host's IP stack.
 
-    ``settings`` contains the values of sysctls by name, for example ``ipv6/addr_gen_mode``. ``addresses`` contains the
+    ``settings`` maps names of sysctls, for example ``ipv6/addr_gen_mode``, to values. ``addresses`` contains the
     link-local IPv6 addresses with prefix lengths.
     """
 
@@ -75,25 +77,25 @@ class Kernel(Protocol):
         """Return all interfaces."""
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface in the state down; return its index."""
+        """Create an 802.1Q interface in the state down. Return the index of the interface."""
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge in the state down, without spanning tree and multicast snooping; return its index."""
+        """Create a bridge in the state down, without spanning tree and multicast snooping. Return its index."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the names of set sysctls that pass the frames of all bridges to the host's packet filter."""
+        """Return the names of the nonzero sysctls that pass the frames of all bridges to the host's packet filter."""
 
     def disable_packet_filter(self, index: int) -> None:
-        """Reset the options that pass frames of one bridge to the host's packet filter."""
+        """Set the options of a bridge that pass its frames to the host's packet filter to 0."""
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack; for None, that of a new interface."""
+        """Return an interface's configuration in the host's IP stack. None stands for a new interface."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore the former addresses and sysctls of an interface in the host's IP stack."""
@@ -109,7 +111,7 @@ class UplinkRecords(Protocol):
         """Return the records of this boot."""
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record. It replaces the uplink's former record. Raise Refused when the record cannot be written."""
+        """Write a record, which replaces the uplink's former record. Raise Refused if the record cannot be written."""
 
     def forget(self, uplink: str) -> None:
         """Remove a record. An absent record is success."""
@@ -119,7 +121,7 @@ class UplinkRecordFiles:
     """The records of this boot, stored in files."""
 
     def __init__(self, folder: Path, boot: str | None = None) -> None:
-        """Store records in ``folder``, which is created when first needed."""
+        """Store records in ``folder``. The first record creates ``folder``."""
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
 
@@ -130,7 +132,7 @@ class UplinkRecordFiles:
         return [record for record in records if record is not None and record.boot == self._boot]
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record to the disk. It replaces the uplink's former record. Raise Refused."""
+        """Write a record to the disk. The record replaces the uplink's former record. Raise Refused."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
         with refuse_os_errors(f"record the state of {record.uplink}; it was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)

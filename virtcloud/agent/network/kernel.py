@@ -19,7 +19,7 @@ _FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables
 
 
 class NetlinkKernel:
-    """The kernel's interfaces in the network namespace in which the object was created."""
+    """The kernel's interfaces. The object uses the network namespace in which it was created."""
 
     def __init__(self) -> None:
         """Open the socket."""
@@ -39,7 +39,7 @@ class NetlinkKernel:
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
         """Create an 802.1Q interface in the state down, with the MTU of its parent.
 
-        An MTU excludes the ipv4 octets of the tag, so both interfaces have the same MTU.
+        Both interfaces have the same MTU, because an MTU does not include the four octets of the tag.
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
@@ -48,9 +48,9 @@ class NetlinkKernel:
     def add_bridge(self, name: str) -> int:
         """Create a bridge in the state down.
 
-        Spanning tree is off, because a segment has one uplink, and a switch should receive no BPDU from a host.
-        Multicast snooping is off, because snooping loses frames if there is no querier, or if a guest pretends to be
-        the querier. Flooding of multicast costs little, because a bridge has few ports.
+        Spanning tree is off, because a segment has one uplink and a switch should receive no BPDU from a host.
+        Multicast snooping is off, because it loses frames if there is no querier or if a guest pretends to be the
+        querier. Flooding of multicast costs little, because a bridge has few ports.
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
@@ -78,10 +78,10 @@ class NetlinkKernel:
             self._socket.link("set", index=index, **attributes)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``. Without br_netfilter, return none.
+        """Return the nonzero sysctls of br_netfilter, as ``net.bridge.NAME``. Without br_netfilter, return no sysctl.
 
         The sysctls apply to all bridges of the network namespace. The kernel (br_nf_pre_routing) passes a frame to the
-        packet filter if the sysctl or the bridge's own option is set.
+        packet filter if the sysctl is nonzero or if the bridge's own option is set.
         """
         paths = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
         with _translate_errors("read the sysctls of bridges"):
@@ -90,7 +90,7 @@ class NetlinkKernel:
             )
 
     def disable_packet_filter(self, index: int) -> None:
-        """Reset a bridge's options of br_netfilter."""
+        """Set a bridge's options of br_netfilter to 0."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
@@ -98,15 +98,15 @@ class NetlinkKernel:
         """Stop the host's IP stack from using an interface.
 
         IPv6 is disabled, so router advertisements of guests have no effect. For IPv4, strict reverse path filtering
-        (RFC 3704) drops all packets on an interface without an address, and arp_ignore 1 prevents ARP replies for
-        addresses of other interfaces.
+        (RFC 3704) drops all packets on an interface without an address. The value 1 of ``arp_ignore`` prevents ARP
+        replies for addresses of other interfaces.
         """
         with _translate_errors(f"disable the host's IP stack on {name}"):
             self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
             _write_sysctls(name, HOST_IP_DISABLED)
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack; for None, that of a new interface."""
+        """Return an interface's configuration in the host's IP stack. None stands for a new interface."""
         with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
@@ -115,7 +115,8 @@ class NetlinkKernel:
     def restore_host_ip(self, index: int, name: str, former: HostIpSettings) -> None:
         """Restore the former addresses and sysctls of an interface in the host's IP stack.
 
-        disable_ipv6 is restored last: when IPv6 is enabled, the kernel creates a link-local address by addr_gen_mode.
+        ``disable_ipv6`` is restored after ``addr_gen_mode``. When IPv6 is enabled, the kernel creates a link-local
+        address according to ``addr_gen_mode``.
         """
         with _translate_errors(f"restore the host's IP configuration of {name}"):
             last = "ipv6/disable_ipv6"
@@ -146,7 +147,7 @@ class NetlinkKernel:
 
 _NO_SUCH_DEVICE = 19
 _SCOPE_LINK = 253
-"""RT_SCOPE_LINK (linux/rtnetlink.h): an address with this scope or a higher scope is valid on one link only."""
+"""RT_SCOPE_LINK (linux/rtnetlink.h). An address with this scope or a higher scope is valid on one link only."""
 
 
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
@@ -161,7 +162,7 @@ def _sysctl_path(name: str, setting: str) -> Path:
 def _write_sysctls(name: str, settings: Mapping[str, str]) -> None:
     for setting, value in settings.items():
         path = _sysctl_path(name, setting)
-        if path.exists():  # a kernel without IPv6 has no such file
+        if path.exists():  # on a kernel without IPv6, the file is missing
             path.write_text(value)
 
 

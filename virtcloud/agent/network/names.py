@@ -43,7 +43,7 @@ def tagged_interface_name(uplink: str, vlan: int) -> str:
 
 
 def bridge_name(vlan: int) -> str:
-    """Return the name of the bridge of ``vlan``. At a site, a VLAN ID is used by one cluster only."""
+    """Return the name of the bridge of ``vlan``. Within a site, only one cluster uses a VLAN ID."""
     return f"br{vlan}"
 
 
@@ -59,7 +59,7 @@ def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Return whether an interface is a guest's bridge port; with ``vlan``, whether it is one in this VLAN."""
+    """Return whether an interface is a guest's bridge port. With ``vlan``, return whether it is a port in this VLAN."""
     match = _GUEST_PORT.fullmatch(name)
     return bool(match) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
@@ -81,9 +81,9 @@ def is_job_port(name: str, key: str) -> bool:
 
 
 def file_name(key: str) -> str:
-    """Return the name of a job's file or folder: the job's key, or a unique shortened name for a long key.
+    """Return the name of a job's file or folder: the job's key. For a long key, return a unique shortened name.
 
-    Short names are needed because the path of a socket has at most 107 characters (unix(7)).
+    Long keys are shortened because the path of a socket has at most 107 characters (unix(7)).
     """
     return key if len(key) <= MAX_FILE_NAME else f"{key[: MAX_FILE_NAME - 17]}~{_digest(key, 16)}"
 
@@ -94,7 +94,7 @@ def temporary_job_port_name(vlan: int) -> str:
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return the name that an interface has until its alias is set. After a crash, this name identifies it."""
+    """Return the name that an interface has until its alias is set. After a crash, the agent finds it by this name."""
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 
@@ -104,12 +104,12 @@ def ownership_alias(cluster: str, untagged: str | None = None) -> str:
 
 
 def cluster_of_alias(alias: str | None) -> str | None:
-    """Return the cluster id of an ownership alias; None for another alias."""
+    """Return the cluster ID in an ownership alias. Return None for another alias."""
     return alias.removeprefix(ALIAS_PREFIX).partition("@")[0] if alias and alias.startswith(ALIAS_PREFIX) else None
 
 
 def uplink_of_alias(alias: str | None) -> str | None:
-    """Return the uplink in the alias of an untagged segment's bridge; None for a tagged segment or another alias."""
+    """Return the uplink in the alias of an untagged segment's bridge. Return None for other aliases."""
     return (alias.partition("@")[2] or None) if alias and alias.startswith(ALIAS_PREFIX) else None
 
 
@@ -120,7 +120,7 @@ def domain_name(cluster: str, guest: str) -> str:
 
 
 def domain_name_patterns(cluster: str) -> tuple[str, str]:
-    """Return the file patterns that match the names of a cluster's domains: short names and shortened names."""
+    """Return two file patterns for the names of a cluster's domains: one for full names, one for shortened names."""
     return f"vc-{cluster}-*", f"vc-{_digest(cluster, 24)}-*"
 
 

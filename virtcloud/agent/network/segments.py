@@ -1,8 +1,8 @@
 """The segments of clusters on a host.
 
-A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge with the uplink
-itself as a port. All operations are idempotent. An operation that would change an interface without the cluster's
-ownership alias raises Unsafe instead.
+A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge whose port is the
+uplink itself. All operations are idempotent. An operation raises Unsafe if it would have to change an interface without
+the cluster's ownership alias.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +31,10 @@ class SegmentInterfaces:
         return tuple(find_segments(self._kernel.list_interfaces(), self._uplinks.all(), self._unaccepted_filters()))
 
     def ensure_segment(self, segment: Segment) -> None:
-        """Create a segment's interfaces, or correct their faults, and attach the ports of its guests and jobs.
+        """Create a segment's interfaces, or correct their faults. Attach the ports of the segment's guests and jobs.
 
-        Raise Unsafe when another cluster's or a foreign interface conflicts with the segment. Raise Refused when the
-        uplink is missing or the kernel refuses a change.
+        Raise Unsafe when an interface of another cluster or a foreign interface conflicts with the segment. Raise
+        Refused when the uplink is missing or the kernel refuses a change.
         """
         _check_unfiltered(segment, self._unaccepted_filters())
         interfaces = {interface.name: interface for interface in self._remove_leftovers(segment.vlan)}
@@ -48,7 +48,7 @@ class SegmentInterfaces:
         self._kernel.disable_packet_filter(bridge_index)
         port_index = self._ensure_uplink_port(segment, interfaces, uplink)
         ports = self._remove_unwanted_ports(segment, interfaces)
-        # Set the MTU before ports are attached: a bridge whose MTU was never set has the smallest MTU of its ports.
+        # Set the MTU before ports are attached. A bridge whose MTU was never set has the smallest MTU of its ports.
         for index in (port_index, bridge_index):
             self._kernel.change(index, mtu=uplink.mtu)
         for index in (port_index, *ports):
@@ -80,7 +80,7 @@ class SegmentInterfaces:
     def _ensure_uplink_port(
         self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface
     ) -> int:
-        """Create the tagged interface, or prepare the uplink itself. Return the interface's index."""
+        """Create the tagged interface, or prepare the uplink of an untagged segment. Return the interface's index."""
         if segment.untagged:
             self._record_uplink(segment.id, segment.vlan, uplink, is_attached=bool(uplink.master))
             self._kernel.disable_host_ip(uplink.index, uplink.name)
@@ -93,7 +93,7 @@ class SegmentInterfaces:
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
         """Record an uplink's state before the uplink is changed.
 
-        If the uplink is already attached to the bridge and its record was lost, record the state of a new interface.
+        If the uplink is already attached to the bridge and the record was lost, record the state of a new interface.
         """
         record = self._find_record(uplink)
         if record is None:
@@ -111,7 +111,7 @@ class SegmentInterfaces:
         return next(matching, None)
 
     def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-        """Restore an untagged segment's uplink that has no record: give it the state of a new interface."""
+        """If an untagged segment's uplink has no record, give the uplink the state of a new interface."""
         for interface in interfaces:
             is_uplink = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
             if is_uplink and self._find_record(interface) is None:
@@ -123,8 +123,8 @@ class SegmentInterfaces:
     ) -> None:
         """Restore the uplinks of an untagged segment and remove their records. Skip the uplink ``keep``.
 
-        A record is removed after the restoration. So the restoration is repeated if the agent was killed or the kernel
-        refused a change.
+        A record is removed after the uplink was restored. So the agent repeats the restoration if it was killed or if
+        the kernel refused a change.
         """
         by_name = {interface.name: interface for interface in interfaces}
         for record in self._uplinks.all():
@@ -138,7 +138,7 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests. Return the indices of the other guests' ports and of jobs' ports."""
+        """Delete the ports of unwanted guests. Return the indices of the remaining guests' ports and of jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         ports = [interface for name, interface in interfaces.items() if names.is_guest_port(name, segment.vlan)]
         for interface in ports:
@@ -152,7 +152,7 @@ class SegmentInterfaces:
     ) -> int:
         """Return the index of the interface ``name``. Create the interface if it does not exist.
 
-        Name and alias are set in one netlink message.
+        One netlink message sets the name and the alias.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         if existing is None:
@@ -161,7 +161,7 @@ class SegmentInterfaces:
         return index
 
     def _remove_leftovers(self, vlan: int) -> list[KernelInterface]:
-        """Delete the interfaces of this VLAN that a crash left without an alias. Return the other interfaces."""
+        """Delete the interfaces of this VLAN that have no alias because of a crash. Return the other interfaces."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces()
         for interface in interfaces:
@@ -219,7 +219,7 @@ def _find_faults(
     uplink: KernelInterface | None,
     interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
-    """Yield the faults of a bridge and of its ``port`` to the switch: the tagged interface, or the uplink itself."""
+    """Yield the faults of a bridge and of ``port``. The port is the tagged interface, or the uplink itself."""
     if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
@@ -251,13 +251,13 @@ def _is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> 
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return the VLAN ID of a tagged interface, a bridge or a job's port; empty for other interfaces."""
+    """Return the VLAN ID of a tagged interface, a bridge or a job's port. For other interfaces, return an empty set."""
     vlan_in_name = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
     return {interface.vlan if interface.kind == "vlan" else vlan_in_name} - {None}  # type: ignore[return-value]
 
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
-    """Raise Unsafe when the host's packet filter receives the frames of all bridges and tracks them in one table."""
+    """Raise Unsafe if the host's packet filter receives the frames of all bridges and tracks them in one table."""
     sysctls = tuple(filters)
     if sysctls:
         settings = " ".join(f"{sysctl}=0" for sysctl in sysctls)
@@ -314,7 +314,7 @@ def _ownership_alias(segment: Segment) -> str:
 
 
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether a bridge's alias has another uplink, or a tagged interface exists for an untagged segment."""
+    """Return whether a bridge's alias names another uplink, or whether an untagged segment has a tagged interface."""
     return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 
 
