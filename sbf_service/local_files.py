@@ -1,7 +1,7 @@
 """Files on the service's host: token files that only their owner can read, and the database file.
 
-An administrator runs ``sbf token create`` as root, often before the service's first start. The service could not open a
-database file that belongs to root.
+An administrator runs ``sbf token create`` as root, often before the service's first start. This command must not create
+a database file that belongs to root, because the service could not open the file.
 """
 
 import os
@@ -37,7 +37,7 @@ def private_file(path: Path) -> Iterator[TextIO]:
 
 
 def ensure_database_file(database: str) -> None:
-    """If root runs this process, create the missing SQLite file of the address ``database``. Idempotent.
+    """Create the SQLite file of the address ``database`` if root runs this process and the file is missing. Idempotent.
 
     The file's owner is the owner of the folder. SQLite creates its additional files with the same owner. Raise BadInput
     when the file cannot be created, for example in a missing folder.

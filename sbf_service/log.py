@@ -1,4 +1,4 @@
-"""The event log, in which each line has one event with its fields (decision 42).
+"""The event log. Each line contains one event and its fields (decision 42).
 
 A :class:`~pydantic.SecretStr` in a field is shown as asterisks.
 """

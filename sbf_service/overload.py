@@ -1,6 +1,6 @@
 """Overload protection: a bounded number of threads for blocking calls.
 
-The threads are daemon threads: a call that hangs does not delay the end of the process.
+The threads are daemon threads, so that a call that hangs does not delay the end of the process.
 """
 
 import asyncio

@@ -126,7 +126,7 @@ class SbfServer(uvicorn.Server):
 def open_sockets(service: SbfService) -> list[socket.socket]:
     """Open the configured sockets. Raise BadInput for a socket that cannot be opened.
 
-    The TCP socket is opened last: as soon as a client can connect over TCP, the AF_UNIX socket is open, too.
+    The TCP socket is opened last. When a client can connect over TCP, the AF_UNIX socket is therefore open already.
     """
     settings = service.settings
     _check_plaintext(settings)
@@ -161,7 +161,7 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
 
 
 def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
-    """Yield each trusted network. Yield an IPv4 network also as an IPv4-mapped network (RFC 4291, 2.5.5.2)."""
+    """Yield each trusted network. Yield IPv4 networks a second time, as IPv4-mapped networks (RFC 4291, 2.5.5.2)."""
     for network in trusted:
         yield str(network)
         if network.version == 4:  # noqa: PLR2004 - the version of IP
@@ -206,7 +206,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file without a listener. A socket file in use is not removed, so that binding fails."""
+    """Remove a socket file without a listener. A socket file with a listener remains, so that binding fails."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -35,7 +35,7 @@ A body longer than the setting `limits.body` is answered with 413 `beyond-limit`
 
 
 def create_app(service: SbfService) -> FastAPI:
-    """Create the application of a service. The application starts and stops the service together with itself."""
+    """Create the application of a service. The service starts and stops with the application."""
 
     @asynccontextmanager
     async def run_service(_app: FastAPI) -> AsyncIterator[None]:

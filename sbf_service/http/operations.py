@@ -14,7 +14,7 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""Seconds after which a long poll reads the version again. The change feed may miss a change by another replica."""
+"""Seconds after which a long poll reads the version again. The change feed may miss another replica's change."""
 ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]

@@ -88,7 +88,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 class BodyTooLong(HTTPException):
     """The body of a call is longer than the limit.
 
-    A subclass of HTTPException, because FastAPI's parser of bodies raises such exceptions again, unchanged.
+    A subclass of HTTPException, because FastAPI's body parser raises an HTTPException again without changing it.
     """
 
     def __init__(self, limit: int) -> None:

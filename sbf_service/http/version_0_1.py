@@ -1,8 +1,8 @@
 """Answers to clients of version 0.1, which reject documents with unknown keys and problems of unknown types. Pure.
 
-The middleware recognizes these clients by their ``User-Agent``. It removes keys that version 0.1 does not have. It
-replaces a type of problem that version 0.1 does not have by the type of the nearest base class that version 0.1 has.
-The tables were recorded from the API of version 0.1.
+The middleware recognizes these clients by their ``User-Agent``. The middleware removes keys that version 0.1 does not
+have. A problem of an unknown type gets the type of the nearest base class that version 0.1 has. The tables were
+recorded from the API of version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
 REQUIRES: Final = "requires"
-"""The key that lists the features that an agent must support. It is removed only if the list is empty, so that version
-0.1 rejects a document with such a feature.
+"""The key that lists the features that an agent must support. The middleware removes the key only if the list is empty.
+Version 0.1 therefore rejects a document that requires a feature.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),

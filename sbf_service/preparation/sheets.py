@@ -1,7 +1,8 @@
 """The preparation sheets of a site. Pure.
 
 Each attachment of the site has two sheets: one for the site's uplink, and one for the device on the other side. The
-other device is the site's own provider edge, or a device of the backbone, which the administrators describe by options.
+other device is a provider edge of the site, or a device of the backbone. The administrators describe the backbone's
+device by options.
 """
 
 from collections.abc import Mapping
@@ -82,7 +83,7 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
 
 
 def _check_options_used(site: Site, contexts: list[_AttachmentContext], backbone: BackboneDevice) -> None:
-    """Raise BadInput for a platform or port of the backbone at a site with provider edges only."""
+    """Raise BadInput for a platform or port of the backbone if the site is attached at provider edges only."""
     options = [name for name, value in (("platform", backbone.platform), ("port", backbone.port)) if value is not None]
     if options and all(context.transport.on_edges for context in contexts):
         edges = ", ".join(sorted({str(context.attachment.port.element) for context in contexts}))
@@ -116,7 +117,7 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 
 
 def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the sheet for the site's own side: the switch's port of the attachment, or the port linked to it."""
+    """Return the sheet for the site's side: the attachment's port on a switch, or the port linked to an edge's port."""
     port = context.attachment.port
     if isinstance(context.topology.element(port.element), Edge):
         port = context.topology.peers[port]

@@ -69,13 +69,13 @@ class PlatformTemplates:
     uplink: Commands = ()
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
-    If the platform's dialect configures the trunk, these lines configure only the rest, such as the MTU. They are
+    If the platform's dialect configures the trunk, these lines configure only the rest, such as the MTU. The lines are
     entered in the dialect's configuration mode.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port of a port-based 802.1ad service: the site's frames go into one service VLAN."""
     no_tunnel: str = ""
-    """The reason why the platform must not be used as the backbone's device of such a service, if there is a reason."""
+    """Why the platform must not be the backbone's device of a port-based 802.1ad service; empty without a reason."""
     passing: Commands = ()
     """The lines for a backbone's port that passes tags unchanged: a trunk with the site's VLANs."""
     services: Commands = ()

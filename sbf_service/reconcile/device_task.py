@@ -1,4 +1,4 @@
-"""Base classes for the reconciliation of switches and edges: a device's task, and a reading of its observed state."""
+"""Base classes for the reconciliation of switches and edges: a device's task, and a reading of the device's state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ class ReconcileTask(ABC):
 
     ``scope`` limits SBF's changes on the device. ``kept`` is the confirmed part of the wanted state. ``users`` contains
     the cluster key of each VLAN ID. ``saved`` contains the items that were in the startup configuration at the last
-    check. ``unsaved`` is true when the running configuration may have changed since that check. ``may_save`` is false
+    check. ``unsaved`` is true when the running configuration may have changed after that check. ``may_save`` is false
     during the pause after a failed save.
     """
 
@@ -90,7 +90,7 @@ class ReconcileTask(ABC):
         return self.interpret(driver.read(self.scope))
 
     def with_created(self, vlans: VlanSet) -> Self:
-        """Return the task after ``vlans`` have been recorded as created by SBF."""
+        """Return a copy of the task in which ``vlans`` are recorded as created by SBF."""
         return replace(self, scope=replace(self.scope, created=self.scope.created | vlans))
 
     @abstractmethod
@@ -100,7 +100,7 @@ class ReconcileTask(ABC):
     @staticmethod
     @abstractmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - a type of the device's kind
-        """Return the scope that limits SBF's changes on the device now."""
+        """Return the present scope, which limits SBF's changes on the device."""
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:

@@ -1,9 +1,9 @@
 """Lease heartbeats during conversations with devices, and time limits of conversations.
 
-The first thread renews leases. The second thread ends conversations whose lease was lost or could not be renewed in
-time. It also ends conversations that exceed their time limit, because a device that sends a byte from time to time
-would otherwise occupy its worker forever. The second thread does not use the database. A conversation therefore ends
-before another replica can acquire the lease, even without a database. Both threads run only during conversations.
+Two threads run during conversations. The first thread renews leases. The second thread ends conversations whose lease
+was lost or could not be renewed in time, and conversations that exceed their time limit. Without a time limit, a device
+that sends a byte from time to time would occupy its worker forever. The second thread does not use the database. A
+conversation therefore ends before another replica can acquire the lease, even if the database does not answer.
 """
 
 import time
@@ -28,9 +28,9 @@ LEASE_LOST = "another replica has acquired its lease: the conversation was ended
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease on an element. ``began`` and ``renewed`` are the times before acquisition and last renewal.
+    """A lease on an element.
 
-    The times are monotonic, in seconds.
+    ``began`` is the time before the acquisition, ``renewed`` the time before the last renewal (monotonic, in seconds).
     """
 
     name: Name
@@ -42,7 +42,8 @@ class HeldLease:
 def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
     """Return the deadline of a conversation, and the reason that is reported when the deadline passes. Pure.
 
-    A third of the lease remains after the deadline: bytes in transit arrive before another replica acquires the lease.
+    A third of the lease remains after the deadline, so that bytes in transit arrive before another replica can acquire
+    the lease.
     """
     conversation_end = held.began + conversation, f"the conversation was ended after {conversation:g} s"
     lease_end = held.renewed + lease * 2 / 3, "its lease could not be renewed in time: the conversation was ended"
@@ -104,7 +105,7 @@ class LeaseHeartbeats:
                 self.sessions.disconnect(held.name, why)
 
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
-        """Store a lease and set the deadline. Do nothing if ``former`` is not registered: its conversation ended."""
+        """Store a lease and set the deadline. Do nothing if the conversation of ``former`` has ended."""
         with self._lock:
             if former is not None and self._held.get(held.name) != former:
                 return
@@ -123,7 +124,7 @@ class LeaseHeartbeats:
             return self._held.get(held.name) == held
 
     def _start(self) -> None:
-        """Start the two threads, unless they run.
+        """Start each of the two threads unless it runs already.
 
         Sessions check their deadlines themselves, so deadlines apply even if a thread cannot start.
         """

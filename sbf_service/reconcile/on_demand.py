@@ -36,7 +36,7 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""The maximum number of rounds of one ``reconcile`` when newer revisions arrive; workers apply later revisions."""
+"""The maximum number of rounds of one ``reconcile``. A newer revision causes the next round. Workers apply the rest."""
 READ_LIMIT_S = 60.0
 """The time limit for reading one device. The readings of other devices do not wait for a device that is slower."""
 T = TypeVar("T")
@@ -47,7 +47,7 @@ R = TypeVar("R")
 def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Iterator[int]:
     """Exclude the workers of all replicas from a device; yield the fencing token.
 
-    Raise Conflict while a worker is busy with the device. If the context ends in an error, end the device's session.
+    Raise Conflict while a worker is busy with the device. If the context ends with an error, end the device's session.
     """
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
@@ -74,7 +74,8 @@ class OnDemandReader:
     def difference(self, name: Name) -> ElementDifference:
         """Read a device and return what would be changed on the device. Changes nothing.
 
-        Raise NotFound, Conflict (an element with an agent, or a busy device), and the errors of the driver.
+        Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or for a busy device. Raise
+        the errors of the driver.
         """
         self._require_device(name)
         worker = self.scheduler.worker
@@ -102,8 +103,8 @@ class OnDemandReader:
     def reconcile(self, name: Name) -> ElementReconciliation:
         """Reconcile a device now. Idempotent.
 
-        Raise NotFound, Conflict (an element with an agent, or a busy device). An error of the device is recorded in the
-        element's error report and not raised.
+        Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or for a busy device. An
+        error of the device is not raised, but recorded in the element's error report.
         """
         self._require_device(name)
         with self.store.read() as unit:
@@ -233,7 +234,7 @@ class CableChecker:
     limit_s: float = READ_LIMIT_S
 
     def plan(self, name: Name) -> CableCheckPlan:
-        """Return the plan for a site. Raise NotFound."""
+        """Return the plan for a site. Raise NotFound for an unknown site."""
         with self.store.read() as unit:
             topology = read_topology(unit)
             return CableCheckPlan(topology, topology.site(name), unit.now, self.platform_of)

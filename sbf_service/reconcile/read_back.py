@@ -42,8 +42,8 @@ _WANTED_UNTAGGED = "at most one managed VLAN, untagged, found other VLANs"
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
     """Raise Refused when a device accepted a change and does not carry the wanted state afterwards.
 
-    ``shut`` are faults of wanted ports or circuits that are shut down. If there are any, only these are reported.
-    ``missing`` are all other differences between the read-back and the wanted state.
+    ``shut`` are faults of wanted ports or circuits that are shut down. If ``shut`` has any faults, only these are
+    reported. ``missing`` are all other differences between the read-back and the wanted state.
     """
     if faults := list(shut):
         raise build_refusal(device, faults)
@@ -54,15 +54,15 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
     """Return whether a device no longer carries its confirmed state.
 
-    ``lost`` is the difference from the confirmed state. A ``shut`` port or circuit carries no VLAN, so it counts as
-    drift. A device that is ``behind`` has not confirmed its wanted revision, and may carry a part of a change. For such
-    a device, only missing VLANs and circuits are drift.
+    ``lost`` is the difference from the confirmed state. A port or circuit in ``shut`` carries no VLAN and therefore
+    counts as drift. A device that is ``behind`` has not confirmed its wanted revision and may carry a part of a change.
+    In ``lost`` of such a device, only missing VLANs and circuits count as drift.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 
 
 def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged ports or VLANs: the last check (DESIGN.md §7.4)."""
+    """Raise Unsafe for a difference that touches unmanaged ports or VLANs. The last check (DESIGN.md §7.4)."""
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
         if port in scope.ports and (outside := vlans - scope.vlans):
             raise Unsafe(f"switch {name}, port {port}: {_describe_outside(outside, scope.vlans)}")
@@ -86,7 +86,7 @@ def check_ports_not_in_use(
 ) -> None:
     """Raise Unsafe for a port in other use, unless an administrator adopted the port with this use.
 
-    Raise Unsafe also for an access port that another user shut down: SBF enables only ports that SBF shut down.
+    Raise Unsafe for an access port that another user shut down. SBF enables only ports that SBF shut down.
     """
     for port, use in difference.take.items():
         adopted = scope.adopted.get(port)
@@ -102,7 +102,7 @@ def check_ports_not_in_use(
 def check_switch_ownership(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use: the last check (DESIGN.md §3, Ownership).
+    """Raise Unsafe for a difference that touches a VLAN in other use. The last check (DESIGN.md §3, Ownership).
 
     The check uses the reading and the records, not the data from which the difference was computed.
     """
@@ -144,7 +144,7 @@ def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
 
 
 def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged VLANs or services: the last check (DESIGN.md §7.4)."""
+    """Raise Unsafe for a difference that touches unmanaged VLANs or services. The last check (DESIGN.md §7.4)."""
     for circuit in difference.subjects:
         if not _is_managed(circuit, scope):
             services = ", ".join(map(_describe_services, scope.transports)) or "no service"
@@ -155,7 +155,7 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 
 
 def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use: the last check (DESIGN.md §3, Ownership)."""
+    """Raise Unsafe for a difference that touches a VLAN in other use. The last check (DESIGN.md §3, Ownership)."""
     if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use; left unchanged")
 

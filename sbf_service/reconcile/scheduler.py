@@ -1,8 +1,8 @@
 """The worker scheduler: starts a worker for every due element, immediately after a change and later after a failure.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
-There are at most ``settings.workers`` threads. A query each second finds the changes of other replicas. All threads are
-daemon threads: the service may stop at any point, and the next start continues from the revisions in the database.
+There are at most ``settings.workers`` threads. Each second, a query finds the changes of other replicas. All threads
+are daemon threads, because the service may stop at any point. The next start uses the revisions in the database.
 """
 
 import random
@@ -26,10 +26,11 @@ from virtcloud.model.values import Name
 
 @dataclass
 class WorkQueue:
-    """The busy devices of one replica, and the devices that wait after a failure. The scheduler's lock protects it.
+    """The busy devices of one replica, and the devices that wait after a failure.
 
-    ``clock`` is monotonic, in seconds. ``jitter`` returns a random number from 0 to 1. ``since`` is the database's time
-    of the first query. A device that was last read before ``since`` is due, because it may have restarted.
+    The scheduler's lock protects the queue. ``clock`` is monotonic, in seconds. ``jitter`` returns a random number from
+    0 to 1. ``since`` is the database's time of the first query. A device that was last read before ``since`` is due,
+    because the device may have restarted.
     """
 
     settings: ServiceSettings
@@ -69,7 +70,7 @@ class WorkQueue:
             self.retries[status.name] = compute_retry(before, status.wanted, self.clock(), pause, self.jitter())
 
     def list_waits(self) -> list[float]:
-        """Return how long the devices that failed still wait, in seconds."""
+        """Return the remaining wait of each device that failed, in seconds."""
         waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
         return [wait for wait in waits if wait > 0]
 
@@ -142,7 +143,7 @@ class WorkerScheduler:
 
     @contextmanager
     def exclude_workers(self, name: Name, patience: float = DEVICE_WAIT_S) -> Iterator[None]:
-        """Exclude this replica's workers from a device. Raise Conflict if it stays busy for ``patience`` seconds."""
+        """Exclude this replica's workers from a device. Raise Conflict if they are busy for ``patience`` seconds."""
         with self._lock:
             if not self._lock.wait_for(lambda: name not in self._queue.busy, patience):
                 raise Conflict(f"{name} has been busy for {patience:g} s: repeat the request later")
@@ -233,7 +234,7 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # One critical section: a free device without a recorded failure would be reconciled again immediately.
+        # One critical section, because a free device without a recorded failure would be reconciled again immediately.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

@@ -36,7 +36,7 @@ class _DeviceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """The tasks of the devices that a change affects, as they would be after the change, computed at ``at``.
+    """The tasks that the affected devices would have after a change. ``at`` is the time at which the plan was computed.
 
     ``known`` contains the devices whose description in the topology does not change.
     """
@@ -101,7 +101,10 @@ class SettingDryRun:
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
-    """Return a device's difference, and the VLAN IDs in other use on it. Raise Unsafe."""
+    """Return a device's difference, and the VLAN IDs in other use on the device.
+
+    Raise Unsafe for a difference outside SBF's scope, or that touches a VLAN in other use.
+    """
     task = reading.task
     reading.check_scope()
     reading.check_ownership()

@@ -57,7 +57,7 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchReading":
-        """Compare an observed state with the wanted state. Mark VLANs in other use in the observed state first."""
+        """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state."""
         return SwitchReading(self, mark_foreign_vlans(observed, self.scope.created))
 
     @staticmethod
@@ -101,7 +101,7 @@ class SwitchReading(DeviceReading):
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs that belong to SBF: by their names, or recorded as created and still wanted or on a port."""
+        """The IDs of existing VLANs that SBF owns, and the IDs recorded as created that are wanted or on a port."""
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
         return find_owned_vlans(self.observed, created) | (created & (self.task.wanted.vlans | on_ports))
@@ -180,7 +180,7 @@ class EdgeReading(DeviceReading):
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs of all circuits in the reading, and those recorded as created that are still wanted."""
+        """The VLAN IDs of all circuits in the reading, and the wanted VLAN IDs that are recorded as created."""
         on_edge = VlanSet(circuit.vlan for circuit in self.observed.circuits)
         return on_edge | (self.task.scope.created & self.task.wanted.vlans)
 
@@ -215,13 +215,13 @@ TASKS: Mapping[ElementKind, type[ReconcileTask]] = {task.kind: task for task in 
 
 
 def read_task(store: Store, name: Name, fence: int) -> ReconcileTask:
-    """Return a device's task from one snapshot. Raise NotFound."""
+    """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
     with store.read() as unit:
         return make_task(unit, name, fence)
 
 
 def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
-    """Return a device's task as this unit of work sees the database. Raise NotFound."""
+    """Return a device's task as this unit of work sees the database. Raise NotFound for an unknown device."""
     row = require_element(unit, name)
     if (removed := parse_removed_switch(row)) is not None:
         return _make_removed_task(unit, row, removed, fence)

@@ -42,7 +42,7 @@ _DEVICES = (
     .where(IS_RECONCILED, ElementRow.kind.in_(sorted(DEVICE_KINDS)))
     .order_by(ElementRow.name)
 )
-"""The columns of an element without its observed state, which is long: this query runs after every change."""
+"""The columns of an element, except the observed state. That column is long, and this query runs after every change."""
 
 
 class DeviceStatuses(Protocol):
@@ -119,20 +119,21 @@ class WorkerTransactions(Protocol):
         """Release a lease. A newer lease is not affected."""
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
-        """Return a device's task from one snapshot. Raise NotFound."""
+        """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save before the device receives the change; renew the lease.
 
         Return False without recording the change when the difference is outside the current scope. If the device has
-        ``drifted``, its confirmed revision is reset, even if the difference is empty because a port was only shut down.
-        Raise LeaseLostError.
+        ``drifted``, reset its confirmed revision even if the difference is empty. The difference is empty if a port was
+        only shut down. Raise LeaseLostError if another worker has acquired the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError. If the device was ``changed`` without the lease, the next worker reads it again.
+        Raise LeaseLostError if another worker has acquired the lease. If this worker ``changed`` the device, the next
+        worker then reads the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:

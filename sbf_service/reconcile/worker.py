@@ -61,8 +61,8 @@ class Worker:
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
         """Reconcile a device once. Record an error of the device; do not raise it. Raise DatabaseUnavailable.
 
-        ``save_now`` skips the pause after a failed save, for a request of an administrator, who may have removed the
-        cause of the failure.
+        ``save_now`` skips the pause after a failed save. An administrator's request skips the pause, because the
+        administrator may have removed the cause of the failure.
         """
         with self.hold_lease(name) as fence:
             if fence is None:
@@ -142,8 +142,8 @@ class Worker:
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
         """Apply the difference and read back.
 
-        Raise ReconcileStoppedError for refused or missing parts of the difference. If the device accepted another part,
-        that part is saved first, because other clusters use it.
+        Raise ReconcileStoppedError for refused or missing parts of the difference. If the device accepted other parts,
+        save them first, because other clusters use them.
         """
         task = before.task.with_created(before.difference.added_vlan_ids)
         refusal: Refused | None = None

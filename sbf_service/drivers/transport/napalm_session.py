@@ -21,7 +21,7 @@ T = TypeVar("T")
 REVERT_AFTER_S = 120
 """Seconds until a device reverts a commit that was not confirmed. A multiple of 60, because Junos counts minutes."""
 COMMIT_PATIENCE = 3
-"""The factor for the timeout of a commit."""
+"""The timeout of a commit, as a multiple of the login's read timeout."""
 
 UNKNOWN_DEVICE = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
@@ -37,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Errors that can be identified only by their text. The first text is the error for a device that has no host key of
-the same type as the known host key.
+"""Errors that only their text identifies. A device answers with the first text if none of its host keys has the type of
+the known host key.
 """
 
 
@@ -62,7 +62,7 @@ class NapalmSession:
                 self.disconnect(driver)
 
     def is_lost(self) -> bool:
-        """Return whether a session existed and was ended by the device. Sends nothing; never raises."""
+        """Return whether the device ended the session; False if there was no session. Sends nothing; never raises."""
         driver = self._driver
         with suppress(Exception):
             return driver is not None and not self.is_alive(driver)
@@ -98,7 +98,7 @@ class NapalmSession:
     def call(self, action: Callable[[Any], T]) -> T:
         """Connect if necessary and run ``action``. For an error of a library, raise the corresponding error of SBF.
 
-        Any error except Refused closes the session.
+        After an error of a library, close the session unless the corresponding error is Refused.
         """
         try:
             self._login.cancel_scope.check()
@@ -124,7 +124,7 @@ class NapalmSession:
         self.call(patient)
 
     def build_pending_commit_error(self) -> Unreachable:
-        """Return the error for a reading while a commit of another session or user is unconfirmed."""
+        """Return the error of a reading that finds an unconfirmed commit of another session or user."""
         reason = "a commit is unconfirmed and may be reverted"
         return Unreachable(f"{self._describe_device()} is being configured: {reason}; SBF reads the device again")
 

@@ -1,8 +1,8 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
 On both platforms the configuration is locked for the duration of a change, and the device reverts a commit that is not
-confirmed (RFC 6241, confirmed commit). NAPALM's own connections accept any host key; the connections of this module do
-not.
+confirmed (RFC 6241, confirmed commit). The connections that NAPALM creates accept any host key. The connections of this
+module accept only known host keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ class JunosSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the list of neighbours in XML, without details: these would need a request for each port."""
+        """Return the list of neighbours in XML, without details, because details need a request for each port."""
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ class JunosSession(NapalmSession):
         self.call(self._unlock)
 
     def revert(self) -> None:
-        """Roll back SBF's commit if it is not confirmed yet, or else discard the candidate.
+        """Roll back SBF's commit if that commit is unconfirmed; otherwise discard the candidate.
 
         Unlock the configuration.
         """
@@ -115,14 +115,15 @@ class IosXrSession(NapalmSession):
     """A session by NAPALM's ``iosxr_netconf``. NAPALM loads and compares; SBF sends the commit with the confirm timer.
 
     The device reverts an unconfirmed commit when its session ends. No command shows whether another user's commit is
-    unconfirmed. A reading therefore locks and unlocks the configuration, which fails while another user changes it.
+    unconfirmed. A reading therefore locks and unlocks the configuration. The lock fails while another user changes the
+    configuration.
     """
 
     port = NETCONF_PORT
     _has_committed = False
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
-        """Connect with an ncclient manager created here: the manager that NAPALM creates accepts every host key."""
+        """Connect with an ncclient manager created here, because NAPALM's manager accepts every host key."""
         from napalm.iosxr_netconf import IOSXRNETCONFDriver  # noqa: PLC0415 - slow to load
         from ncclient import manager  # noqa: PLC0415
         from ncclient.devices.iosxr import IosxrDeviceHandler  # noqa: PLC0415
@@ -163,7 +164,7 @@ class IosXrSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the neighbours in XML. NAPALM's parser is not used: to it, an unknown answer means no neighbours."""
+        """Return the neighbours in XML. NAPALM's parser is not used: it returns no neighbours for an unknown answer."""
         from napalm.iosxr_netconf.constants import LLDP_RPC_REQ_FILTER  # noqa: PLC0415 - slow to load
 
         return self.call(lambda driver: str(driver.device.get(("subtree", LLDP_RPC_REQ_FILTER)).xml))

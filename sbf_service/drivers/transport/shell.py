@@ -29,7 +29,7 @@ class Shell:
         """Run a command of one or several lines. Return the exit code and the output.
 
         A mark is printed before and after the output. The command contains each mark in two pieces, so that the
-        terminal's echo contains no complete mark. Raise Unsafe when the marks are missing, and the errors of
+        terminal's echo contains no complete mark. Raise Unsafe when a mark is missing. Raise the errors of
         :meth:`CommandLine.exchange`.
         """
         marked = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"

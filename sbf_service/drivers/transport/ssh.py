@@ -1,6 +1,6 @@
 """Command lines over SSH with Netmiko. Netmiko is imported on the first connection, because the import takes a second.
 
-Netmiko connects, finds the prompt, turns paging off and enters the privileged mode; all this depends on the platform.
+Netmiko connects, finds the prompt, turns paging off and enters the privileged mode. These steps depend on the platform.
 After that, SBF uses the session's channel directly. Netmiko's methods would request the prompt before each command,
 poll for answers forty times a second, and detect a lost connection only after their timeout.
 """
@@ -20,7 +20,7 @@ from virtcloud.model.values import DeviceAddress
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""The length of the part of a command that is searched in the echo; short enough for one line after any prompt."""
+"""How many characters of a command are searched for in the echo: few enough for one line after any prompt."""
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 LOGOUT = "exit"
@@ -192,7 +192,7 @@ class SshCommandLine:
 
 
 def _is_unknown_host_key(error: Exception) -> bool:
-    """Return whether the host key was rejected. Netmiko reports a timeout, with the rejection as the context."""
+    """Return whether the host key was rejected. Netmiko raises a timeout whose ``__context__`` is the rejection."""
     import paramiko  # noqa: PLC0415
 
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)

@@ -24,7 +24,7 @@ from sbf_service.overload import BoundedThreads
 from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudError
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
-"""Paths that need no token: their answers contain no data of the service."""
+"""Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
 """Prefix of the scripts and styles of /docs and /redoc, which load nothing from other hosts."""
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
@@ -39,7 +39,7 @@ UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
-"""Threads for look-ups of users' names. All services of the process share them, as they share the user directory."""
+"""Threads that look up users' names. All services of the process use the same threads and the same user directory."""
 log = get_log(__name__)
 
 

@@ -150,7 +150,7 @@ BEARER = HTTPBearer(
     description="A token from `virtcloud token create`. Root and the service's user need no token on its socket.",
     auto_error=False,
 )
-"""Only describes tokens in the OpenAPI document. The authentication middleware checks tokens."""
+"""Describes tokens in the OpenAPI document. The authentication middleware checks tokens."""
 
 
 async def _current_caller(
@@ -167,7 +167,7 @@ async def _current_service(request: Request) -> SbfService:
 
 
 CurrentCaller = Annotated[Caller, Depends(_current_caller)]
-"""Type of the parameter by which an operation receives its caller. Only operations of open paths do without it."""
+"""Type of the parameter by which an operation receives its caller. Operations of open paths have no such parameter."""
 CurrentService = Annotated[SbfService, Depends(_current_service)]
 """Type of the parameter by which an operation receives the service."""
 
@@ -177,7 +177,8 @@ def authorize_cluster(
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden. If the caller may not read the cluster either, raise NotFound, as for an unknown key.
+    Raise Forbidden if the caller lacks the right. If the caller may not read the cluster either, raise NotFound
+    instead, as for an unknown key.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -215,7 +216,7 @@ def _authorize_in_unit(
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     """Return ``view``. Raise NotFound if the caller may not read the cluster.
 
-    The key may belong to another owner since the caller's right was checked.
+    The key may have passed to another owner after the check of the caller's right.
     """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
@@ -250,7 +251,8 @@ def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
     """Check the caller's right to ``action`` on an element.
 
-    Raise Forbidden. Raise NotFound for an unknown element only if the right depends on the element's site.
+    Raise Forbidden if the caller lacks the right. Raise NotFound for an unknown element only if the right depends on
+    the element's site.
     """
     caller.require_for_any(action, "element")
     sites: frozenset[Name] = frozenset()

@@ -52,7 +52,7 @@ class Health(Document):
 
 @dataclass
 class ReadinessProbe:
-    """A cache of the faults that ``probe`` finds in the database. A result is used for ``PROBE_TTL_S`` seconds."""
+    """A cache of the faults that ``probe`` finds in the database. The faults are cached for ``PROBE_TTL_S`` seconds."""
 
     probe: Callable[[], Sequence[str]]
     clock: Callable[[], float] = time.monotonic

@@ -182,8 +182,8 @@ def _replace_part(unit: Unit, service: SbfService, caller: Caller, part: SitePar
 def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:
     """Check the credentials of new devices, and of devices whose address, credential or platform changes.
 
-    Raise Forbidden if a site administrator sets a credential for such a device that the site did not use before, or
-    that another site uses.
+    A site administrator may set only a credential that this site uses already and no other site uses. Raise Forbidden
+    for any other credential.
     """
     foreign = find_foreign_credentials(topology, part)
     if foreign and not is_allowed(caller.principal, Action.SET_TOPOLOGY):

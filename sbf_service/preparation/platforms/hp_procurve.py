@@ -1,4 +1,4 @@
-"""Preparation texts of HP ProCurve and Aruba-OS. They must not be used as the backbone's device.
+"""Preparation texts of HP ProCurve and Aruba-OS. A switch of this platform must not be used as the backbone's device.
 
 Changing the QinQ mode reboots the switch and erases its configuration. Sources: public drivers and the vendor's guides.
 """
