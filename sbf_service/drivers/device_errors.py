@@ -46,7 +46,7 @@ def quote_end(answer: str) -> str:
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    """Join distinct texts. A list over :data:`MAX_FAULT_CHARACTERS` ends with the number of omitted texts."""
+    """Join distinct texts. A list longer than :data:`MAX_FAULT_CHARACTERS` ends with the number of omitted texts."""
     distinct = list(dict.fromkeys(texts))
     shown = list(_select_fitting(distinct))
     omitted = len(distinct) - len(shown)
@@ -66,7 +66,7 @@ def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") 
 
 
 def build_save_error(device: str, command: str, answer: str) -> Refused:
-    """Return the error for a device that did not print that its startup configuration was written."""
+    """Return the error for a device that did not confirm a save. ``answer`` is the device's output."""
     found = f"{describe_refusal(command, quote_start(answer))}, which does not confirm the save"
     return Refused(f"{device}: {found}: a restart would load the old configuration; SBF saves again later")
 
@@ -77,7 +77,7 @@ def build_parse_error(device: str, what: str, error: ValueError) -> Unsafe:
 
 
 def describe_refusal(command: str, answer: str) -> str:
-    """Return the description of an answer to a command in error messages."""
+    """Return a command and the device's answer to this command, for an error message."""
     return f"sent {command!r}, the device answered {answer!r}" if answer else f"sent {command!r}, got an empty answer"
 
 

@@ -1,4 +1,4 @@
-"""All platforms of switches and provider edges. Their names are the values of ``platform`` in a topology.
+"""All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
 The tables of this module contain the built-in platforms. Plug-ins add platforms of switches with a command line.
 """
@@ -110,7 +110,7 @@ def find_dialect(platform: str) -> Dialect | None:
 def find_switch_platform(switch: Switch) -> SwitchPlatform:
     """Return a switch's platform.
 
-    Raise BadInput for an unknown platform; the message lists the known platforms and the plug-ins that cannot be used.
+    Raise BadInput for an unknown platform. The message lists the known platforms and the plug-ins that cannot be used.
     """
     platform = SWITCH_PLATFORMS.get(switch.platform)
     if platform is not None:
@@ -122,7 +122,7 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
 
 
 def find_edge_platform(edge: Edge) -> EdgePlatform:
-    """Return an edge's platform. Raise BadInput for an unknown platform; the message lists the known platforms."""
+    """Return an edge's platform. Raise BadInput with the known platforms for an unknown platform."""
     platform = EDGE_PLATFORMS.get(edge.platform)
     if platform is None:
         known = ", ".join(sorted(EDGE_PLATFORMS)) or "none"

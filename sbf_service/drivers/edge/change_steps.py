@@ -1,8 +1,8 @@
-"""The steps of a difference on a provider edge, in the order of their application. Pure.
+"""The steps that apply a difference to a provider edge, in order. Pure.
 
 The first steps remove attachments. The next steps remove the pieces that joined these attachments to a service. The
-last steps create pieces, the attachment of each circuit last. So two clusters are never in one bridge domain, and a
-port is never in an incomplete bridge domain.
+remaining steps create pieces. For each circuit, the last step connects the port to the bridge domain. Therefore two
+clusters are never in one bridge domain, and a port is never in an incomplete bridge domain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class ChangeStep:
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that follow those of :func:`plan_preparations`.
+    """Return the steps after the steps of :func:`plan_preparations`.
 
     The commands that enter and leave the configuration mode are not included.
     """
@@ -54,7 +54,7 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 def _find_removed_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
-    """Return the pieces that a difference removes from a group with its attachments; None for an unchanged group."""
+    """Return the pieces of a group whose port and VLAN a difference removes; None for an unchanged group."""
     circuits: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
     in_group = [circuit for circuit in circuits if _is_in_group(templates, group, circuit)]
     if not in_group:
@@ -97,7 +97,7 @@ def _plan_dissolution(
 
 
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that set empty lists of allowed VLANs; the lists are read back before any other step."""
+    """Return the steps that set empty lists of allowed VLANs. The driver reads the lists back before any other step."""
     return list(
         _plan_port_steps(templates, templates.dialect.prepare, find_unready_ports(templates, difference, reading))
     )
@@ -106,7 +106,7 @@ def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, read
 def find_unready_ports(
     templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> dict[str, PortName]:
-    """Return the ports that the difference adds circuits to and that accept no circuit yet, by canonical name."""
+    """Return, by canonical name, the ports that accept no circuit yet and to which the difference adds circuits."""
     ports = {templates.dialect.ports.canonical(circuit.port): circuit.port for circuit in difference.add}
     has_lists = bool(templates.dialect.prepare)
     return {

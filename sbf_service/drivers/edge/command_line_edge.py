@@ -42,7 +42,7 @@ class CommandLineEdge:
         return derive_circuits(replace(self._templates_for(reading), backbone=backbone), reading, scope)
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference; :meth:`save` is a separate step.
+        """Apply a difference without saving the configuration.
 
         On a device with a candidate configuration, a refused line discards the whole change. On other devices, a
         refused line stops only the steps that concern the same service, VLAN or port.
@@ -55,7 +55,7 @@ class CommandLineEdge:
         self._apply_steps(steps)
 
     def save(self) -> bool:
-        """Write the startup configuration, on platforms where a commit does not write it.
+        """Write the startup configuration, on platforms where a commit does not write the startup configuration.
 
         Raise Refused unless the edge prints that the configuration was saved.
         """
@@ -63,7 +63,7 @@ class CommandLineEdge:
         return bool(self._dialect.save)
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
-        """Return the commands of a difference, including the commands that save it; empty for an empty difference."""
+        """Return the commands that apply and save a difference; empty for an empty difference."""
         if not difference:
             return ()
         reading, dialect = self._reading or self._read_all(ALL_VLANS), self._dialect
@@ -100,7 +100,7 @@ class CommandLineEdge:
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
         """Set empty lists of allowed VLANs, and read them back before any other change (DESIGN.md §7.4).
 
-        Raise Unsafe for a port in other use, and Refused when a list that was set is not empty.
+        Raise Unsafe for a port in other use. Raise Refused if the read-back shows a list that is not empty.
         """
         steps = plan_preparations(self._templates_for(reading), difference, reading)
         ports = find_unready_ports(self._templates, difference, reading)
@@ -150,8 +150,8 @@ class CommandLineEdge:
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
         """Send lines that enter or leave the configuration mode, or activate or discard a candidate configuration.
 
-        Raise Refused with all ``faults`` when the device refuses a line. The mode of the session is then unknown, so
-        the session is closed.
+        If the device refuses a line, close the session, because its mode is unknown. Then raise Unreachable if another
+        user is configuring the device. Otherwise raise Refused with all ``faults``.
         """
         for line in lines:
             if refusals := [ChangeFault(str(refusal)) for refusal in self._conversation.send([line], COMMIT_PATIENCE)]:

@@ -1,4 +1,4 @@
-"""Configurations of edges as trees of indented lines, and trunks of platforms with device-wide VLANs. Pure."""
+"""Configurations of edges as trees of indented lines, and trunks on platforms with device-wide VLANs. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,27 +15,27 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(slots=True)
 class ConfigurationBlock:
-    """A line of a configuration (``head``) with the indented lines below."""
+    """A line of a configuration (``head``) with the indented lines under it."""
 
     head: str
     body: list["ConfigurationBlock"] = field(default_factory=list)
 
     @property
     def lines(self) -> frozenset[str]:
-        """The lines directly below this line, without further levels."""
+        """The lines one level under this line."""
         return frozenset(block.head for block in self.body)
 
     def after(self, start: str) -> str | None:
-        """Return the rest of the first line below that begins with ``start``; None if there is no such line."""
+        """Return the rest of the first line in ``body`` that begins with ``start``; None if there is no such line."""
         return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Yield the blocks below that begin with ``start``, each with the rest of its line."""
+        """Yield the blocks in ``body`` that begin with ``start``, each with the rest of its first line."""
         return find_blocks(self.body, start)
 
 
 def parse_tree(text: str) -> list[ConfigurationBlock]:
-    """Return a configuration as a tree by the indentation of its lines, without comments (``!``) and empty lines."""
+    """Parse a configuration into a tree by the indentation of its lines. Skip comments (``!``) and empty lines."""
     top = ConfigurationBlock("")
     open_blocks = [(-1, top)]
     for line in text.splitlines():
@@ -52,7 +52,7 @@ def parse_tree(text: str) -> list[ConfigurationBlock]:
 
 
 def find_blocks(blocks: Iterable[ConfigurationBlock], start: str) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Yield the blocks that begin with ``start``, each with the rest of its line."""
+    """Yield the blocks that begin with ``start``, each with the rest of its first line."""
     yield from ((block.head.removeprefix(start), block) for block in blocks if block.head.startswith(start))
 
 
@@ -72,7 +72,7 @@ def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
     """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    An instance without any encapsulation counts as new: return the VLAN ID that equals its ``number``.
+    An instance without any encapsulation is new. For a new instance, return its ``number`` as VLAN ID.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -91,7 +91,7 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the VLANs in lists of ports, which SBF may have set, and the untagged and routed VLANs of other users."""
+    """Yield the VLANs that ports allow, which SBF may have set, and the untagged and routed VLANs of other users."""
     for port, block in ports.items():
         reading = _parse_port(block)
         body = frozenset(line for line in block.lines if line.startswith("switchport"))
@@ -129,7 +129,7 @@ def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
 
 
 def _is_ready(reading: PortReading) -> bool:
-    """Return whether a port accepts circuits: a trunk with a list of allowed VLANs, no member of an aggregate."""
+    """Return whether a port accepts circuits: it is a trunk with a list of allowed VLANs and in no aggregate."""
     return reading.ready and reading.mode == "trunk"
 
 

@@ -43,7 +43,7 @@ class CircuitPiece:
     by_sbf: bool = True
 
     def __str__(self) -> str:
-        """Return the piece for a message, with its lines."""
+        """Return the piece with its lines, for a message."""
         place = " ".join(str(part) for part in (self.port, self.vlan) if part is not None)
         return f"{self.kind} {place or self.domain}: {', '.join(sorted(self.body)) or 'empty'}"
 
@@ -79,16 +79,16 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""The recipes of a platform. The key is the kind of transport, and whether all its clusters share one service."""
+"""The recipes of a platform. The key is the kind of a transport, and whether all its clusters share one service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in their order, for the given VLAN IDs, and raises ValueError for an unknown
-    answer. ``domain`` returns the name of a circuit's domain, or raises Refused. The placeholders of templates are
-    ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}``, ``{bgp}`` and
+    ``see`` parses the answers to ``show``, in their order, for the given VLAN IDs. ``see`` raises ValueError for an
+    unknown answer. ``domain`` returns the name of a circuit's domain, or raises Refused. The placeholders of templates
+    are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}``, ``{bgp}`` and
     ``{peer}``. A line with ``{peer}`` is repeated for each of the other edges. ``unmake`` contains the lines that
     remove each kind of piece, in the order of removal.
     """
@@ -106,15 +106,15 @@ class EdgeDialect:
     unmake: Mapping[str, Commands]
     errors: re.Pattern[str]
     save: Commands = ()
-    """Empty where activated configuration is persistent."""
+    """Empty on platforms where activated configuration survives a restart."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
-    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
+    """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
     prepare: Commands = ()
-    """Set an empty list of allowed VLANs on a port that does not accept circuits yet. The list is read back before any
-    other change.
+    """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet. The list is read
+    back before any other change.
     """
     trunk: Commands = ()
-    """Turn a port with an empty list into a trunk."""
+    """Commands that turn a port with an empty list into a trunk."""
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     give_up: Commands = ()
@@ -124,16 +124,16 @@ class EdgeDialect:
     global_vlans: bool = False
     """Whether a VLAN ID denotes the same VLAN on all ports. SBF then owns a managed VLAN ID on every port."""
     numbered_domains: bool = False
-    """Whether a bridge domain has the number of a VLAN ID. The number of a shared service must then be in no pool."""
+    """Whether the number of a bridge domain is a VLAN ID. The number of a shared service must then be in no pool."""
     busy: re.Pattern[str] | None = None
-    """The pattern of temporary refusals: another user is configuring the device."""
+    """The pattern of temporary refusals. The device prints them if another user is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     may_fail: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Always 1: each line is sent after the answer to the previous line, because after a refusal a line could take
-    effect in the wrong mode.
+    """Always 1: each line is sent after the answer to the previous line. After a refusal, a line that was sent earlier
+    could take effect in the wrong mode.
     """
     privileged: bool = False
 
@@ -184,13 +184,13 @@ class EdgeTemplates:
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
         """Return the kinds of pieces of a circuit, in the order of their creation.
 
-        With ``joined``, the service exists: return only the kinds of pieces on the circuit's port.
+        With ``joined``, return only the kinds of pieces on the circuit's port, because the service exists.
         """
         make = self._recipe(circuit).make
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
 
     def mark_core_pieces(self, reading: EdgeReading) -> EdgeReading:
-        """Return the reading with the attachments on the core port converted to VLANs of services.
+        """Return the reading, with attachments on the core port converted to pieces of kind :data:`CORE`.
 
         On a platform with device-wide VLANs, omit the lists of allowed VLANs of unmanaged ports.
         """
@@ -265,7 +265,10 @@ class EdgeTemplates:
         return self.known
 
     def _loopback(self) -> IPv4Address:
-        """Return the edge's IPv4 loopback for route distinguishers (RFC 4364, type 1). Raise Refused."""
+        """Return the edge's IPv4 loopback for route distinguishers (RFC 4364, type 1).
+
+        Raise Refused if the edge has none.
+        """
         if not isinstance(self.edge.loopback, IPv4Address):
             got = self.edge.loopback or "none"
             raise Refused(f"edge {self.edge.name}: expected an IPv4 loopback in the topology, got {got}")

@@ -27,12 +27,12 @@ from virtcloud.model.wanted import ForeignVlan
 BRIDGE = "br0"
 PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
 VXLAN_PORT = 4789
-"""The UDP port that IANA assigned (RFC 7348). The default of Linux is another port."""
+"""The UDP port that IANA assigned to VXLAN (RFC 7348). The default of Linux is another port."""
 TAGGING = "802.1ad"
 
 
 class LinkInfo(BaseModel):
-    """The kind of an interface, the parameters of that kind, and the parameters as a bridge port."""
+    """The kind of an interface, the parameters of that kind, and the interface's parameters as a bridge port."""
 
     model_config = ConfigDict(strict=True)
 
@@ -87,7 +87,7 @@ class ServiceDevices:
         return None
 
     def has_expected_settings(self, transport: Transport, link: LinuxLink) -> bool:
-        """Return whether a service's device is in use, with all parameters of :meth:`render_creation`."""
+        """Return whether a service's device is in use and has all parameters that :meth:`render_creation` sets."""
         if transport.kind is TransportKind.QINQ:
             return link.is_in_use
         data, expected = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
@@ -97,7 +97,7 @@ class ServiceDevices:
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
         """Return the lines for ``ip`` that create a device and add it to the bridge. The device stays down.
 
-        VXLAN devices do not learn MAC addresses from frames, because the edges of a fabric learn them by BGP.
+        VXLAN devices do not learn MAC addresses from frames, because the edges of a fabric announce addresses by BGP.
         """
         name = self.device_name(transport, service)
         join = f"link set {name} master {BRIDGE}"
@@ -108,7 +108,7 @@ class ServiceDevices:
         return create, join, f"link set {name} type bridge_slave learning off"
 
     def find_missing_setting(self, transport: Transport) -> str | None:
-        """Return the edge's field that this transport needs and that is missing in the topology; None if complete."""
+        """Return the edge's field that the transport needs and the topology lacks; None if no field is missing."""
         if transport.kind is TransportKind.QINQ:
             return None if self._edge.core_port else "core_port"
         return None if self._edge.loopback else "loopback"
@@ -121,7 +121,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""With another default PVID, all new devices would be in that VLAN and be connected to each other."""
+"""With another ``vlan_default_pvid``, all new devices would be connected to each other in the default VLAN."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]
@@ -184,7 +184,10 @@ class LinuxEdgeReading:
         return EdgeObserved(circuits=sort_circuits(circuits), parts=(*remnants, *unserved), foreign=foreign, down=down)
 
     def _is_down(self, circuit: Circuit) -> bool:
-        """Return whether the circuit's port is down. If the service device is down, the circuit is incomplete."""
+        """Return whether the circuit's port is down.
+
+        A circuit whose service device is down counts as incomplete instead.
+        """
         return "UP" not in self._links[circuit.port].flags
 
     def _find_devices(self) -> Iterator[ServiceDevice]:
@@ -223,7 +226,7 @@ class LinuxEdgeReading:
         return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
 
     def _check_joined(self, devices: Iterable[ServiceDevice], foreign: Iterable[ForeignVlan]) -> None:
-        """Raise Unsafe when a service is joined to a VLAN on an unmanaged port."""
+        """Raise Unsafe when a service device is in a VLAN that an unmanaged port carries."""
         used = {entry.vlan: entry for entry in foreign}
         for device in devices:
             for vlan in VlanSet(device.vlans) & used.keys():

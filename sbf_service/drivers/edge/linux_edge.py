@@ -1,12 +1,13 @@
 """The driver for Linux edges: a VLAN-aware bridge with a device for each service.
 
 The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
-circuit consists of a service device in the bridge with one untagged VLAN, and of that VLAN tagged on the customer port.
-The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN fabric, FRR's
-bgpd with ``advertise-all-vni`` announces a VNI when its device comes up; bgpd's configuration contains no clusters.
+circuit consists of a service device in the bridge with one untagged VLAN, and the same VLAN, tagged, on the customer
+port. The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN fabric,
+FRR's bgpd with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd contains
+no clusters.
 
-A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When a circuit is
-removed, the VLAN is removed from the customer port first. So frames of two clusters are never mixed.
+A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When SBF removes
+a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +35,7 @@ from virtcloud.model.vlans import VlanSet
 CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))
 SHOW_LINKS = "ip -details -json link show"
 ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
-"""The messages of iproute2 for a line that was applied before."""
+"""The messages of iproute2 for a line that was applied already."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
 """A program, and the lines of its batch."""
@@ -53,7 +54,7 @@ class LinuxEdge:
         self._circuits: Circuits = ()
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits with two commands for any number of circuits."""
+        """Read the managed circuits with two commands, independent of the number of circuits."""
         self._services = ServiceDevices(self._edge, scope.transports)
         self._shell.close_if_lost()
         links = parse_json(self._shell.device, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)
@@ -70,7 +71,7 @@ class LinuxEdge:
         raise_for_failures(self._shell.device, failures)
 
     def save(self) -> bool:
-        """Return False: no circuit survives a restart, and the next reading shows all circuits as missing."""
+        """Return False, because no circuit survives a restart. The next reading then shows all circuits as missing."""
         return False
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:

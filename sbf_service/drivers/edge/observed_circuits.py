@@ -39,7 +39,7 @@ class PieceGroup:
 
     @property
     def services(self) -> list[int]:
-        """The services that the pieces name, beginning with the pieces of ``core``."""
+        """The services that the pieces name: first the services of ``core``, then the services of ``attachments``."""
         named = (piece.service for piece in (*self.core, *self.attachments) if piece.service is not None)
         return list(dict.fromkeys(named))
 
@@ -88,7 +88,7 @@ def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, read
 
 
 def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
-    """Return the pieces of a circuit: its pieces on the port with the VLAN, and all pieces that are on no such port."""
+    """Return the pieces of a circuit: all pieces on its port with its VLAN, on the core port, or on no port."""
     return [
         piece
         for piece in pieces
@@ -101,8 +101,8 @@ def _find_foreign_vlan(
 ) -> ForeignVlan | None:
     """Return the group's VLAN if this VLAN is in the pool and in other use; otherwise None.
 
-    Only platforms with device-wide VLANs have such VLANs. Also return None for a group in a managed service: another
-    user's configuration in a managed service is an error (:func:`_check_ownership`).
+    Return None on platforms without device-wide VLANs. Return None for a group in a managed service, because
+    :func:`_check_ownership` raises Unsafe for another user's configuration there.
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
     if not templates.dialect.global_vlans or vlan not in scope.vlans or any(map(templates.transport, group.services)):
@@ -194,7 +194,7 @@ def _build_circuit(
 def _build_remnant(
     templates: EdgeTemplates, group: PieceGroup, piece: CircuitPiece | None, ports: dict[str, PortName]
 ) -> CircuitRemnant:
-    """Return a remnant.
+    """Return the remnant of an incomplete circuit.
 
     A VLAN that is on no port and in no known service is assigned to the first service of the first transport.
     """

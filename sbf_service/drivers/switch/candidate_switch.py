@@ -1,8 +1,8 @@
 """The driver for switches with a candidate configuration: load, compare, commit with a timer, read back, confirm.
 
 A difference is applied completely or not at all. The device reverts a commit that is not confirmed within
-:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds, so the former configuration returns when
-the service stops between a commit and its confirmation. The driver confirms a commit only after the read-back.
+:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds. If the service stops before it confirms a
+commit, the former configuration therefore returns. The driver confirms a commit only after the read-back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ log = get_log(__name__)
 class CandidateSession(Protocol):
     """A session that reads and changes a device's configuration.
 
-    The session connects on first use, and again on first use after :meth:`close`. Every method may raise Refused when
-    the device rejects a request, and Unreachable when the device does not answer, ends the session, or is being
-    configured by another user. Unreachable closes the session; the device then reverts an unconfirmed commit.
+    The session connects on first use, and again on first use after :meth:`close`. Every method may raise Refused or
+    Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended the session, or
+    is being configured by another user. The session is then closed, and the device reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
@@ -47,7 +47,7 @@ class CandidateSession(Protocol):
         """
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock the configuration, load lines into the candidate, and return the device's comparison."""
+        """Lock the configuration, load lines into the candidate, and return the changes that the device prints."""
 
     def commit(self) -> None:
         """Activate the candidate, with the confirm timer."""
@@ -59,7 +59,7 @@ class CandidateSession(Protocol):
         """
 
     def revert(self) -> None:
-        """Discard the candidate, or the commit that was not confirmed, and unlock the configuration."""
+        """Discard the candidate or the unconfirmed commit, and unlock the configuration."""
 
     def close(self) -> None:
         """End the session. Idempotent; never raises."""
@@ -106,11 +106,11 @@ class CandidateDialect:
     neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
     """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError."""
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
-    """Returns the ports whose lists ``lines`` empties, on platforms where a trunk without a list allows every VLAN.
-    The driver checks these ports in the candidate before the commit.
+    """Returns the ports whose lists of allowed VLANs are emptied by ``lines``, on platforms where a trunk without a
+    list allows every VLAN. The driver checks these ports in the candidate before the commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
-    """Returns the faults of the ports of ``closed_first`` in the candidate; raises ValueError."""
+    """Checks the ports of ``closed_first`` in the candidate and returns their faults; raises ValueError."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -155,7 +155,7 @@ class CandidateSwitch:
         return True
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the lines that would be loaded; empty for an empty difference."""
+        """Return the lines that :meth:`apply` would load; empty for an empty difference."""
         if not difference:
             return ()
         return tuple(self._dialect.lines(difference, self._reading or self._read_all()))
@@ -163,7 +163,7 @@ class CandidateSwitch:
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
         """Read all neighbours with one request.
 
-        Raise Refused if the platform does not support this, and Unsafe for an unknown answer.
+        Raise Refused if the platform does not support this request. Raise Unsafe for an unknown answer.
         """
         if self._dialect.neighbours is None or not isinstance(self._session, QueriesNeighbours):
             raise Refused(f"switch {self._name}: SBF cannot read the neighbours of {self._dialect.title}")
@@ -245,7 +245,7 @@ def _find_unapplied_trunk(port: PortName, difference: SwitchDifference, found: P
 
 
 def _find_unapplied_access(port: PortName, wanted: VlanSet, found: PortReading) -> Iterator[str]:
-    """Yield the fault of an access port. A port in no VLAN must be shut down, or without configuration."""
+    """Yield the fault of an access port. A port to vacate must be shut down or have no configuration."""
     is_vacated = found.off or found == PortReading()
     is_joined = not found.off and found.access is not None and found.access in wanted and not found.tagged
     if not (is_joined if wanted else is_vacated):

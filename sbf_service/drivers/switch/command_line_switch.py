@@ -61,11 +61,11 @@ class CommandLineSwitch:
             raise build_parse_error(f"switch {self._name}", f"answers to {commands}", error) from error
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply a difference; :meth:`save` is a separate step.
+        """Apply a difference without saving the configuration.
 
-        If lists of allowed VLANs must be emptied, the driver does that first and reads the lists back. A port becomes a
-        trunk only after its list was read as empty (DESIGN.md §7.4). After a refused command, the other commands are
-        still sent, because they may concern other clusters.
+        If lists of allowed VLANs must be emptied, the driver first empties these lists and reads them back. A port
+        becomes a trunk only after its list was read as empty (DESIGN.md §7.4). After a refused command, the other
+        commands are still sent, because they may concern other clusters.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -84,13 +84,13 @@ class CommandLineSwitch:
         return True
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the commands of a difference, including the commands that save it; empty for an empty difference."""
+        """Return the commands that apply and save a difference; empty for an empty difference."""
         return list_sent_commands(self._dialect, difference, self._reading or self.read_all()) if difference else ()
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
         """Read all neighbours with one command.
 
-        Raise Refused for a dialect without such a command, and Unsafe for an unknown answer.
+        Raise Refused for a dialect without such a command. Raise Unsafe for an unknown answer.
         """
         form = self._dialect.lldp
         if form is None:
@@ -133,7 +133,7 @@ class CommandLineSwitch:
         """Send commands block by block, and yield a fault for each refused command.
 
         If the device refuses the first command of a block, the last command of the block leaves the configuration mode.
-        The configuration mode is then entered again. Otherwise the last command of the next block could end the
+        The driver then enters the configuration mode again. Otherwise the last command of the next block could end the
         session.
         """
         dialect = self._dialect
@@ -149,7 +149,7 @@ class CommandLineSwitch:
 
 
 def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
-    """Return all commands of a difference for a switch with this reading, in order, and the commands that save."""
+    """Return all commands that apply a difference to a switch with this reading, then the commands that save."""
     parts = (
         render_closing_commands(dialect, difference, reading),
         render_change_commands(dialect, difference, reading),

@@ -1,4 +1,4 @@
-"""The commands of a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
+"""The commands that apply a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
 
 A refused command is reported to the owners of the clusters that the command concerns. To find these clusters, the
 command is matched with the templates of the dialect.
@@ -31,7 +31,7 @@ _FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)",
 
 
 def render_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
-    """Return all commands of a difference, without the commands that enter and leave the configuration mode."""
+    """Return all commands that apply a difference, without the commands that enter and leave the configuration mode."""
     return [
         *render_closing_commands(dialect, difference, reading),
         *render_change_commands(dialect, difference, reading),
@@ -41,7 +41,8 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands that vacate open access ports and set empty lists of allowed VLANs.
 
-    The driver reads their effect back before it sends the commands of :func:`render_change_commands` (DESIGN.md §7.4).
+    The driver reads the effect of these commands back before it sends the commands of
+    :func:`render_change_commands` (DESIGN.md §7.4).
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -54,7 +55,7 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands to send after all open ports were closed: removals, then creations, then additions.
 
-    ``reading`` is the reading from before :func:`render_closing_commands`.
+    ``reading`` is the reading before the commands of :func:`render_closing_commands`.
     """
     access = difference.access
     vacated = [port for port in access if port in difference.remove and port not in difference.close]
@@ -84,7 +85,7 @@ def find_ports_to_prepare(
 
 
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that :func:`render_closing_commands` vacates, and the ports whose lists it empties."""
+    """Return the ports that :func:`render_closing_commands` vacates, and the ports whose lists become empty."""
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 
@@ -212,14 +213,14 @@ def _template_values(
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a command concerns. If the command names none, return the VLAN IDs of its block."""
+    """Return the VLAN IDs that a command concerns. If the command names no VLAN, return the VLAN IDs of its block."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
     """Return the VLAN IDs that commands name.
 
-    If the commands name none, return the VLAN IDs that the difference changes on the ports that the commands name.
+    If the commands name no VLAN ID, return the VLAN IDs that the difference changes on the commands' ports.
     """
     matches = [match for line in commands for match in _match_templates(dialect, line)]
     vlans = VlanSet(vlan for match in matches for vlan in _parse_matched_vlans(dialect, match))
@@ -231,7 +232,7 @@ def _parse_matched_vlans(dialect: Dialect, match: re.Match[str]) -> Iterable[int
     listed = fields.get("vlan") or fields.get("vlans") or ""
     try:
         return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
-    except BadInput:  # the text of another template that matches too
+    except BadInput:  # the line also matches another template, and this text is no VLAN ID
         return ()
 
 

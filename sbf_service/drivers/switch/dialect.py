@@ -96,9 +96,9 @@ class PortNames:
 class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
-    ``start`` is the beginning of the line if it ends with a space, and the whole line otherwise. ``undo`` is sent if
-    the port had no such line; it is empty if another line has this effect. With ``mode``, the line is restored only on
-    ports of that mode.
+    A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. ``undo`` is
+    sent if the port had no such line; ``undo`` is empty if another line has this effect. With ``mode``, the line is
+    restored only on ports of that mode.
     """
 
     start: str
@@ -128,7 +128,7 @@ class PortConventions(Protocol):
 
     @property
     def shows_every_port(self) -> bool:
-        """Whether the answers show every existing port. Then a port that is not shown does not exist."""
+        """Whether the answers show every existing port. If they do, a port that is not shown does not exist."""
 
     @property
     def vlans_are_local(self) -> bool:
@@ -139,7 +139,7 @@ class PortConventions(Protocol):
 class Dialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in their order. It raises ValueError for any unknown answer.
+    ``see`` parses the answers to ``show``, in their order. ``see`` raises ValueError for any unknown answer.
     """
 
     title: str
@@ -149,43 +149,44 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Set an empty list of allowed VLANs. The list is read back before any other change. ``prepare`` is empty on
-    platforms whose trunks allow no VLAN by default."""
+    """Commands that set an empty list of allowed VLANs. The list is read back before any other change. ``prepare`` is
+    empty on platforms whose trunks allow no VLAN by default.
+    """
     allow: Commands
     remove: Commands
     save: Commands
     saved: re.Pattern[str]
-    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
+    """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
     errors: re.Pattern[str]
     trunk: Commands = ()
-    """Turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` also makes the port a trunk."""
+    """Commands that turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does so."""
     empty: Commands = ()
     """Commands to send instead of ``remove`` when no VLAN would remain on the port."""
     access: Commands = ()
-    """Put a port into ``{vlan}`` untagged, then enable the port."""
+    """Commands that put a port into ``{vlan}`` untagged, then enable the port."""
     vacate: tuple[Commands, ...] = ()
-    """Remove an access port from all VLANs, or shut the port down on platforms where a port must be in a VLAN. A
-    template with ``{vlan}`` is repeated for each untagged VLAN ID.
+    """Commands that remove an access port from all VLANs, or shut the port down on platforms where a port must be in a
+    VLAN. A template with ``{vlan}`` is repeated for each untagged VLAN ID.
     """
     unused: frozenset[str] = frozenset({"", "access"})
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores later, in the order of restoration; reversed for a trunk.
-    In this order, a port never carries every VLAN in between. Empty on platforms that configure membership on the
-    VLAN: there ``access`` restores the VLAN.
+    """The lines that SBF may change on a port and restores later, in the order of restoration. The order is reversed
+    for a trunk. With this order, a port never carries every VLAN during a restoration. Empty on platforms that
+    configure membership on the VLAN, where ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
-    """Restore a port that was in no VLAN, on platforms that configure membership on the VLAN."""
+    """Commands that restore a port that was in no VLAN, on platforms that configure membership on the VLAN."""
     enable: str = "no shutdown"
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to each command of ``show``, tried in order if the command is refused or its answer is empty: an
-    account may lack a right, and a release may lack a filter. ``see`` also parses the answers to the alternatives.
+    """Alternatives to each command of ``show``, tried in order if the command is refused or its answer is empty.
+    An account may lack a right, and a release may lack a filter. ``see`` also parses these answers.
     """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models refuse. Such a refusal is no fault: the read-back shows whether the change failed."""
+    """Templates that some models refuse. A refusal is no fault, because the read-back shows whether a change failed."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """Questions of the device, each with the reply. A question is a pattern that matches the end of the output."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
@@ -203,7 +204,7 @@ class Dialect:
     privileged: bool = False
     """Whether a login may need ``enable`` and its password."""
     lldp: LldpFormat | None = None
-    """The command that shows neighbours and the form of its answer; None on platforms where they are unknown."""
+    """The command that shows neighbours and the form of its answer; None on platforms where both are unknown."""
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""

@@ -98,7 +98,7 @@ class LinuxBridge:
         raise_for_failures(self._shell.device, run_batch(self._shell, "bridge", self._render(difference)))
 
     def save(self) -> bool:
-        """Return False: the kernel forgets all VLANs at a restart, so no removed VLAN returns."""
+        """Return False, because the kernel forgets all VLANs at a restart. No removed VLAN returns after a restart."""
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def derive_bridge_state(
 ) -> SwitchObserved:
     """Return the observed state within the scope. Raise Unsafe for configuration that SBF must not change.
 
-    ``down`` are the ports that are shut down, ``members`` the ports that belong to a bond.
+    ``down`` contains the ports that are shut down. ``members`` contains the ports that belong to a bond.
     """
     uses = {
         port: derive_bridge_port_use(entries.get(port, []), down=port in down, is_member=port in members)

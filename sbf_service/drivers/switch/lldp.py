@@ -29,7 +29,7 @@ class LldpFormat:
     """The command that shows neighbours, and the form of its answer as patterns for lines.
 
     ``start`` matches the first line of a neighbour. ``heading`` matches a line with the local port of the following
-    neighbours, on platforms that print the local port there. The patterns ``local``, ``chassis``, ``port``, ``name``,
+    neighbours, on platforms that print such lines. The patterns ``local``, ``chassis``, ``port``, ``name``,
     ``port_description`` and ``address`` have one group for the value; the first matching line counts. ``{ports}`` in
     ``show`` is replaced by the managed ports.
     """
@@ -107,7 +107,7 @@ def _split_neighbours(form: LldpFormat, text: str) -> Iterator[_NeighbourBlock]:
 def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
     """Read the neighbours of the switch called ``name`` from its lldpd.
 
-    Raise Refused when lldpcli fails, and Unsafe when its output has an unknown form.
+    Raise Refused when lldpcli fails. Raise Unsafe when the output of lldpcli has an unknown form.
     """
     shell.close_if_lost()
     code, output = shell.run(f"{SHOW_LLDPD} 2>&1")

@@ -157,7 +157,7 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
     """Yield the returned ports that differ from their former use, each with the use to restore.
 
-    A port that SBF did not shut down stays enabled or shut down, as it is now.
+    If SBF did not shut a port down, the use to restore contains the port's present state (enabled or shut down).
     """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)

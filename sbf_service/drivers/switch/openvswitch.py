@@ -5,8 +5,8 @@ therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE
 empty, not even after changes by other users. A change is a single transaction of the database. ``ovs-vsctl`` waits
 until the switch has applied the transaction.
 
-A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames.
-Access ports of the placeholder VLAN would share that VLAN and be connected to each other.
+A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames. As
+access ports of the placeholder VLAN, all vacated ports would be connected to each other.
 """
 
 import json
@@ -123,7 +123,7 @@ class OpenVSwitch:
             raise Refused(f"switch {self._name}: '{TRANSACT} …' failed: the switch printed {quote_end(output)!r}")
 
     def save(self) -> bool:
-        """Write the database to disk. A committed transaction may still be in memory only."""
+        """Write the database to disk, because a committed transaction may be in memory only."""
         code, output = self._shell.run("sync 2>&1")
         if code:
             failure = f"'sync' failed, the database may not be on the disk: the switch printed {quote_end(output)!r}"

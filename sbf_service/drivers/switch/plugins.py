@@ -1,4 +1,4 @@
-"""Dialects of other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
+"""Dialects from other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
 The name of an entry point is the platform's name in a topology. The object of an entry point is a :class:`Dialect`.
 Every plug-in is checked when it is loaded. A plug-in that cannot be used is reported with the reason, and is ignored.
@@ -91,7 +91,7 @@ def _check_plugin(dialect: object) -> Iterator[str]:
 
 
 def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
-    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. Imports Netmiko, which takes a second."""
+    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. The import of Netmiko takes a second."""
     from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
     from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
-    """Check that ``see`` raises only ValueError: any other error would end the worker's attempt."""
+    """Check that ``see`` raises only ValueError, because any other error would end the worker's attempt."""
     for answer in ("", "what is this"):
         try:
             reading: object = dialect.see([answer] * len(dialect.show))

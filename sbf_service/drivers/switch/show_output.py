@@ -34,7 +34,7 @@ def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
 
 
 def quote_first_line(text: str) -> str:
-    """Return the first line of an answer for a message. Further lines of a configuration could contain secrets."""
+    """Return the first line of an answer, for a message. Further lines of a configuration could contain secrets."""
     return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
 
 
@@ -184,7 +184,7 @@ def expand_port_list(text: str) -> Iterator[str]:
 
 
 def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
-    """Return the reading of each port from memberships (kind, port, VLAN ID) of kind ``tagged`` or ``untagged``."""
+    """Return the reading of each port from memberships (kind, port, VLAN ID). A kind is ``tagged`` or ``untagged``."""
     by_port: dict[str, dict[str, set[int]]] = {}
     for kind, port, vlan in members:
         by_port.setdefault(port, {}).setdefault(kind, set()).add(vlan)

@@ -84,8 +84,8 @@ class DeviceConversation:
         """Return the answer to the first of ``commands`` that the device supports.
 
         The commands are alternatives, because an account may lack a right, and a software release may lack a filter.
-        Later calls start with the command that was answered. If the device refuses all commands, raise the refusal of
-        the first command.
+        Later calls start with the command that the device answered. If the device refuses all commands, raise the
+        refusal of the first command.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()

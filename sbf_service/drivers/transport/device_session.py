@@ -2,7 +2,7 @@
 
 A worker may use a device's connection only while the worker certainly holds the element's lease, and for no longer than
 the time limit of a conversation. Every session checks this deadline before it sends and while it waits for an answer.
-To interrupt a library call that waits for an answer, the connection is closed.
+If a library call is waiting for an answer at the deadline, SBF closes the connection to interrupt the call.
 """
 
 import math
@@ -82,8 +82,9 @@ class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
-    :meth:`exchange` raises Unreachable and does not connect again: the device may have restarted, and a change computed
-    from an earlier reading would be wrong. Only a reading may open a new session, with :func:`close_lost_session`.
+    :meth:`exchange` raises Unreachable and does not connect again, because the device may have restarted. A change
+    computed from an earlier reading would then be wrong. Only a reading may open a new session, with
+    :func:`close_lost_session`.
     """
 
     @property
@@ -94,8 +95,8 @@ class CommandLine(Protocol):
         """Send one or several lines, and return the output from their echo up to the pattern ``until``.
 
         The pattern must appear ``times`` times. ``patience`` is a factor for the timeout. Raise Unreachable when the
-        device prints nothing within the timeout or ends the session, and Refused when it rejects the login. After an
-        error the session is closed, so that a late answer is not taken for the answer to the next command.
+        device prints nothing within the timeout or ends the session. Raise Refused when the device rejects the login.
+        After an error the session is closed. Otherwise a late answer could be taken for the answer to the next command.
         """
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class DetectsSessionLoss(Protocol):
     """A session, or a driver with a session, that detects the end of the session without sending anything."""
 
     def is_lost(self) -> bool:
-        """Return whether the device ended a session. False if there was no session. Thread-safe; never raises."""
+        """Return whether the device ended a session; False if no session was open. Thread-safe; never raises."""
 
 
 class Closable(Protocol):
@@ -118,9 +119,9 @@ class Closable(Protocol):
 
 
 def close_lost_session(session: Closable) -> None:
-    """Close a session that the device ended, so that the next command opens a new session.
+    """Close a session that the device ended. The next command then opens a new session.
 
-    To be called only when no change depends on an earlier reading: see :class:`CommandLine`.
+    Call this function only when no change depends on an earlier reading (see :class:`CommandLine`).
     """
     if isinstance(session, DetectsSessionLoss) and session.is_lost():
         session.close()

@@ -56,8 +56,9 @@ class EosCommands(Protocol):
 class EosSession(NapalmSession):
     """A session by NAPALM's ``eos``.
 
-    Each request uses a new connection, so a restart of the switch ends no connection. SBF detects a restart by the
-    ``uptime`` after loading a candidate. A later restart is detected by the commit, because the candidate is then lost.
+    Each request uses a new connection, so a restart of the switch ends no connection. SBF compares the switch's
+    ``uptime`` after loading a candidate to detect a restart. After a later restart the commit fails, because the
+    candidate is lost.
     """
 
     port = HTTPS_PORT
@@ -143,7 +144,10 @@ class EosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit again. NAPALM is not used: it would also write the startup configuration, and ignore EOS's output."""
+        """Commit again.
+
+        NAPALM is not used, because it would also write the startup configuration and ignore EOS's output.
+        """
         self.call_patiently(self._confirm)
         self._is_changing = False
 
@@ -156,9 +160,9 @@ class EosSession(NapalmSession):
             raise build_save_error(f"switch {self._login.device.name}", command, answers[0])
 
     def revert(self) -> None:
-        """Abort the session, whether it is committed or not.
+        """Abort the session, committed or not.
 
-        NAPALM's rollback may restore the startup configuration instead.
+        NAPALM's rollback is not used, because it may restore the startup configuration.
         """
         if self._is_changing:
             self.call_patiently(lambda driver: driver.discard_config())

@@ -1,7 +1,7 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
 A cluster consists of a VLAN with SBF's name, the VLAN's VNI on ``Vxlan1``, the VLAN's MAC-VRF in BGP, and the VLAN on
-the trunk, created in this order. Before that, the backbone's administrators configure ``Vxlan1``, BGP and the EVPN
+the trunk, created in this order. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN
 neighbours.
 
 Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of all lines, with one line for each VNI;

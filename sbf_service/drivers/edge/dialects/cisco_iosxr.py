@@ -106,7 +106,7 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 
 
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
-    """Return a member with the port and the VLAN of its subinterface. SBF did not create members of another kind."""
+    """Return a member with the port and the VLAN of its subinterface. SBF creates no members of another kind."""
     port, _, number = (piece.port or "").rpartition(".")
     is_subinterface = bool(port) and number.isdigit()
     return CircuitPiece(

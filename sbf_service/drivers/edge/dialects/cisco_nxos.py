@@ -1,12 +1,13 @@
 """Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
 
 A cluster consists of a VLAN with SBF's name and a VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication by
-BGP, the MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. Before that, the backbone's
-administrators enable the features and configure ``nve1``, BGP and the BGP neighbours.
+BGP, the MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. The backbone's administrators must
+have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
 
-Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the rule that a route
-distinguisher cannot be changed, so that an incomplete MAC-VRF is removed first. From memory, to be checked on a device:
-that the configuration contains no block for a VLAN without a name.
+A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF first.
+
+Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the route distinguisher.
+From memory, to be checked on a device: that the configuration contains no block for a VLAN without a name.
 """
 
 import re

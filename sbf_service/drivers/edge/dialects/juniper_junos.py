@@ -131,7 +131,7 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts.
 
-    A unit without any tag counts as new: return the VLAN ID that equals its ``number``.
+    A unit without any tag is new. For a new unit, return its ``number`` as VLAN ID.
     """
     single = [
         *_find_arguments(lines, "vlan-id "),

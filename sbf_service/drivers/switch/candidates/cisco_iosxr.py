@@ -1,9 +1,9 @@
 """Cisco IOS-XR: a router with a subinterface for each VLAN on a port, and a bridge domain for each VLAN.
 
-VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins it by the subinterface
-``.112`` with ``encapsulation dot1q 112``, an access port by the subinterface ``.4095`` with ``encapsulation untagged``.
-A managed VLAN ID is in other use if anything else on a managed port accepts it: a routed subinterface, a range, another
-bridge domain, or a port or subinterface that accepts every frame.
+VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins this bridge domain by the
+subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins it by the subinterface ``.4095`` with
+``encapsulation untagged``. A managed VLAN ID is in other use if another configuration on a managed port accepts its
+frames: a routed subinterface, a range, another bridge domain, or a port or subinterface that accepts every frame.
 
 Sources: the vendor's guides for all commands. From memory, to be checked on a device: ``no`` and ``root`` in a
 configuration that is loaded as text over NETCONF, and that ``no interface`` needs no ``l2transport``.

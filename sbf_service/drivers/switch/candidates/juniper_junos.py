@@ -1,7 +1,7 @@
 """Juniper Junos with the enhanced layer-2 software (ELS).
 
-Configuration that a port inherits from groups and interface ranges counts as the port's own; deactivated configuration
-is ignored.
+Configuration that a port inherits from groups and interface ranges counts as configuration of the port. Deactivated
+configuration is ignored.
 
 Sources: public drivers and the vendor's guides for all commands. To be checked on a device: that a trunk without
 members carries no VLAN.
@@ -59,7 +59,7 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading with the VLAN members of each port as written in the configuration. Deletions repeat this text."""
+    """A reading with the text of each port's VLAN members in the configuration. A deletion must repeat this text."""
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
@@ -219,7 +219,7 @@ def _render_changes(difference: SwitchDifference, reading: JunosReading) -> Iter
 
 
 def _render_vacating(port: PortName, reading: JunosReading) -> list[str]:
-    """Return the lines that remove the switching family of an access port; empty for a port without it."""
+    """Return the lines that remove the switching family of an access port; empty for a port without this family."""
     return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in reading.members else []
 
 

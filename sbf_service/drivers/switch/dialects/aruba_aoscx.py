@@ -1,7 +1,7 @@
 """Aruba AOS-CX.
 
-The platform has no empty list: a trunk without a list carries all VLANs. A managed trunk therefore always carries
-VLAN 1, which no cluster has. ``vlan trunk native`` is not used, because it also allows all VLANs.
+The platform has no empty list, because a trunk without a list carries all VLANs. A managed trunk therefore always
+carries VLAN 1, which no cluster has. ``vlan trunk native`` is not used, because it also allows all VLANs.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
 (ntc-templates) for neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` replaces ``all``,

@@ -7,7 +7,7 @@ Sources: networking-generic-switch for the commands; recorded sessions (ntc-temp
 neighbours. From memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, and
 that ``exit`` creates the VLANs.
 
-``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides); if the configuration is compressed,
+``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). If the configuration is compressed,
 ``[OK]`` is on the line of the compressed size. ``startup-config file open failed (Device or resource busy)`` is a
 failure without ``%`` (recorded by Netspoc, whose driver retries the command). If the configuration is too large for
 NVRAM, the device asks whether to save a truncated configuration, and SBF answers no.

@@ -1,14 +1,14 @@
 """SONiC: ``config`` and ``show`` in a Linux shell, with an account that may use sudo without a password.
 
 From release 202305 on, ``config switchport mode`` must first make a port a trunk. Earlier releases do not have that
-command; on these releases, every port that is not a routed port accepts VLANs.
+command. On earlier releases, every port that is not a routed port accepts VLANs.
 
 Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
 config``; Cisco's guide for SONiC for neighbours, which have the form of lldpcli(8). From memory, to be checked on a
 device: ``config switchport mode``.
 
-``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests); the shell prints the
-error of a failed save after that line.
+``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests). If the save fails, the
+shell prints the error after that line.
 """
 
 import re
