@@ -46,7 +46,8 @@ JOB_SOCKET_SBF_TIMEOUT_S = 3.0
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
 STOP_TIMEOUT_S = 1.0
-"""Longest wait for each thread when the agent stops. After this time, the process ends although the thread runs."""
+"""Longest wait for each thread when the agent stops. After this time, the process ends even if the thread still runs.
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 def run_agent(config: Path) -> None:
     """Reconcile until SIGTERM or SIGINT arrives, then return. The segments and guests stay on the host.
 
-    Raise BadInput for bad settings, AgentFailed when a thread ended or hangs.
+    Raise BadInput for bad settings. Raise AgentFailed when a thread ended or hangs.
     """
     stop = StopSignal()
     supervisor = ThreadSupervisor(stop)
@@ -95,7 +96,7 @@ def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float 
 
 @dataclass(frozen=True, slots=True)
 class JobSocketAdapters:
-    """Adapters for the job socket: relays and address probes to guests, and mounts for jobs' folders."""
+    """Adapters for the job socket: relays to guests, address probes, and mounts for jobs' folders."""
 
     relays: RelayProvider
     open_prober: OpenProber = AddressProbe
@@ -161,7 +162,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
-    """Return the function that waits while guests shut down. Each wait counts as progress of the reconciler."""
+    """Return the function that waits until guests have shut down. Each wait counts as progress of the reconciler."""
 
     def pause(seconds: float) -> None:
         stop.pause(seconds)
@@ -172,7 +173,7 @@ def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[flo
 
 @contextmanager
 def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> Iterator[None]:
-    """Reconcile the jobs of a scheduler within the block. Without a table [scheduler] in the settings, do nothing."""
+    """Reconcile the jobs of a scheduler within the block. Do nothing if the settings have no table ``[scheduler]``."""
     scheduler = settings.scheduler
     if scheduler is None:
         yield

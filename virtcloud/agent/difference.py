@@ -1,8 +1,8 @@
 """PURE. The observed state of a host, and the steps that turn the observed state into the wanted state.
 
-Removals come before creations: when a VLAN ID passes to another cluster, the former segment is removed before the new
-one is created. Within a cluster, guests stop before their bridge is removed, and the bridge is created before its
-guests start. A cluster without a difference has no step, so a change of one cluster does not affect the others.
+Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
+the new segment is created. Within a cluster, guests stop before their bridge is removed, and the bridge is created
+before its guests start. A cluster without a difference has no step, so a change of one cluster does not affect others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 class ObservedSegment:
     """A cluster's segment: the interfaces that bear the cluster's ownership alias.
 
-    ``port`` is the uplink; it is None when the tagged interface is missing and only the bridge exists. ``faults``
-    describes each difference from a segment that the agent builds. The agent does not change a
-    segment without faults.
+    ``port`` is the uplink. It is None when the tagged interface is missing and only the bridge exists. ``faults``
+    describes each difference from the segment that the agent would build. The agent does not change a segment without
+    faults.
     """
 
     cluster: str
@@ -158,7 +158,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether a segment is wanted on its uplink. Without a tagged interface, any uplink matches."""
+    """Return whether a segment is wanted on its uplink. If the tagged interface is missing, any uplink matches."""
     cluster_and_vlan = observed.cluster, observed.vlan
     uplinks = {
         (segment.port, segment.untagged)

@@ -21,7 +21,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file so that it stays removed after a crash. An absent file is success. Raise OSError."""
+    """Remove a file. The file stays removed after a crash. An absent file is success. Raise OSError."""
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 

@@ -46,7 +46,10 @@ class HostCheck:
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
-    """Check this host with the agent's settings in ``config``. A failed check is returned and raises no error."""
+    """Check this host with the agent's settings in ``config``.
+
+    Return failed checks as results, without raising an error.
+    """
     return tuple(_checks(config))
 
 

@@ -1,7 +1,7 @@
-"""The host's own admission rules. The agent checks them before it starts a guest, independently of SBF.
+"""The admission rules that the host's administrator sets. The agent checks them before it starts a guest.
 
-Without these rules, a stolen token or a defect of SBF could run any guest on this host and read the host's files as
-root.
+They do not depend on SBF. Without them, a stolen token or a defect of SBF could run any guest on this host and read the
+host's files as root.
 """
 
 import os
@@ -59,7 +59,7 @@ NO_RULES = AdmissionRules()
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
     """Raise Refused when the owner has no read permission for the image's description.
 
-    A missing image is no error here.
+    A missing image raises no error here.
     """
     path = images / guest.image / IMAGE_FILE
     try:

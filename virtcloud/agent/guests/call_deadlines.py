@@ -1,8 +1,8 @@
 """Calls with a deadline, for a library whose calls may never return. Each call runs in its own thread.
 
-A call that exceeds its deadline is abandoned. Until the abandoned call returns, every further call fails immediately:
-the abandoned call may still change the host, so a reading would be unreliable. The abandoned call returns when the
-daemon at the other end of the socket continues, ends or is restarted.
+A call that exceeds its deadline is abandoned. The abandoned call may still change the host, so a reading would be
+unreliable. Therefore every further call fails immediately until the abandoned call returns. It returns when the daemon
+at the other end of the socket resumes, ends or is restarted.
 """
 
 import threading
@@ -48,7 +48,7 @@ class DeadlineCalls:
         self._abandoned: AbandonedCall | None = None
 
     def run(self, action: str, call: Callable[[], T], seconds: float) -> T:
-        """Return the value of ``call``, or raise its error.
+        """Return the value of ``call``, or raise the error of ``call``.
 
         Raise Unreachable when the call takes longer than ``seconds``, or while an abandoned call has not returned.
         """

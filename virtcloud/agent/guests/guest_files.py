@@ -1,8 +1,8 @@
 """Files of guests: a folder with the guest's disk and console log, and libvirt's logs of the guest's domain.
 
-The folder ``<state>/guests/<domain>`` is created before the guest starts. It is removed after libvirt's logs, so the
-agent recognises the logs of its guests as long as logs exist. A guest's disk is an overlay (qcow2) over the image's
-disk. Guests never write to the image's disk. The overlay is created again at each start of the guest.
+The folder ``<state>/guests/<domain>`` is created before the guest starts. Libvirt's logs are removed before the folder,
+because the agent recognises a log of its guests by the folder's name. A guest's disk is an overlay (qcow2) over the
+image's disk. Guests never write to the image's disk. The overlay is created again at each start of the guest.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from virtcloud.model.errors import Refused
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
 CONSOLE, DISK = "console.log", "disk.qcow2"
-FOLDER_MODE = 0o711  # QEMU runs as another user, and needs to enter the folder
+FOLDER_MODE = 0o711  # QEMU runs as another user, who needs to enter the folder
 CREATE_TIMEOUT_S = 60.0
 
 

@@ -61,7 +61,7 @@ class LocalGuests:
         return tuple(observed), tuple(unreachable)
 
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
-        """Start a guest unless it is running.
+        """Start a guest unless the guest is running.
 
         Raise Unsafe when a domain that virtcloud did not create has the guest's domain name. Raise Refused when the
         image is missing or libvirt refuses. Raise Unreachable when libvirt does not answer.
@@ -79,7 +79,7 @@ class LocalGuests:
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
-        """Stop all ``guests`` at the same time: request the shutdown, and destroy the guests after the grace period.
+        """Stop all ``guests`` at the same time. Request the shutdown, and destroy the guests after the grace period.
 
         Raise Unreachable when a guest may run on a hypervisor that does not answer.
         """
@@ -131,8 +131,8 @@ class LocalGuests:
     def _find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
         """Yield the domains with this name. Raise Unreachable when the ``target`` hypervisor does not answer.
 
-        Other hypervisors that do not answer are skipped. If the guest ran on such a hypervisor, the kernel would refuse
-        to create a second bridge port with the guest's port name.
+        Other hypervisors that do not answer are skipped. If the guest already runs on such a hypervisor, the kernel
+        refuses to create a second bridge port with the guest's port name.
         """
         for hypervisor in self._hypervisors.values():
             try:

@@ -1,7 +1,8 @@
 """A hypervisor, accessed through libvirt. Only this module imports libvirt, and no libvirtError leaves this module.
 
 Every call has a deadline (`call_deadlines`), because a hanging libvirtd neither answers nor closes the socket.
-Keepalive messages of libvirt need an event loop, and do not apply while a connection is being opened.
+Libvirt's keepalive messages are no alternative: they need an event loop, and do not apply to the opening of a
+connection.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ _CONNECTION_LOST = frozenset(
 class LibvirtDeadlines:
     """Deadlines in seconds: for calls that read, for calls that start or end a domain, and for closing the connection.
 
-    libvirt itself waits up to 30 seconds for the start or the end of a domain.
+    libvirt itself waits up to 30 seconds until a domain has started or ended.
     """
 
     read_s: float = 15.0
@@ -36,7 +37,10 @@ class LibvirtDeadlines:
 
 
 class LibvirtHypervisor:
-    """A `HypervisorApi` for one libvirtd. Connects at the first call, and again after a restart of libvirtd."""
+    """A `HypervisorApi` for one libvirtd.
+
+    It connects at the first call, and connects again after a restart of libvirtd.
+    """
 
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
@@ -88,7 +92,7 @@ class LibvirtHypervisor:
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd.
 
-        Raise Unreachable when libvirtd does not answer in time, Refused when libvirtd refuses the call.
+        Raise Unreachable when libvirtd does not answer in time. Raise Refused when libvirtd refuses the call.
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:
@@ -97,7 +101,7 @@ class LibvirtHypervisor:
             self._progress()
 
     def _call_once(self, action: str, call: Callable[[Any], T], *, repeat: bool) -> T:
-        """Call libvirtd. After a lost connection, connect again and repeat the call once if ``repeat`` is set."""
+        """Call libvirtd. If the connection is lost and ``repeat`` is set, connect again and repeat the call once."""
         is_first_call = self._connection is None
         try:
             return call(self._connected())
@@ -121,7 +125,7 @@ class LibvirtHypervisor:
 
 
 def _ignore_error(_context: object, _error: object) -> None:
-    """Print nothing, since the raised exception contains the error."""
+    """Print nothing, because the raised exception contains the error."""
 
 
 def _read_domains(connection: Any) -> list[GuestDomain]:  # noqa: ANN401 - libvirt has no types
@@ -165,7 +169,7 @@ def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt ha
         connection.lookupByName(name).shutdownFlags(flags)
     except libvirt.libvirtError as error:
         if _is_connection_lost(error):
-            raise  # other errors need no reaction: the caller destroys the domain if it still runs
+            raise  # other errors need no reaction, because the caller destroys the domain if it is still running
 
 
 def _destroy(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types

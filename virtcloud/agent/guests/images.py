@@ -19,7 +19,10 @@ IMAGE_FILE = "image.yaml"
 
 
 class LxcImage(Document):
-    """A root file system that guests share read-only. Each guest has an empty ``/run`` and ``/tmp`` of its own."""
+    """A root file system that guests share read-only.
+
+    Each guest has a separate, initially empty ``/run`` and ``/tmp``.
+    """
 
     kind: Literal["lxc"]
     rootfs: Path = Path("rootfs")
@@ -28,7 +31,10 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that QEMU boots directly. A guest's disk is an overlay over ``disk``, and is removed with the guest."""
+    """A kernel that QEMU boots directly.
+
+    A guest's disk is an overlay over ``disk``. The overlay is removed with the guest.
+    """
 
     kind: Literal["qemu"]
     kernel: Path
@@ -45,8 +51,8 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused when the image or a file of the image is missing, or when its description is malformed. A cluster that
-    needs such an image fails after a few refusals, before its deadline.
+    Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. A
+    cluster that needs such an image fails after a few refusals, before the cluster's deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -66,8 +72,8 @@ def read_image(folder: Path, name: str) -> GuestImage:
 def _check_trusted(path: Path) -> None:
     """Raise Refused for an image whose description untrusted users can write.
 
-    The description may name any file of this host, which root then reads. The folder and the description must belong to
-    root, to this process's user or to the owner of the folder of images. A missing file is no error here.
+    The description may name any file of this host, and root then reads this file. The folder and the description must
+    belong to root, to this process's user or to the owner of the folder of images. A missing file raises no error here.
     """
     try:
         trusted_uids = {0, os.geteuid(), path.parent.parent.stat().st_uid}

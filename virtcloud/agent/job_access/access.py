@@ -1,7 +1,7 @@
 """A job's access to the guests of its cluster: the description, the script's environment, and the forwarding addresses.
 
-A job's relay uses one forwarding address in each subnet of the cluster. The choice begins at the end of the subnet and
-skips addresses that are in use.
+A job's relay uses one forwarding address in each subnet of the cluster. The search for an unused address begins at the
+end of the subnet.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses probed at the same time, and maximum number of such batches."""
 PROBE_S = 0.15
-"""Seconds in which the farthest site answers. Each address is probed twice, because a frame may be lost."""
+"""Seconds within which the farthest site answers. Each address is probed twice, because a frame may be lost."""
 RESERVED_ANYCAST = 128
 """Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 
@@ -40,7 +40,7 @@ RESERVED_ANYCAST = 128
 class JobAccess(Document):
     """The description of a job's access.
 
-    The job's record contains the description, so that a restarted agent can open the access again. ``user`` is the
+    The description is stored in the job's record, so that a restarted agent can open the access again. ``user`` is the
     job's user on this host. ``vlan`` is the VLAN ID at this host's site.
     """
 
@@ -72,7 +72,8 @@ def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
     """Return one free address with its prefix length for each subnet that has a free address.
 
-    Jobs begin with different addresses, because two hosts that probe at the same time could choose the same address.
+    Different jobs begin with different addresses. Otherwise two hosts that probe at the same time could choose the same
+    address.
     """
     candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     chosen: dict[IpNetwork, IpAddress] = {}
@@ -96,7 +97,7 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 
 
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
-    """PURE. Yield the addresses of a subnet, beginning at its end, without the guests' addresses.
+    """PURE. Yield the addresses of a subnet from its end to its beginning, without the guests' addresses.
 
     The first `BATCH_SIZE` addresses are rotated by a checksum of the job's key.
     """

@@ -4,9 +4,10 @@ The agent copies this file to the job's folder, where the job's user runs the co
 ``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``. Therefore the file uses only the standard library
 and the syntax of Python 3.6.
 
-``--hand-over`` passes the connection to the parent process and ends (``ProxyUseFdpass``, ssh_config(5)). Without this
-option, the program copies its input to the connection, and the connection to its output. ``--wait`` retries for S
-seconds while the guest refuses connections, because a guest may be up before its sshd.
+With ``--hand-over``, the program passes the connection to the parent process and ends (``ProxyUseFdpass``,
+ssh_config(5)). Without this option, the program copies its input to the connection, and the connection to its output.
+With ``--wait``, the program retries for S seconds if the guest refuses connections, because a guest may be up before
+its sshd.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
 def request_connection(path: str, line: str) -> socket.socket:
     """Return a connection to a guest. ``line`` is ``HOST PORT``.
 
-    Raise ConnectionRefusedError when the guest refuses the connection, OSError for other errors of the relay.
+    Raise ConnectionRefusedError when the guest refuses the connection. Raise OSError for other errors of the relay.
     """
     with socket.socket(socket.AF_UNIX) as relay:
         try:
