@@ -62,7 +62,7 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
 def verify(context: click.Context, name: str, as_json: bool) -> None:
     """Compare the LLDP neighbours of the switches of the site NAME with the topology, and list every wrong cable.
 
-    Exit code 1 if a cable is wrong or a switch could not be read. A cable without an observed LLDP neighbour is
+    The exit code is 1 if a cable is wrong or a switch could not be read. A cable without an observed LLDP neighbour is
     unknown, not wrong.
 
     Example: virtcloud site verify brno
@@ -84,9 +84,10 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str | None) -> None:
-    """Print the one-time configuration of the site NAME: for its uplinks, and for the backbone's administrators.
+    """Print the one-time configuration of the site NAME for its uplinks and for the backbone's administrators.
 
-    Nothing is changed. Values that only the backbone's administrators know are in angle brackets and are listed.
+    The command changes nothing. Only the backbone's administrators know some values. The output shows these values in
+    angle brackets, and lists them.
 
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """
@@ -115,7 +116,7 @@ def print_cables(cables: SiteCables) -> None:
 
 
 def format_cable_errors(cables: SiteCables) -> str:
-    """Return one line about wrong cables and unread switches. Return "" if there are none."""
+    """Return one line about wrong cables and unread switches, or "" if there are none."""
     wrong = [f"{printing.count_of(len(cables.wrong), 'wrong cable')}"] if cables.wrong else []
     unread = [f"could not read {', '.join(cables.unread)}"] if cables.unread else []
     return f"site {cables.site}: {'; '.join([*wrong, *unread])}" if wrong or unread else ""

@@ -1,4 +1,4 @@
-"""``virtcloud topology``: show and replace the topology, or the part of one site."""
+"""``virtcloud topology``: show and replace the topology, or one site's part of the topology."""
 
 from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
@@ -81,7 +81,7 @@ def topology() -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, site: str | None, as_json: bool) -> None:
-    """Show the topology with its version as YAML, which 'topology set' accepts.
+    """Print the topology and its version as YAML. 'topology set' accepts this output.
 
     Example: virtcloud topology show --site brno > brno.yaml
     """
@@ -118,8 +118,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 
     Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
     current version is later, SBF refuses the file. The command first shows the difference and reads the switches
-    and edges that would change. You are asked for confirmation before a port in other use is changed; on a terminal,
-    before any change.
+    and edges that would change. The command asks for confirmation before it changes a port in other use. On a terminal,
+    it asks before every change.
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """

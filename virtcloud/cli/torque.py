@@ -37,7 +37,8 @@ def torque() -> None:
 def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     """Write prologue, prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-    Idempotent. If the folder contains one of these scripts and this command did not write it, nothing is written.
+    Idempotent. If the folder contains a script with one of these names that this command did not write, the command
+    writes nothing.
 
     Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
     """
@@ -65,7 +66,7 @@ def filter_(path: Path, settings: Path, as_json: bool) -> None:
 
 
 def _build_program(settings: Path) -> str:
-    """Check the settings, and return the text of the scripts. Without a settings file, the defaults apply."""
+    """Check the settings, and return the text of the scripts. If there is no settings file, use the defaults."""
     try:
         read_script_settings(str(settings))
     except SettingsError as error:

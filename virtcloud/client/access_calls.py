@@ -14,7 +14,7 @@ class AccessCalls(SbfCalls):
     """Calls about callers: their identity, tokens and quotas, and SBF's clock."""
 
     def whoami(self) -> Identity:
-        """Return the user and role that SBF sees for the caller; raise Unauthenticated."""
+        """Return the user and role that SBF sees for the caller. Raise Unauthenticated without a valid token."""
         return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
 
     def clock(self) -> datetime:
@@ -27,24 +27,24 @@ class AccessCalls(SbfCalls):
     def create_token(
         self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None
     ) -> NewToken:
-        """Create a token. Not idempotent: each call creates a new token. Raise BadInput, Forbidden."""
+        """Create a token. Not idempotent, because each call creates a new token. Raise BadInput or Forbidden."""
         request = validated(TokenRequest, name=name, role=role, sites=sites, expires_in_s=expires_in_s)
         return self._document(NewToken, self._connection.send("POST", "/v1/tokens", request))
 
     def tokens(self) -> list[TokenView]:
-        """Return all tokens, including expired and revoked ones; raise Forbidden."""
+        """Return all tokens, including expired and revoked tokens. Raise Forbidden if the caller may not read them."""
         return self._documents(TokenView, self._connection.send("GET", "/v1/tokens"))
 
     def revoke_token(self, token_id: str) -> TokenView:
-        """Revoke a token. Idempotent. Raise NotFound, Forbidden."""
+        """Revoke a token. Idempotent. Raise NotFound or Forbidden."""
         return self._document(TokenView, self._connection.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
 
     def quotas(self) -> list[QuotaView]:
-        """Return the quotas of all users for whom limits were set. Raise Forbidden."""
+        """Return the quotas of all users with individual limits. Raise Forbidden if the caller may not read them."""
         return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
 
     def quota(self, user: str) -> QuotaView:
-        """Return a user's quota; raise Forbidden."""
+        """Return a user's quota. Raise Forbidden if the caller may not read the quota."""
         return self._document(QuotaView, self._connection.send("GET", f"/v1/quotas/{UserName(user)}"))
 
     def put_quota(  # noqa: PLR0913 - callers pass each limit by its name
@@ -59,9 +59,9 @@ class AccessCalls(SbfCalls):
         cpus: int | None = None,
         memory_mb: int | None = None,
     ) -> QuotaView:
-        """Set a user's limits. For limits that are None, the service's settings apply. Idempotent.
+        """Set a user's limits. A limit that is None is replaced by the limit in SBF's settings. Idempotent.
 
-        Raise BadInput, Forbidden.
+        Raise BadInput or Forbidden.
         """
         limits = validated(
             QuotaLimits,

@@ -33,7 +33,7 @@ ProgressCallback = Callable[[ClusterView], None]
 POLL_S = 1.0
 """Maximum duration of one long poll, and the pause after a failed one, in seconds."""
 PATIENCE_S = 30.0
-"""Waiting continues for this many seconds without an answer of SBF."""
+"""A waiting method raises an error if SBF does not answer for this time, in seconds."""
 URL_VARIABLE = "VIRTCLOUD_URL"
 
 
@@ -71,7 +71,7 @@ class Client:
         return f"<virtcloud.Client of {self.sbf.url}>"
 
     def __enter__(self) -> Self:
-        """Return this client. The end of the context closes it."""
+        """Return this client. The end of the context closes the client."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -93,8 +93,9 @@ class Client:
         """Create a cluster. SBF sets up the cluster after this call returns. Idempotent for the same key and spec.
 
         Pass either ``spec`` or the keys of a spec: ``create("demo", hosts=["brno-h1"])``. The default owner is the
-        authenticated caller. Raise BadInput, NoSuchHost, Gone (outdated attempt), or a subclass of Conflict: NameTaken,
-        NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded, AttemptWaits.
+        authenticated caller. Raise BadInput or NoSuchHost for an invalid spec. Raise Gone if ``attempt`` is outdated.
+        The other errors are subclasses of Conflict: NameTaken, NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded,
+        AttemptWaits.
         """
         wanted = self._spec(spec, keys)
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=wanted, attempt=attempt)))
@@ -115,7 +116,7 @@ class Client:
         return self.sbf.dry_run_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
 
     def get(self, key: str) -> "Cluster":
-        """Return a cluster, running or ended; raise NotFound."""
+        """Return a cluster, running or ended. Raise NotFound if no cluster ever had the key."""
         return Cluster(self.sbf, self.sbf.cluster(key))
 
     def list(
@@ -130,8 +131,8 @@ class Client:
         """Return the running clusters, of all owners or of one ``owner``.
 
         With ``network``, return the running cluster with this name or key, then the members of its network. With
-        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``before``, count only
-        clusters that are older than the cluster with this id.
+        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and ``before``,
+        return only clusters that are older than the cluster with the id ``before``.
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]
@@ -139,7 +140,7 @@ class Client:
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
         """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.
 
-        Idempotent: no error if no cluster has the key. Raise Gone if the key belongs to a later attempt.
+        Idempotent, and no error if no cluster has the key. Raise Gone if the key belongs to a later attempt.
         """
         try:
             cluster = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
@@ -150,7 +151,7 @@ class Client:
 
 
 class Cluster:
-    """A cluster. As a context manager, it deletes the cluster at the end and waits for the removal.
+    """A cluster. As a context manager, this object deletes the cluster at the end and waits for the removal.
 
     ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for half a
     minute.
@@ -200,7 +201,7 @@ class Cluster:
     def wait_active(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
         """Wait until the cluster is active. Call ``progress`` with each new view, and at least every second.
 
-        Raise ClusterFailed with the reason if it fails or ends, and TimedOut after ``timeout`` seconds.
+        Raise ClusterFailed with the reason if the cluster fails or ends. Raise TimedOut after ``timeout`` seconds.
         """
         view = self._wait(frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES, progress, timeout, "active")
         if view.state == ClusterState.FAILING:
@@ -210,14 +211,14 @@ class Cluster:
         return self
 
     def wait_ended(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
-        """Wait until the cluster is removed everywhere; ``progress`` and ``timeout`` as for :meth:`wait_active`."""
+        """Wait until the cluster is removed everywhere. Use ``progress`` and ``timeout`` like :meth:`wait_active`."""
         self._wait(ENDED_STATES, progress, timeout, "released")
         return self
 
     def extend(self, seconds: float) -> Self:
         """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
 
-        Raise Conflict if the cluster is ending, and Gone if it has ended and another cluster has its key.
+        Raise Conflict if the cluster is ending. Raise Gone if the cluster has ended and another cluster has its key.
         """
         self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self
@@ -250,7 +251,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The arguments that identify this cluster. SBF of an earlier version compares only attempt and owner."""
+        """The arguments that identify this cluster. Earlier versions of SBF compare only attempt and owner."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -270,7 +271,7 @@ class Cluster:
             answered = self._poll(answered)
 
     def _poll(self, answered: float) -> float:
-        """Run one long poll for a newer view. Return the time of SBF's last answer, in seconds of the clock."""
+        """Run one long poll for a newer view. Return the time of SBF's last answer, as seconds of ``clock``."""
         try:
             view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
         except ServiceUnreachable:
@@ -282,7 +283,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if it describes a later cluster, which an older SBF may send."""
+        """Return ``view``. Raise ClusterFailed if an older SBF sent the view of a later cluster."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

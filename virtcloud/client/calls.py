@@ -13,9 +13,9 @@ from virtcloud.model.errors import BadInput, Conflict
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 ANY_VERSION = "*"
-"""Matches every version: SBF replaces the document even if it has changed since the caller read it."""
+"""Matches every version. SBF then replaces the document even if another caller has changed it in the meantime."""
 UNKNOWN_KEYS: Final = "ignore"
-"""Ignore unknown keys of answers: a later version of SBF may send keys that this version does not know."""
+"""Ignore unknown keys of answers, because a later version of SBF may send keys that this version does not know."""
 D = TypeVar("D", bound=Document)
 
 
@@ -33,7 +33,7 @@ class SbfCalls:
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.
 
-        Raise Conflict if the document has keys that this version does not know: a change would delete these keys.
+        Raise Conflict if the document has keys that this version does not know. A change would delete these keys.
         """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:
@@ -61,7 +61,7 @@ def flag_query(**flags: bool) -> dict[str, str]:
 
 
 def validated(kind: type[D], **keys: object) -> D:
-    """Return a document of this kind with these keys. Raise BadInput that lists every error with its key."""
+    """Return a document of this kind with these keys. If keys are invalid, raise BadInput that lists every error."""
     try:
         return kind.model_validate(keys)
     except ValidationError as error:

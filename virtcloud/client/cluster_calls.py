@@ -13,12 +13,12 @@ from virtcloud.model.views import ClusterView, JobStatement
 class ClusterCalls(SbfCalls):
     """Calls about clusters and their jobs.
 
-    ``attempt``, ``owner`` and ``cluster_id`` identify the intended cluster, because a later cluster may have the same
-    key. If the key belongs to another cluster now, the call raises Gone.
+    A later cluster may have the same key. Therefore ``attempt``, ``owner`` and ``cluster_id`` identify the intended
+    cluster. If the key belongs to another cluster now, the call raises Gone.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
-        """Request a cluster. Idempotent. Raise Conflict (its subclasses name the subject), Gone, NoSuchHost."""
+        """Request a cluster. Idempotent. Raise NoSuchHost, Gone, or a subclass of Conflict that names the subject."""
         return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
 
     def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
@@ -32,7 +32,7 @@ class ClusterCalls(SbfCalls):
     def cluster(
         self, key: str, after: int | None = None, wait: float = 0, cluster_id: str | None = None
     ) -> ClusterView:
-        """Return a cluster; raise NotFound.
+        """Return a cluster. Raise NotFound if no cluster ever had the key.
 
         With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``cluster_id``,
         return the cluster with this id, even if a later cluster has the key now.
@@ -53,8 +53,8 @@ class ClusterCalls(SbfCalls):
         """Return the running clusters, of all owners or of one ``owner``.
 
         With ``network``, return the running cluster with this name or key, then the members of its network. With
-        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``before``, count only
-        clusters that are older than the cluster with this id.
+        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and ``before``,
+        return only clusters that are older than the cluster with the id ``before``.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))
@@ -69,7 +69,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Extend a cluster's lease to at least ``seconds`` from now. The call never shortens the lease. Idempotent.
 
-        Raise BadInput (more than a year), NotFound, Gone, and Conflict if the cluster is ending.
+        Raise NotFound or Gone. Raise BadInput for more than a year. Raise Conflict if the cluster is ending.
         """
         path, query = f"/v1/clusters/{ClusterKey(key)}/lease", {"attempt": attempt, "owner": owner, "id": cluster_id}
         extension = validated(LeaseExtension, seconds=seconds)
@@ -85,7 +85,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Share a cluster's network with ``user``, or stop sharing it. Idempotent.
 
-        Raise NotFound, Gone, and Conflict for a member or a cluster that is ending.
+        Raise NotFound or Gone. Raise Conflict if the cluster is a member of another network, or is ending.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
         answer = self._connection.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})
@@ -94,7 +94,7 @@ class ClusterCalls(SbfCalls):
     def delete_cluster(
         self, key: str, attempt: int | None = None, owner: str | None = None, cluster_id: str | None = None
     ) -> ClusterView:
-        """Delete a cluster. Idempotent. Raise NotFound if it never existed, Gone if another cluster has the key."""
+        """Delete a cluster. Idempotent. Raise NotFound if no cluster ever had the key, or Gone."""
         path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 

@@ -36,7 +36,7 @@ LONGEST_WAIT_S = 60.0
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller without User-Agent as a client of version 0.1."""
+"""This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller without a User-Agent as a client of version 0.1."""
 ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     401: Unauthenticated,
     403: Forbidden,
@@ -50,17 +50,17 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     503: ServiceUnreachable,
     504: Unreachable,
 }
-"""The exceptions for problem types that this client does not know. A later version of SBF may send such types."""
+"""The exceptions for problem types that this client does not know, which a later version of SBF may send."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
+"""OpenSSL's error reasons if the peer does not use TLS. The second reason is that of OpenSSL 3.2 and later."""
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsTrust:
-    """The trusted certificate authorities (``None``: those of the operating system), and the client's certificate."""
+    """The client's certificate, and the trusted certificate authorities (``None``: those of the operating system)."""
 
     ca_file: str | Path | None = None
     certificate: str | Path | None = None
@@ -177,7 +177,7 @@ def _tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
 class _UnixTransport(httpx.HTTPTransport):
     """A transport over a Unix domain socket that leaves no socket open if the connection fails.
 
-    httpcore 1.0 does not close its socket if connect() fails (ResourceWarning). Therefore this class first tests
+    If connect() fails, httpcore 1.0 does not close the socket (ResourceWarning). Therefore this class first tests
     connect() with another socket.
     """
 

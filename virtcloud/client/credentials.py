@@ -25,11 +25,11 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. The client calls it for each request, so that a replaced file takes effect."""
+"""A function that returns the token. The client calls this function for each request, and so uses a replaced file."""
 
 
 def no_token() -> None:
-    """Return None. A client with this source sends no token."""
+    """Return None. A client with this token source sends no token."""
 
 
 def default_token_file() -> Path:
@@ -39,7 +39,7 @@ def default_token_file() -> Path:
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
-    """Return the function that reads the token for calls to ``url``. This call reads no file."""
+    """Return a function that reads the token for calls to ``url``. ``token_source`` itself reads no file."""
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         return lambda: secret
@@ -52,7 +52,10 @@ def token_source(url: str, token: str | SecretStr | None = None, file: str | Pat
 
 
 def read_token(path: Path) -> SecretStr:
-    """Read a token file. Raise Unauthenticated if it cannot be read, and BadInput if other users could read it."""
+    """Read a token file. Raise Unauthenticated if the file is unreadable.
+
+    Raise BadInput if other users can read the file, or if the file contains no token.
+    """
     try:
         with path.open(encoding="ascii") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -76,7 +79,7 @@ def _check_prefix(path: Path, text: str) -> str:
 
 
 def write_token(path: Path, token: str) -> None:
-    """Atomically write a token to a file that only the file's owner can read. Raise BadInput."""
+    """Atomically write a token to a file that only its owner can read. Raise BadInput if the file cannot be written."""
     new_path = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,32 +18,32 @@ class ElementCalls(SbfCalls):
         return self._documents(ElementView, self._connection.send("GET", "/v1/elements"))
 
     def element(self, name: str) -> ElementView:
-        """Return one element; raise NotFound."""
+        """Return one element. Raise NotFound if the topology does not contain it."""
         return self._document(ElementView, self._connection.send("GET", f"/v1/elements/{Name(name)}"))
 
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
-        """Return the changes that an element needs. With ``read``, SBF reads the device first. Raise ElementError."""
+        """Return the changes that an element needs. With ``read``, read the device first. Raise ElementError."""
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
         return self._document(ElementDifference, answer)
 
     def reconcile(self, element: str) -> ElementReconciliation:
-        """Read a device now and apply the difference from its wanted state. Raise NotFound, Conflict (for a host)."""
+        """Read a device now and apply its difference from the wanted state. Raise NotFound, or Conflict for a host."""
         path = f"/v1/elements/{Name(element)}/reconcile"
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
     def ports(self, element: str) -> list[PortView]:
-        """Read a switch now and return its managed ports and their uses. Raise NotFound, Conflict, ElementError."""
+        """Read a switch now and return its managed ports and their uses. Raise NotFound, Conflict or ElementError."""
         path = f"/v1/elements/{Name(element)}/ports"
         return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
 
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
-        """Allow SBF to use ports in other use, each with the use that the administrator confirmed. Idempotent."""
+        """Allow SBF to change ports in other use. ``uses`` maps each port to its confirmed use. Idempotent."""
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
 
     def release_ports(self, element: str, ports: Iterable[str], *, forget: bool = False) -> None:
-        """Release ports. SBF restores their former configuration, unless ``forget``. Raise Conflict."""
+        """Release ports. Unless ``forget``, SBF restores the ports' former configuration. Raise Conflict."""
         release = validated(PortRelease, ports=tuple(ports), forget=forget)
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/release", release)
 
@@ -69,8 +69,8 @@ class ElementCalls(SbfCalls):
     ) -> None:
         """Report why an element cannot reach the wanted state of ``revision``.
 
-        ``message`` is the error of the element as a whole. ``clusters`` maps cluster ids to errors of single clusters.
-        ``refused`` maps the ids of clusters that the element refuses permanently to the reasons.
+        ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
+        ``refused`` maps the id of a cluster that the element refuses permanently to the reason.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
@@ -78,7 +78,7 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that an element no longer has the wanted state of ``revision``, which the element had confirmed."""
+        """Report that an element has left the wanted state of ``revision``, which the element had confirmed."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def audit(
@@ -91,7 +91,7 @@ class ElementCalls(SbfCalls):
     ) -> list[AuditEntry]:
         """Return at most ``limit`` rows of the audit log, oldest first. Without ``after``, return the newest rows.
 
-        With ``after``, return rows with a higher id; wait up to ``wait`` seconds for such a row.
+        With ``after``, return rows with a higher id, and wait up to ``wait`` seconds for the first such row.
         """
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
         return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))

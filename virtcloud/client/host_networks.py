@@ -1,8 +1,8 @@
-"""Networks for the legacy commands of ``sbf``. A network is created first. Then hosts are added and removed by name.
+"""Networks for the legacy commands of ``sbf``. These commands create a network, then add and remove hosts by name.
 
 Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. A
-call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML with one line for
-each tag and host, because existing scripts parse this output with grep.
+call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML. Each tag and each
+host has a line of its own, because existing scripts parse this output with grep.
 """
 
 import time
@@ -33,14 +33,14 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HostNetworks:
-    """Networks with IDs that a scheduler passes. Create an instance for each command; ``timeout`` is in seconds."""
+    """Networks with IDs that a scheduler passes. Each command needs a new instance. ``timeout`` is in seconds."""
 
     client: Client
     timeout: float
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) and wait until it is active. After an error, delete it."""
+        """Create a network at these sites (default: all) and wait until it is active. If this fails, delete it."""
         existing = self._find(network)
         if existing is not None:
             return Cluster(self.client.sbf, existing.root).wait_active(timeout=self._remaining_s).view
@@ -53,7 +53,7 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
-        Raise NoSuchNetwork, ClusterFailed, TimedOut, and SBF's errors.
+        Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is None:
@@ -78,7 +78,7 @@ class HostNetworks:
         self._end(Cluster(self.client.sbf, view) for view in members if view.key in keys)
 
     def ensure_none(self, network: ClusterKey, *, force: bool = False) -> None:
-        """Release a network and wait until its VLAN ID is free. Raise Conflict while it has hosts, unless ``force``."""
+        """Release a network and wait until its VLAN ID is free. Unless ``force``, raise Conflict if it has hosts."""
         existing = self._find(network)
         if existing is None:
             return
@@ -97,7 +97,7 @@ class HostNetworks:
 
     @contextmanager
     def _deleted_on_error(self, subject: str) -> Iterator[list[ClusterKey]]:
-        """Delete the clusters in the yielded list if the block raises, even if SBF has not confirmed their creation."""
+        """Yield a list of keys. If the block raises, delete these clusters, even those that SBF has not confirmed."""
         new: list[ClusterKey] = []
         try:
             yield new
@@ -111,7 +111,7 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: list[ClusterKey]) -> Cluster:
-        """Create a cluster and record it in ``new``, unless another call created a cluster with this key meanwhile."""
+        """Create a cluster and add its key to ``new``, unless the key belongs to a cluster with another spec."""
         new.append(key)
         try:
             return self.client.create(key, spec)
@@ -144,14 +144,14 @@ def _member_spec(root: ClusterView, host: Name, lease: float) -> ClusterSpec:
 
 
 def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
-    # a dot would make the key look like a job's, if the network's ID is a number
+    # with a dot and a number as the network's ID, the key would look like a job's key
     return ClusterKey(f"{network}_{host}")
 
 
 def render_state_xml(networks: Iterable[HostNetwork]) -> str:
     """Return a ``<vlan ID="…">`` element for each network, with its ``<host>`` and ``<tag>`` elements.
 
-    If the VLAN ID is the same at all sites, there is a single ``<tag>``. Otherwise there is a ``<tag>`` for each site.
+    If all sites have the same VLAN ID, there is a single ``<tag>``. Otherwise there is a ``<tag>`` for each site.
     """
     state = ET.Element("state")
     for network in networks:

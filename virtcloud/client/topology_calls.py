@@ -14,8 +14,8 @@ class TopologyCalls(SbfCalls):
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
         """Replace the topology. Idempotent. ``version``: the version that the caller read, or ``ANY_VERSION``.
 
-        The first topology needs no ``version``. Raise BadInput or Conflict for an invalid topology, PreconditionFailed
-        if the topology changed since ``version``, and PreconditionRequired if ``version`` is missing.
+        The first topology needs no ``version``. Raise BadInput or Conflict for an invalid topology. Raise
+        PreconditionFailed if the topology changed since ``version``, and PreconditionRequired without ``version``.
         """
         answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
         return self._document(Topology, answer)
@@ -27,13 +27,13 @@ class TopologyCalls(SbfCalls):
     def versioned_topology(self) -> tuple[Topology, str | None]:
         """Return the topology for a modification, and its version (None if SBF is too old to send versions).
 
-        Raise NotFound, and Conflict if SBF is newer and sent keys that this client would delete.
+        Raise NotFound if there is no topology. Raise Conflict if a newer SBF sent keys that this client would delete.
         """
         answer = self._connection.send("GET", "/v1/topology")
         return self._document_to_change(Topology, answer), version_of(answer)
 
     def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
-        """Read the devices concerned and return the changes that :meth:`put_topology` would cause on them.
+        """Read the affected devices and return the changes that :meth:`put_topology` would cause on them.
 
         Raise the same errors as :meth:`put_topology`.
         """
@@ -41,17 +41,17 @@ class TopologyCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology for a modification, and its version. Raise NotFound, Conflict."""
+        """Return one site's part of the topology for a modification, and its version. Raise NotFound or Conflict."""
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/topology")
         return self._document_to_change(SitePart, answer), version_of(answer)
 
     def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
-        """Replace one site's part of the topology. ``version`` and errors are as for :meth:`put_topology`."""
+        """Replace one site's part of the topology. Use ``version`` and raise errors like :meth:`put_topology`."""
         path = f"/v1/sites/{part.site.name}/topology"
         return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
 
     def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
-        """Read the devices concerned and return the changes that :meth:`put_site_part` would cause on them.
+        """Read the affected devices and return the changes that :meth:`put_site_part` would cause on them.
 
         Raise the same errors as :meth:`put_site_part`.
         """
@@ -63,15 +63,18 @@ class TopologyCalls(SbfCalls):
         return self._documents(SiteView, self._connection.send("GET", "/v1/sites"))
 
     def site(self, name: str) -> SiteView:
-        """Return one site; raise NotFound."""
+        """Return one site. Raise NotFound if the topology does not contain the site."""
         return self._document(SiteView, self._connection.send("GET", f"/v1/sites/{Name(name)}"))
 
     def pool(self, site: str) -> Pool:
-        """Return a site's pool; raise NotFound."""
+        """Return a site's pool. Raise NotFound if the topology does not contain the site."""
         return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
 
     def put_pool(self, site: str, pool: Pool) -> Pool:
-        """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if it lacks a used VLAN ID."""
+        """Set a site's pool. Idempotent.
+
+        Raise BadInput for reserved VLAN IDs. Raise Conflict if a used VLAN ID is missing.
+        """
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
@@ -85,14 +88,14 @@ class TopologyCalls(SbfCalls):
     def declare_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
 
-        Raise BadInput for a blank reason, NotFound, and Conflict for a VLAN ID in use.
+        Raise NotFound. Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use.
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
         declaration = validated(CleanDeclaration, reason=reason)
         return self._document(SiteView, self._connection.send("POST", path, declaration))
 
     def check_cables(self, site: str) -> SiteCables:
-        """Read a site's switches and compare its cables with the topology. Changes nothing. Raise NotFound."""
+        """Read a site's switches and compare its cables with the topology. Change nothing. Raise NotFound."""
         path = f"/v1/sites/{Name(site)}/verify"
         return self._document(SiteCables, self._connection.send("POST", path, wait=DEVICE_S))
 
@@ -104,7 +107,7 @@ class TopologyCalls(SbfCalls):
         core_port: str | None = None,
         transport: str | None = None,
     ) -> SitePreparation:
-        """Return the commands with which administrators prepare a site. Raise BadInput, NotFound, Conflict."""
+        """Return the commands with which administrators prepare a site. Raise BadInput, NotFound or Conflict."""
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"
         return self._document(SitePreparation, self._connection.send("GET", path, query=query))

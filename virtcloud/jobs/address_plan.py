@@ -21,7 +21,7 @@ from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
 RESERVED_ADDRESSES = 16
-"""Number of addresses that remain free in a default subnet, for hosts and for computers that users connect."""
+"""Number of addresses that a default subnet leaves free for hosts and for the computers that users connect."""
 WIDEST_PREFIX = 8
 IPV4 = 4
 
@@ -41,7 +41,7 @@ class Subnet:
         self.start = max(lowest, int(interface.ip))
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses from ``start`` on, with prefix length. ``start`` is an address as an integer."""
+        """Yield the free addresses with their prefix length, from the integer address ``start`` on."""
         return self._format_free(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
@@ -80,7 +80,7 @@ def plan_addresses(
 
 
 def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
-    """Return the subnets of addresses with prefix length: the first subnet of each IP version.
+    """Return the first subnet of each IP version. ``addresses`` have a prefix length.
 
     A guest gets one address of each subnet.
     """

@@ -1,6 +1,6 @@
 """Parses the hosts of a job in the notations of OpenPBS and Torque, and returns SBF's names of these hosts.
 
-The MoM hook loads this module at every event. Therefore it imports few modules.
+The MoM hook loads this module at every event. Therefore this module imports few modules.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from typing import Iterable, Mapping, Tuple
 def element_of_host(host: str, names: Mapping[str, str]) -> str:
     """Return SBF's name of a host or vnode (``n1[0]``).
 
-    ``names`` are the names in the settings. Without an entry, SBF's name is the host name up to the first dot, in lower
+    ``names`` are the names in the settings. For other hosts, SBF's name is the host name up to the first dot, in lower
     case.
     """
     bare = host.partition("[")[0]

@@ -25,8 +25,7 @@ class JobRun(NamedTuple):
 class JobNetwork(NamedTuple):
     """A running network that a job joins. ``used``: the addresses in use, without prefix length.
 
-    ``former``: the addresses that this job's guests already have, by guest name. These guests get the same addresses
-    again.
+    ``former``: the addresses that this job's guests already have, by guest name. The guests retain these addresses.
     """
 
     key: str
@@ -81,7 +80,7 @@ def parse_job_number(key: str) -> str:
 def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
-    """Return each guest's addresses: from the request, or as the guest already has them, or newly assigned."""
+    """Return each guest's addresses: the requested addresses, else the guest's former addresses, else new addresses."""
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]
     assigned.update({name: network.former[name] for name in names if name in network.former})

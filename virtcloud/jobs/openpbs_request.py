@@ -1,4 +1,4 @@
-"""OpenPBS jobs: the conditions for a cluster. They concern ``select``, ``place`` and ``walltime``."""
+"""The conditions under which an OpenPBS job can have a cluster: its ``select``, ``place`` and ``walltime``."""
 
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 
 
 def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
-    """Return the ``place`` of a job. Raises RequestError for a job that cannot have a cluster.
+    """Return the ``place`` of a job. Raises RequestError if the job cannot have a cluster.
 
     ``longest_s``: the maximum walltime in seconds.
     """
@@ -57,7 +57,7 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError if the guests of a host exceed its chunk, or if the file has too many parts."""
+    """Raise RequestError if the guests of a host exceed its chunk, or if the request file has too many parts."""
     if not request.parts:
         return  # the request file was not read yet
     check_host_count(request, sum(chunk.hosts for chunk in chunks))
@@ -101,7 +101,7 @@ def _format_size(count: int) -> str:
 
 
 def check_walltime(walltime: Optional[str], longest_s: int) -> None:
-    """Raise RequestError for a missing, invalid or too long walltime. It determines the lease of the cluster."""
+    """Raise RequestError for a missing, invalid or too long walltime. The walltime determines the cluster's lease."""
     text = "a walltime is required, at most %s" % format_seconds(longest_s)
     try:
         seconds = 0 if walltime is None else parse_seconds(walltime)
@@ -112,7 +112,7 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 
 
 def _check_place(place: Optional[str]) -> str:
-    """Return the place. Raises RequestError unless hosts are exclusive: guests and other jobs must not share a host."""
+    """Return the place. Raises RequestError unless hosts are exclusive. Guests and other jobs must not share a host."""
     if not place:
         return DEFAULT_PLACE
     fields = place.split(":")

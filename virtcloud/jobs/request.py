@@ -18,7 +18,7 @@ RESERVED_KEYS = ("access", "publish", "outside", "services")
 
 
 class GuestRequest(NamedTuple):
-    """The request of one guest. virtcloud assigns ``name`` and ``addresses`` if they are None.
+    """The request of one guest. If ``name`` or ``addresses`` is None, virtcloud assigns it.
 
     A guest with empty ``addresses`` gets no address.
     """
@@ -39,7 +39,7 @@ class JobRequest(NamedTuple):
     """A request. ``parts`` contains the guests of each host; the last part applies to all following hosts.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``spec``: the path of the request file. Before this file is read, ``parts`` is empty.
+    network. ``spec``: the path of the request file. ``parts`` is empty until this file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -140,7 +140,7 @@ def parse_request(text: str) -> JobRequest:
 
 
 def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
-    """Yield each key that conflicts with other keys, and the expectation for this key."""
+    """Yield each key that conflicts with other keys, and the expected value of this key."""
     if values.get("net"):
         for key in (key for key in NEW_NETWORK_KEYS if values.get(key)):
             yield key, "no value together with net=%s" % values["net"]
@@ -196,7 +196,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_required_keys(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError for keys that must be in the request file, and for a request without an image."""
+    """Raise RequestError for keys that belong in the request file, and for a request without an image."""
     if "spec" in pairs:
         for key in (key for key in pairs if key not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "this key in the file %s" % pairs["spec"].value, "it on the line")

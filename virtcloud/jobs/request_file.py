@@ -1,6 +1,6 @@
 """The request file of a job, in YAML or JSON. It has the keys of the request line, and describes each guest.
 
-Values have the notation of the request line. Several values form a list.
+Values have the notation of the request line. Several values of one key form a list.
 """
 
 import re
@@ -96,7 +96,10 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 
 
 def check_host_count(request: JobRequest, count: int) -> None:
-    """Raise RequestError for more parts than hosts, and for unique values in a part that several hosts get."""
+    """Raise RequestError if the file has more parts than the job has hosts.
+
+    Also raise RequestError if several hosts get the last part and a guest of this part has a value that must be unique.
+    """
     if request.spec is None:
         return
     at, last = _FilePosition(request.spec), len(request.parts) - 1

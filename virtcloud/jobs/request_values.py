@@ -17,9 +17,9 @@ _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
 
 class ValueKind(NamedTuple):
-    """A kind of value. ``expected`` describes valid values. The parser ``read`` raises ValueError.
+    """A kind of value. ``expected`` describes valid values. The parser ``read`` raises ValueError for other values.
 
-    ``many``: several values are allowed, separated by ``+`` on the line, and as a list in the file.
+    ``many``: several values are allowed. ``+`` separates them on the line. In the file they form a list.
     """
 
     expected: str
@@ -28,7 +28,7 @@ class ValueKind(NamedTuple):
 
 
 def integer_between(lowest: int, highest: int, name: str = "a number") -> ValueKind:
-    """Return the kind of integers from ``lowest`` to ``highest``; ``name`` describes them in messages."""
+    """Return the kind of integers from ``lowest`` to ``highest``. Messages call these integers ``name``."""
 
     def read(text: str) -> int:
         if not re.fullmatch("[0-9]{1,9}", text) or not lowest <= int(text) <= highest:
@@ -97,5 +97,5 @@ class RequestError(Exception):
     """An invalid request. The message is a line for the user and starts with ``vcluster:``."""
 
     def __init__(self, text: str) -> None:
-        """Store the message. ``text`` states the key, the expectation and the value."""
+        """Store the message. ``text`` contains the key, the expectation and the value."""
         super().__init__("vcluster: " + text)

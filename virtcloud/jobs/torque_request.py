@@ -1,6 +1,6 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque passes only resources that it knows to a host, and it does not know ``vcluster``. Torque reserves the resource
+Torque does not know the resource ``vcluster``, and passes only known resources to a host. Torque reserves the resource
 ``other`` for local use, so the submit filter copies the request into ``other``. If a site's Torque has a resource
 ``net`` (``net=private``, ``net=ID``), ``net`` requests a network without guests.
 """
@@ -29,11 +29,11 @@ def parse_resources(text: str) -> Dict[str, str]:
 def admit_torque_job(
     request: JobRequest, wanted: Mapping[str, str], longest_s: Optional[int], array: bool = False
 ) -> None:
-    """Raise RequestError for a job that cannot have a cluster; ``wanted`` contains the job's resources.
+    """Raise RequestError if the job with the resources ``wanted`` cannot have a cluster.
 
-    ``longest_s``: the maximum walltime in seconds; None while a queue may still set a walltime. ``neednodes`` repeats
+    ``longest_s``: the maximum walltime in seconds, or None if a queue may set a walltime later. ``neednodes`` repeats
     ``nodes``; a truncated list contains only ``nodes`` or only ``neednodes``. A job cannot request exclusive hosts, so
-    the configuration of Torque's scheduler must ensure them.
+    the configuration of Torque's scheduler must ensure exclusive hosts.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -52,7 +52,7 @@ def check_no_array(array: bool) -> None:
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
     """Parse ``3:ppn=4+n7:ppn=8:big``.
 
-    A part begins with a number of hosts or with a host's name. Processors and properties follow.
+    Each part begins with a number of hosts or with a host's name. Processors and properties follow.
     """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
@@ -72,7 +72,7 @@ DIRECTIVE = "#PBS"
 CARRIED_DIRECTIVE = "%s -l %s=%s" % (DIRECTIVE, CARRIER_RESOURCE, REQUEST_MARK)
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 FLAG_OPTIONS = "-[EfhInVxXz]*"
-"""Options of qsub without a value. An argument may combine several such options and one option with a value."""
+"""qsub's options without a value. One argument may combine several of these options and one option with a value."""
 
 
 def find_request(wanted: Mapping[str, str]) -> Optional[str]:
@@ -120,7 +120,7 @@ def find_carried_request(script: str) -> Optional[str]:
 
 
 def _parse_directives(script: str) -> Iterator[str]:
-    """Yield the text after each ``#PBS`` up to the first line that a shell would execute, as qsub does."""
+    """Yield the text after each ``#PBS``. Like qsub, stop at the first line that a shell would execute."""
     lines = iter(script.replace("\r\n", "\n").split("\n"))
     for line in lines:
         text = line.lstrip()

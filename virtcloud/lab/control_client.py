@@ -48,7 +48,7 @@ def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[
 
 
 def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
-    """Send a request and return its answer. Raise LabFailed with the lab's message if the request fails."""
+    """Send a request and return the answer. Raise LabFailed with the lab's message if the request fails."""
     with connect_to_lab(state, timeout_s) as link:
         send_line(link, {**request, "token": state.metadata.get("token", "")})
         answer = receive_line(link)
@@ -78,7 +78,10 @@ def run_program(
 
 
 def run_attached(state: LabState, node: str, argv: Sequence[str], *, terminal: bool) -> int:
-    """Run a program on a node with this process's standard streams. Return its exit code, or 128 plus the signal."""
+    """Run a program on a node with this process's standard streams.
+
+    Return the program's exit code, or 128 plus the number of the signal that killed the program.
+    """
     with connect_to_lab(state) as link:
         _request_program(link, state, node, argv, tty=terminal)
         with _raw_terminal(link) if terminal else contextlib.nullcontext():
@@ -138,7 +141,7 @@ def _write_output(output: BinaryIO, payload: bytes) -> bool:
 def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
     try:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
-    except (OSError, ValueError):  # select() rejects plain files and /dev/null: read these immediately
+    except (OSError, ValueError):  # select() rejects plain files and /dev/null, so read these immediately
         with contextlib.suppress(OSError, ValueError):
             while data := os.read(sys.stdin.fileno(), CHUNK):
                 send_frame(link, b"i", data)

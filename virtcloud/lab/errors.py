@@ -44,7 +44,7 @@ class LabIsDown(LabError, NotFound):
 
 
 class UnknownInLab(LabError, NotFound):
-    """The lab has no such node, or the node no such service; nothing was changed."""
+    """The lab has no such node, or the node has no such service; nothing was changed."""
 
     slug = "unknown-in-lab"
 

@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""The configuration file of vtysh. vtysh saves its files in the same folder, which only this node uses."""
+"""The configuration file of vtysh. vtysh also writes files to the folder of this file, which only this node uses."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -35,13 +35,13 @@ router bgp {asn}
   advertise-all-vni
  exit-address-family
 """
-"""The configuration of bgpd. Its timers are short because all edges run on one machine. With ``advertise-all-vni``,
+"""The configuration of bgpd. The timers are short because all edges run on one machine. With ``advertise-all-vni``,
 bgpd needs no configuration for each VNI (FRR: EVPN).
 """
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Return the configuration of an edge's daemons by file name. The result is empty without an EVPN fabric."""
+    """Return the configuration of an edge's daemons by file name. Without an EVPN fabric, there are no files."""
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name and is_fabric(wire.transport)]
     if not wires:
         return {}
@@ -64,7 +64,7 @@ def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Return an edge's daemons. The result is empty without an EVPN fabric."""
+    """Return an edge's daemons. Without an EVPN fabric, there are no daemons."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

@@ -32,7 +32,9 @@ MODULES = (
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-disk")  # an earlier version stored a kernel without the disk module
+FETCHED = Path(
+    CACHE, "guest-kernel-with-disk"
+)  # an earlier version of virtcloud stored the kernel without the disk module
 STEP = "guest kernel"
 
 

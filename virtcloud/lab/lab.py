@@ -61,8 +61,8 @@ class Lab:
     ) -> Self:
         """Start a lab and wait until all services run.
 
-        Raise LabImpossible and LabIsUp before any change. Raise LabFailed if the start failed. After an error or an
-        interrupt, everything is removed again.
+        Raise LabImpossible or LabIsUp before any change. Raise LabFailed if the start fails. After an error or an
+        interrupt, everything that was created is removed.
         """
         options, watch, state = options or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
         prerequisites.check_prerequisites(lab)
@@ -178,7 +178,7 @@ def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
 
 @contextmanager
 def _remove_on_error(state: LabState) -> Iterator[None]:
-    """Remove everything after an error or a request to terminate."""
+    """Remove the whole lab after an error or a request to terminate."""
     with terminate_as_interrupt():
         try:
             yield
@@ -192,7 +192,7 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
 
 def _format_os_error(error: OSError) -> str:
     """Format an error of the operating system. The message for a full disk contains the remedy."""
-    name = error.filename2 or error.filename  # if a copy failed, the second file name is its target
+    name = error.filename2 or error.filename  # if a copy failed, `filename2` is the target of the copy
     prefix = f"{name}: " if name else ""
     disk_is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     remedy = "; free space there, or set VIRTCLOUD_LAB_STATE to a folder with free space" if disk_is_full else ""

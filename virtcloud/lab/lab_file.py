@@ -25,11 +25,11 @@ PLATFORMS = ("linux_bridge", openvswitch.PLATFORM)
 
 
 class LabFile(Topology):
-    """The description of a lab. Its names must also be valid names of Linux interfaces."""
+    """The description of a lab. Names in a lab file must also be valid names of Linux interfaces."""
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
-    """If true, elements announce themselves to their neighbours (LLDP), which needs two more processes (lldpd) on each
+    """If true, elements announce themselves to their neighbours (LLDP). This needs two more processes (lldpd) on each
     element.
     """
 
@@ -138,9 +138,9 @@ def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
 
 
 def read_lab_file(path: Path | None = None) -> LabFile:
-    """Read the lab file ``path``, or the lab file of virtcloud with this name. Without ``path``, read ``metacenter``.
+    """Read the lab file ``path``, or virtcloud's lab file with this name. The default is ``metacenter``.
 
-    Raise BadInput if there is no such file, and BadDocument with line and key if the file is malformed.
+    Raise BadInput if there is no such file. Raise BadDocument with line and key if the file is malformed.
     """
     path = path or Path(DEFAULT_LAB)
     if str(path) in shipped_labs() and not path.exists():

@@ -58,7 +58,7 @@ def make_container_image(folder: Path) -> None:
 
 
 def make_images_readable(folder: Path) -> None:
-    """Make images readable by everybody, independent of the umask: a guest's owner must be able to read its image."""
+    """Make images readable by everybody, whatever the umask is. A guest's owner must be able to read its image."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)

@@ -56,7 +56,7 @@ def has_feature(feature: KernelFeature) -> bool:
 
 
 def find_uml_obstacles() -> list[str]:
-    """Return the reasons why User-mode Linux cannot run on this machine. The result is empty if it can run."""
+    """Return the reasons why User-mode Linux cannot run on this machine, or an empty list."""
     if platform.machine() != "x86_64":
         return [f"User-mode Linux runs on x86_64 only, but this machine is {platform.machine()}"]
     obstacles = []
@@ -98,7 +98,7 @@ def find_compiler() -> str | None:
 def preload_library(folder: Path) -> str:
     """Build the library that User-mode Linux needs for a larger processor state.
 
-    Return the path of the library, or "" if it is not needed.
+    Return the path of the library, or "" if User-mode Linux does not need the library.
     """
     if not needs_preload():
         return ""
@@ -115,8 +115,9 @@ def preload_library(folder: Path) -> str:
 def uml_command(state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
 
-    User-mode Linux never runs on two processors at the same time: each system call of a program inside it switches
-    between the program's process and the kernel's process. On one processor, a switch takes two thirds of the time.
+    User-mode Linux never runs on two processors at the same time, because each system call of a program inside it
+    switches between the program's process and the kernel's process. On one processor, a switch takes two thirds of the
+    time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (

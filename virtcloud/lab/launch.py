@@ -81,7 +81,7 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )
         state.note_launcher(process.pid)
-    threading.Thread(target=process.wait, daemon=True).start()  # reap the process if it ends before this process
+    threading.Thread(target=process.wait, daemon=True).start()  # reap the first process if it ends before this process
     return process
 
 
@@ -111,7 +111,7 @@ def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[byte
 
 
 def _explain_failure(state: LabState, event: LabEvent) -> str:
-    """Return the failed step with the end of the log, because the logs are removed with the lab."""
+    """Return the failed step with the end of the log, because the lab's removal deletes the logs."""
     words_of_event = event.text.split()
     logs = [Path(word) for word in words_of_event if word.startswith(f"{state.folder}/log/")]
     log = logs[0] if logs else state.folder / ("console.log" if "kernel" in event.step else "supervisor.log")
@@ -186,7 +186,7 @@ def terminate_as_interrupt() -> Iterator[None]:
 def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the context.
 
-    This function replaces Python's handlers and not the signal mask, so that a process started in the context inherits
+    This function replaces Python's handlers, not the signal mask. Therefore a process started in the context inherits
     no blocked signals.
     """
     received_signals: list[int] = []

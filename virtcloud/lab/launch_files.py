@@ -98,7 +98,7 @@ def _source() -> Path:
 
 
 def _hidden_folders() -> tuple[str, ...]:
-    """Return the folders of this program that are below a node's temporary file systems and would be hidden."""
+    """Return the folders of this program that a node's temporary file systems would hide."""
     folders = {str(_source()), sys.prefix, sys.base_prefix}
     return tuple(sorted(folder for folder in folders if any(Path(folder).is_relative_to(hidden) for hidden in TMPFS)))
 

@@ -1,8 +1,8 @@
 """PURE. The lab's links, and the commands (ip, bridge, tc) that create them on each node.
 
-Links connect elements, and sites to the cores of transports. An edge's port towards a core is the edge's ``core_port``
-if the transport uses service VLANs. In an EVPN fabric the port has the name of the transport, the core is a plain
-router, and the edge's own address is its loopback.
+Links connect elements with each other, and sites with the cores of transports. If a transport uses service VLANs, an
+edge's port towards the core is the edge's ``core_port``. In an EVPN fabric this port has the name of the transport,
+the core is a plain router, and the edge's address in the fabric is its loopback.
 """
 
 from collections.abc import Collection, Iterator
@@ -85,7 +85,7 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
     """Return the ip commands and the bridge commands for a transport's core.
 
-    A core's bridge is a tagged member of its own VLANs, so that a capture on the bridge contains the frames as
+    A core's bridge is a tagged member of its own VLANs. Therefore a capture on the bridge contains the frames as
     transmitted.
     """
     ends = [wire for wire in core_wires(topology) if wire.transport == transport]
@@ -180,7 +180,7 @@ def _core_link(wire: CoreWire) -> NodeLink:
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Return the veth pairs of all links. The other end of an unlinked port's pair remains in the fabric."""
+    """Return the veth pairs of all links. If a port is not linked, the other end of its pair remains in the fabric."""
 
     def cable(link: NodeLink) -> VethPair:
         mtus = mtu(topology, link.node, link.port), mtu(topology, link.peer_node, link.peer_port)

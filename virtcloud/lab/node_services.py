@@ -159,7 +159,7 @@ def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) ->
 
 
 def driver_binds(host: Host) -> tuple[tuple[str, str], ...]:
-    """Return bind mounts of the libvirt drivers that this host needs. Each additional driver slows libvirtd's start."""
+    """Return bind mounts of only those libvirt drivers that this host needs. Each driver slows libvirtd's start."""
     files = [f"libvirt_driver_{kind.value}.so" for kind in host.hypervisors]
     return tuple((f"{DRIVER_LIBRARIES}/{file}", f"{DRIVERS}/{file}") for file in files)
 

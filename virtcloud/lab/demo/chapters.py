@@ -1,4 +1,4 @@
-"""The chapters of the demonstration: create two clusters, check connectivity and isolation, fail a creation, delete.
+"""The chapters of the demonstration: two clusters, their connectivity and isolation, a failed creation, the removal.
 
 Each check reads the state from the elements themselves, not from SBF.
 """
@@ -124,7 +124,7 @@ LIMIT_S = 60.0
 
 
 def check_failed_creation(context: DemoContext) -> None:
-    """Disconnect the second site's switch, request a cluster, and check that the cluster fails and is fully removed."""
+    """Disconnect the second site's switch and request a cluster. Check that the cluster fails and is fully removed."""
     report, lab = context.report, context.lab
     first, disconnected = switch_names(context.topology)[:2]
     with report.chapter(f"A creation fails, because {disconnected} is disconnected"), ThreadPoolExecutor() as pool:
@@ -168,7 +168,7 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 
 
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
-    """Wait until a failed cluster is removed, and check that every element is in the same state as before."""
+    """Wait until a failed cluster is removed. Check that every element is in the same state as before its request."""
     report = context.report
     context.follow(view, lambda current: current.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)

@@ -29,7 +29,7 @@ class DemoReport:
 
     @contextmanager
     def chapter(self, title: str) -> Iterator[None]:
-        """Print a chapter's title, and measure the duration of the block."""
+        """Print a chapter's title, and measure how long the block runs."""
         chapter = DemoChapter(title)
         self.chapters.append(chapter)
         self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]", highlight=False, soft_wrap=True)
@@ -44,7 +44,7 @@ class DemoReport:
         self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
     def check(self, claim: str, is_true: bool, observation: str = "") -> None:
-        """Print a claim and whether the claim is true. If the claim is false, print ``observation``."""
+        """Print a claim and its result. If the claim is false, also print ``observation``."""
         chapter = self.chapters[-1]
         if is_true:
             chapter.passed += 1

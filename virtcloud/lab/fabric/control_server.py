@@ -22,7 +22,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
-    """Run ``request["argv"]``. Carry the program's streams over the connection, and send the exit code at the end."""
+    """Run ``request["argv"]``. Carry the program's streams over the connection, and finally send the exit code."""
     streams = _open_terminal(request) if request.get("tty") else _open_pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:
@@ -45,13 +45,13 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
         pump.start()
     running.ended.wait()
     for pump in pumps:
-        pump.join(timeout=1)  # a daemon of the program may hold the pipe open
+        pump.join(timeout=1)  # a daemon that the program started may hold the pipe open
     with lock, contextlib.suppress(OSError):
         send_frame(connection, b"x", json.dumps(running.exit).encode())
 
 
 def _read_until_end(connection: socket.socket) -> None:
-    """Read the remaining input. Without this, the close resets the connection, and the client loses the last frames."""
+    """Read the remaining input. Otherwise close() would reset the connection, and the client would lose frames."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(CLOSE_TIMEOUT_S)

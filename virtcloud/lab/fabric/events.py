@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LabEvent:
-    """An event of the start: a step reached the state ``begin``, ``done``, ``failed`` or ``note``."""
+    """An event of the start: the step ``step`` reached the state ``begin``, ``done``, ``failed`` or ``note``."""
 
     step: str
     state: str
@@ -48,7 +48,7 @@ class EventLog:
 
 
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
-    """Yield the list of events that were added to the file since the previous iteration. The iterator never ends."""
+    """Yield, without end, the list of events that were added to the file since the previous iteration."""
     with path.open() as file:
         part = ""
         while True:

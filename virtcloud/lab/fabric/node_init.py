@@ -59,7 +59,7 @@ def _mount_cgroups() -> None:
 def delegate_controllers(group: Path) -> None:
     """Enable all controllers of a control group for the groups below it."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # the other controllers are still enabled
+        with contextlib.suppress(OSError):  # a controller that cannot be enabled does not affect the others
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 

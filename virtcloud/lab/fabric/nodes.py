@@ -36,7 +36,7 @@ class ProgramNotStarted(NodeFailed):
 
 
 class RunningProgram:
-    """A program on a node. ``exit`` is None while the program runs; a negative value is the signal that killed it."""
+    """A program on a node. ``exit`` is None until the program ends. A negative value means killed by this signal."""
 
     def __init__(self, pid: int) -> None:
         """Store the process id of the program."""
@@ -75,7 +75,7 @@ class NodeHandle:
     def spawn(
         self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
     ) -> RunningProgram:
-        """Start a program with these three standard streams. Raise ProgramNotStarted if this fails."""
+        """Start a program with these three standard streams, or raise ProgramNotStarted."""
         request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
         running: RunningProgram = self._call(request, streams)["running"]
         return running

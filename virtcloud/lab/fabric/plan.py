@@ -11,9 +11,9 @@ class FabricSettings:
     """The settings of a fabric process.
 
     ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``. ``relay`` is the ADDRESS:PORT of the other kernel's control
-    server, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``kernel`` is the command that
-    boots this kernel, and is empty except for the station. ``preload`` is a library that is loaded into the kernel's
-    process.
+    server, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``kernel`` is the command with
+    which the station boots User-mode Linux, or empty. ``preload`` is a library that is loaded into the process of this
+    kernel.
     """
 
     state: str
@@ -43,9 +43,9 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    If ``module`` is set, the service runs ``main(argv[1:])`` of this Python module, in a fork of a process that has
-    already imported the module and ``imports``. ``ready`` is the condition for readiness: an address ``unix:PATH`` or
-    ``tcp:ADDRESS:PORT`` that must accept connections, or "" for no condition.
+    If ``module`` is set, the service is a fork of a process that has already imported this Python module and
+    ``imports``. The fork runs the module's ``main(argv[1:])``. The service is ready when the address ``ready``
+    (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections, or immediately if ``ready`` is "".
     """
 
     name: str
@@ -60,7 +60,7 @@ class NodeService:
 class LabNode:
     """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
-    On ``no_offload_ports``, offloads are disabled: each frame leaves the port with its checksum and tag. A node that
+    On ``no_offload_ports``, offloads are disabled, so each frame leaves the port with its checksum and tag. A node that
     is not ``isolated`` shares all namespaces with the fabric's process; only the station is such a node.
     """
 

@@ -49,7 +49,7 @@ class ServiceControl:
         self._await_ready()
 
     def stop(self) -> None:
-        """Terminate the service. Kill it after a timeout."""
+        """Terminate the service. Kill the service after a timeout."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

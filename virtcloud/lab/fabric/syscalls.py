@@ -27,12 +27,12 @@ def _check(result: int, call: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move the calling process into new namespaces. A new PID namespace applies to the children of the process."""
+    """Move the calling process into new namespaces. A new PID namespace applies only to children of this process."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(path: str) -> None:
-    """Enter the namespace at ``path``. A PID namespace applies to the children of the process."""
+    """Enter the namespace at ``path``. A PID namespace applies only to children of the calling process."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.setns(descriptor, 0), f"setns {path}")
