@@ -1,8 +1,8 @@
-"""Claims through HTTP: four callers request clusters over two sites each, one after the other, without a pause.
+"""Claims through HTTP: four callers each request clusters over two sites, one cluster after the other, without a pause.
 
 The service is ``sbf serve`` with a database on disk. At the same time, the service reconciles two emulated switches
-(300 ms a command) with these clusters. The callers run on the same cores. Both databases write to the disk before they
-answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
+(300 ms a command) with these clusters. The callers run on the same cores as the service. Both kinds of database write
+to the disk before they answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
 """
 
 import http.client

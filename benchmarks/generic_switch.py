@@ -1,4 +1,4 @@
-"""Measures VLAN changes by networking-generic-switch on two trunks. Run it with an interpreter that has this package.
+"""Measures VLAN changes by networking-generic-switch on two trunks. Run with an interpreter that has this package.
 
 Arguments: host, port, user, password, secret, ports (separated by commas), ``True`` or ``False`` (whether to reuse the
 connection), and the VLANs to add. Prints the seconds of each addition as JSON.

@@ -1,4 +1,4 @@
-"""An idle service with 1,002 elements and 4,000 active clusters: its memory and processor time.
+"""The memory and processor time of an idle service with 1,002 elements and 4,000 active clusters.
 
 The store of the service fills an SQLite database. Then ``sbf serve`` starts with this database, answers a few calls,
 and remains idle.
@@ -27,7 +27,7 @@ IDLE_S = 10.0
 
 
 def run() -> Iterator[Measurement]:
-    """Fill the database, start the service, call it, wait, and measure."""
+    """Fill the database, start the service, call the service, wait, and measure."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         _fill(folder)

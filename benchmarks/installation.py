@@ -22,10 +22,10 @@ Database = Callable[[], AbstractContextManager[str | None]]
 
 
 def databases() -> Iterator[tuple[str, Database]]:
-    """Yield each available database: its name, and a context that yields its address (None: a file)."""
+    """Yield the name of each available database, and a context that yields the database's address (None: a file)."""
     yield "SQLite", lambda: nullcontext(None)
     try:
-        from postgres import NoPostgresError, programs  # noqa: PLC0415 - it needs a driver that may be absent
+        from postgres import NoPostgresError, programs  # noqa: PLC0415 - the module needs a driver that may be absent
     except ImportError as error:
         print(f"SKIPPED: PostgreSQL: {error}", file=sys.stderr)  # noqa: T201 - a command's output
         return
@@ -134,7 +134,7 @@ class MeasuredSbf:
         self._until(lambda: not self.confirm_hosts(), "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Confirm the wanted revision of every host. Return the elements whose wanted revision was not confirmed."""
+        """Confirm the wanted revision of every host. Return the elements that have not confirmed their revision."""
         behind = [
             element
             for element in self.call("GET", "/v1/elements")
@@ -174,7 +174,7 @@ class MeasuredSbf:
 
 @contextmanager
 def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[MeasuredSbf]:
-    """Run ``sbf serve`` in a separate process. The default database is a file in ``folder``."""
+    """Run ``sbf serve`` in a separate process. Without an address, the database is a file in ``folder``."""
     listen = f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")

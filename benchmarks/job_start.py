@@ -1,9 +1,9 @@
 """From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
 
 The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without a cluster and jobs with a cluster
-alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and waiting for the
+alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait for the
 guests. Measured values are medians. The measurement corrects the differences between the hosts' clocks and the
-station's clock. Without an installed OpenPBS (docs/how-to/get-openpbs.md), nothing is measured.
+station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md), nothing is measured.
 """
 
 import tempfile

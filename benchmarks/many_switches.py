@@ -1,7 +1,7 @@
 """A cluster over 64 (and 16) emulated switches (300 ms a command), compared with a cluster on one switch.
 
-In all cases, two ports of each switch are configured. The time is measured from the request until the cluster is
-active. Warm: sessions are open, and ports are trunks already. Cold: the service was restarted and has loaded its
+In all cases, two ports of each switch are configured. The measured time begins at the request and ends when the cluster
+is active. Warm: sessions are open, and the ports are already trunks. Cold: the service was restarted and has loaded its
 libraries. The service has a worker for each switch (``workers = 64``).
 """
 
@@ -18,7 +18,7 @@ MOST, SOME, REPEATS = 64, 16, 3
 
 
 def run() -> Iterator[Measurement]:
-    """Measure the warm cases alternately, then the cold cases."""
+    """Measure the warm cases alternately. Then measure the cold cases."""
     with TemporaryDirectory() as name, switches(MOST + 2) as emulated:
         folder = Path(name)
         with serving(folder) as sbf:

@@ -14,7 +14,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measured value with its subject and its target. The target is an upper limit, or a lower limit (``at_least``).
+    """A measured value with its subject and its target. The target is an upper limit; with ``at_least``, a lower limit.
 
     A measurement without a target explains other measurements.
     """

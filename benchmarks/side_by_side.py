@@ -1,9 +1,9 @@
 """Comparison with networking-generic-switch: the same VLANs on the same two trunks of the same emulated switch.
 
-A command takes 300 ms, and the configuration is saved after each change. virtcloud's driver also reads the switch
-before and after the change; networking-generic-switch does not. networking-generic-switch is measured with a new
-connection for each change (its default), and with a reused connection (``ngs_ssh_reuse_connection``). It is installed
-from PyPI into a virtual environment in the temporary folder.
+A command takes 300 ms, and the configuration is saved after each change. Only virtcloud's driver reads the switch
+before and after the change. networking-generic-switch is measured with a new connection for each change (its default),
+and with a reused connection (``ngs_ssh_reuse_connection``). The benchmark installs networking-generic-switch from PyPI
+into a virtual environment in the temporary folder.
 """
 
 import json
@@ -72,7 +72,7 @@ def _change(driver: SwitchDriver, vlans: list[int]) -> float:
 
 
 def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list[float]:
-    """Return the seconds of networking-generic-switch for each VLAN."""
+    """Return the seconds that networking-generic-switch takes for each VLAN."""
     host, _, port = address.partition(":")
     script = Path(__file__).with_name("generic_switch.py")
     arguments = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(reuse), *map(str, vlans)]
@@ -86,7 +86,7 @@ def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list
 
 
 def _installed() -> bool:
-    """Install networking-generic-switch unless it is installed. Return whether it is installed."""
+    """Install networking-generic-switch if it is missing. Return whether it is installed now."""
     marker = HOME / "installed"
     if marker.exists():
         return True

@@ -46,7 +46,7 @@ class ChangeFeed:
 
     @contextmanager
     def watch(self, topic: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set at every change of the topic. Waiting for the event uses no thread."""
+        """Yield an event that is set at every change of the topic. No thread is used to wait for the event."""
         waiter = _Waiter(asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiters[topic].add(waiter)
@@ -60,7 +60,7 @@ class ChangeFeed:
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float) -> None:
-    """Wait until ``event`` is set, at most ``seconds``, and clear the event."""
+    """Wait until ``event`` is set, for at most ``seconds``. Then clear the event."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

@@ -1,7 +1,7 @@
 """Device credentials: the logins of devices, and the secrets from files, environment variables and commands.
 
-SBF checks the files of credentials when it starts, on SIGHUP, and before each login. An error message names the file,
-variable or command on SBF's host, because the fault is on SBF's host and not on the device.
+SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. A fault of a credential is on
+SBF's host, not on the device, so the error message names the file, variable or command on SBF's host.
 """
 
 import os
@@ -55,7 +55,7 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
 
 
 def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
-    """Fetch a secret. Raise Refused; the message names the source of the secret and never contains its text."""
+    """Fetch a secret. Raise Refused; its message names the source of the secret and never contains the secret."""
     if source.file is not None:
         text = _read_file(source.file)
     elif source.env is not None:
@@ -72,7 +72,7 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield the name and the faults of each unusable credential. Fetches no secret and runs no command."""
+    """Yield the name and the faults of each unusable credential. Fetch no secret and run no command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault
@@ -109,7 +109,9 @@ def _read_file(path: Path) -> str:
     except OSError as error:
         raise Refused(f"file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Refused(f"file {path}: expected text in {ENCODING}") from None  # the cause would contain the secret
+        raise Refused(
+            f"file {path}: expected text in {ENCODING}"
+        ) from None  # the original exception would contain the secret
 
 
 def _read_environment(name: str) -> str:
@@ -117,7 +119,7 @@ def _read_environment(name: str) -> str:
 
 
 def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
-    """Return a command's output. Standard output and standard error are never logged: both may contain the secret."""
+    """Return a command's output. Neither stdout nor stderr is logged, because both may contain the secret."""
     label = f"command {argv[0]}"
     try:
         ended = subprocess.run(  # noqa: S603 - the command is from the service's own settings

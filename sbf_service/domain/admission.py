@@ -26,8 +26,8 @@ BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER)
 def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
     """Return the origin of a cluster: its owner, and whether it belongs to a batch job.
 
-    ``creator`` is the creator's name in the audit log. It is None for a cluster that was created before SBF recorded
-    creators; such a cluster counts as a batch job's cluster.
+    ``creator`` is the creator's name in the audit log, or None for a cluster that was created before SBF recorded
+    creators. A cluster without a recorded creator counts as a batch job's cluster.
     """
     return ClusterOrigin(owner=owner, batch=creator is None or creator.startswith(BATCH_PREFIXES))
 
@@ -55,10 +55,10 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 
 
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
-    """Return the admission rule of a host, and the images that users may choose on it (None: any image).
+    """Return the admission rule of a host, and the images that users may choose on the host (None: any image).
 
-    The rules of the host's site are the default. An unknown host admits everybody here, because the computation of the
-    cluster's path raises NotFound for it.
+    The rules of the host's site are the default. An unknown host admits everybody here. The computation of the
+    cluster's path raises NotFound for an unknown host.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -144,7 +144,7 @@ QUOTA_UNITS: Final = {
     "cpus": ("CPU", "CPUs"),
     "memory_mb": ("MiB of memory", "MiB of memory"),
 }
-"""The singular and plural units of quotas in error messages. The message about clusters is separate."""
+"""The singular and plural units of quotas in error messages. The quota of clusters has a different message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(user_limits: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user. The default applies to each quota without a limit in ``user_limits``."""
+    """Return the limits of a user. A quota without a limit in ``user_limits`` has the default limit."""
     if user_limits is None:
         return default
     changed = {name: value for name, value in user_limits.model_dump().items() if value is not None}

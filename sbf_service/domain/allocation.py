@@ -1,7 +1,7 @@
 """Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-The rule is *longest unused first*, because a device is then less likely to have stale state of the ID's former cluster.
-:func:`choose_longest_unused` implements this rule for VLAN IDs and for service IDs.
+The rule is *longest unused first*, because a device is then less likely to have stale state of the cluster that
+formerly used the ID. :func:`choose_longest_unused` implements this rule for VLAN IDs and for service IDs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +26,8 @@ def choose_longest_unused(
 ) -> AllocatedId | None:
     """Return the lowest free ID that was never used, otherwise the free ID with the earliest release, otherwise None.
 
-    ``released`` are the other free IDs with the times of their last releases. Among IDs with the same time, the lowest
-    is chosen.
+    ``released`` maps the other free IDs to the times of their last releases. If several IDs have the same time, the
+    lowest is chosen.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]
@@ -43,9 +43,9 @@ def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
 class SitePool:
     """The VLAN IDs of one site's pool.
 
-    ``vlans`` are all VLAN IDs of the pool. Live clusters have claimed ``claimed``, and ended clusters ``quarantined``.
-    The site's devices reserve ``excluded``. ``foreign`` are in other use on a device. ``freed`` maps each VLAN ID that
-    was used before to the time of its last release.
+    ``vlans``: all VLAN IDs of the pool. ``claimed``: the VLAN IDs that live clusters have claimed. ``quarantined``: the
+    VLAN IDs of ended clusters in quarantine. ``excluded``: the VLAN IDs that the site's devices reserve. ``foreign``:
+    the VLAN IDs in other use on a device. ``freed`` maps each formerly used VLAN ID to the time of its last release.
     """
 
     site: Name
@@ -65,8 +65,8 @@ class SitePool:
 def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
-    This function is fast for a thousand sites: it does not compute the free VLAN IDs of each site. It intersects the
-    different pools, and then removes the VLAN IDs that are not free at some site.
+    This function is fast for a thousand sites, because it does not compute the free VLAN IDs of each site. Instead, it
+    intersects the different pools, and then removes the VLAN IDs that are not free at some site.
     """
     pool_vlans = sorted({pool.vlans for pool in pools}, key=len)
     free = reduce(VlanSet.__and__, pool_vlans) - ALWAYS_RESERVED if pool_vlans else VlanSet()
@@ -82,9 +82,9 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 
 
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
-    """Choose one VLAN ID for all sites, or, if the transport ``translates``, a VLAN ID for each site.
+    """Choose one VLAN ID for all sites or, if the transport ``translates``, a VLAN ID for each site.
 
-    Separate VLAN IDs are chosen only when no VLAN ID is free at all sites. Return None when no choice is possible.
+    Separate VLAN IDs are chosen only if no VLAN ID is free at all sites. Return None if no choice is possible.
     """
     if (common := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, common)
@@ -149,8 +149,8 @@ def _describe_remedy(pools: Sequence[SitePool]) -> str:
 class ServicePool:
     """The service IDs of one transport.
 
-    ``ids`` is the whole range, and ``claimed`` contains the IDs in use or in quarantine. ``quarantined`` is the number
-    of IDs in quarantine. ``freed`` maps each ID that was used before to the time of its last release.
+    ``ids`` is the whole range. ``claimed`` contains the IDs in use or in quarantine. ``quarantined`` is the number of
+    IDs in quarantine. ``freed`` maps each formerly used ID to the time of its last release.
     """
 
     transport: Name

@@ -22,8 +22,7 @@ MACHINE_ROLES = frozenset({Role.AGENT, Role.SCHEDULER, Role.JOB_STARTER})
 class Principal:
     """An authenticated caller.
 
-    ``sites`` are the sites of a site administrator. ``token`` is the ID of the token with which the caller
-    authenticated.
+    ``sites`` are the sites of a site administrator. ``token`` is the ID of the token that the caller presented.
     """
 
     name: str
@@ -85,7 +84,7 @@ ROOT_UID = 0
 
 
 class LocalUsers(StrEnum):
-    """The way to authenticate local users other than root and the service's user: by user ID, or by token only."""
+    """How local users, except root and the service's user, authenticate: by user ID, or only by token."""
 
     USER = "user"
     TOKEN = "token"  # noqa: S105 - a value of a setting, not a password

@@ -1,11 +1,11 @@
 """The cable check compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
-A neighbour is identified by its system name, with or without a domain, or by its management address. A neighbour's port
-is identified by the port identifier, or by the port description if the identifier is a MAC address or a number. The
-state of a cable is *unknown* if its ports have no LLDP neighbour, or if the neighbour cannot be identified.
+A neighbour is identified by its system name (with or without a domain) or by its management address. A neighbour's port
+is identified by the port identifier or, if the port identifier is a MAC address or a number, by the port description.
+The state of a cable is *unknown* if its ports have no LLDP neighbour, or if the neighbour cannot be identified.
 
-A link between aggregates consists of several cables, and each cable has its own LLDP neighbours. The order of the
-members does not matter.
+A link between aggregates consists of several cables, and each cable has separate LLDP neighbours. The order of the
+aggregates' members does not matter.
 """
 
 import re
@@ -67,9 +67,9 @@ def is_mac(text: str) -> bool:
 
 
 CanonicalPort = Callable[[Name, str], str]
-"""A function that returns the canonical form of a port's name on an element's platform, to compare two names."""
+"""A function that returns the canonical form of a port's name on an element's platform, for comparisons."""
 ObservedNeighbours = Mapping[Name, tuple[Neighbour, ...]]
-"""The neighbours of each switch that could be read."""
+"""The neighbours of each switch that SBF could read."""
 
 
 class ObservationResult(Enum):
@@ -97,7 +97,7 @@ class NeighbourObservation:
     peer: PortRef | None
 
     def __str__(self) -> str:
-        """Return the neighbour's port in the topology if it is known, otherwise the name and port that were sent."""
+        """Return the neighbour's port in the topology or, if unknown, the name and port that the neighbour sent."""
         return str(self.peer or self.neighbour)
 
 
@@ -136,7 +136,7 @@ class TopologyNames:
 def compare_observation(observation: NeighbourObservation, peers: Sequence[PortRef]) -> tuple[ObservationResult, str]:
     """Compare an observed neighbour with ``peers``, the expected ports of one element.
 
-    Return the result, with a message unless the neighbour is one of ``peers``.
+    Return the result, with a message unless the neighbour is among ``peers``.
     """
     expected = peers[0].element
     if observation.peer in peers:
@@ -224,7 +224,7 @@ class _CableCheck:
     observations: Sequence[NeighbourObservation]
 
     def cable(self, cable: LinkCable) -> CableView:
-        """Return the state of one cable, from the neighbours that both its ends report."""
+        """Return the state of one cable, from the neighbours that the ports at both ends report."""
         sides = ((cable.a, cable.side_b), (cable.b, cable.side_a))
         readable = [(end, peers) for end, peers in sides if end.element in self.observed]
         results = [result for end, peers in readable for result in self._compare_neighbours(end, peers)]
@@ -241,9 +241,9 @@ class _CableCheck:
         return _make_cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in results)])
 
     def _compare_neighbours(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
-        """Compare all neighbours of a port with its expected peers.
+        """Compare all neighbours of a port with the port's expected peers.
 
-        If a neighbour is an expected peer, the result omits the neighbours that are not.
+        If at least one neighbour is an expected peer, omit the other neighbours from the result.
         """
         results = [compare_observation(seen, peers) for seen in self.observations if seen.port == end]
         if not results:
@@ -254,7 +254,7 @@ class _CableCheck:
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
         """Yield observed cables that the topology does not contain.
 
-        Omit cables with an end in ``reported``, because the view of another cable already reports this end as wrong.
+        Omit cables with an end in ``reported``: another cable's state already reports this end.
         """
         linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
         yielded = set[frozenset[str]]()
@@ -273,7 +273,7 @@ class _CableCheck:
 
 
 def _is_misplaced(seen: NeighbourObservation, cable: LinkCable) -> bool:
-    """Return whether the neighbour is an end of the cable, but the reporting port does not belong to its link."""
+    """Return whether the neighbour is an end of the cable, but the reporting port is not a port of the cable's link."""
     return seen.peer in (cable.a, cable.b) and seen.port not in cable.ends
 
 

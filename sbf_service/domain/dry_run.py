@@ -28,8 +28,8 @@ from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, Swit
 def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
-    The database stores only a part of the last reading. Ports that carry every VLAN are therefore not detected before
-    the next reading.
+    The database stores only a part of the last reading, so a port that carries every VLAN is detected only by the next
+    reading.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in wanted.ports}
     return compare_switch(wanted, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
@@ -38,8 +38,7 @@ def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: Vla
 def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
     """Return the difference between an edge's last observed circuits and its wanted state.
 
-    The database stores only a part of the last reading. Incomplete circuits are therefore not detected before the next
-    reading.
+    The database stores only a part of the last reading, so an incomplete circuit is detected only by the next reading.
     """
     circuits = tuple(circuit for circuit in carried if circuit.vlan in managed)
     return compare_edge(wanted, EdgeObserved(circuits=circuits))
@@ -70,7 +69,7 @@ EXCLUDED_EFFECT = "left unchanged; no cluster of this site can get this VLAN ID"
 
 @dataclass(frozen=True, slots=True)
 class ComparedDevice:
-    """A device that was read for a dry run. ``owned`` are SBF's VLANs on the device, ``adopted`` its adopted ports."""
+    """A device that SBF read for a dry run. ``owned``: SBF's VLANs on the device. ``adopted``: its adopted ports."""
 
     element: Name
     site: Name
@@ -92,7 +91,7 @@ def find_other_use(device: ComparedDevice) -> tuple[OtherUse, ...]:
 
 
 def _list_foreign_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the pool's VLANs that SBF does not own or that unmanaged ports carry. SBF does not change these VLANs."""
+    """Yield the pool's VLANs that SBF does not own, or that unmanaged ports carry. SBF does not change these VLANs."""
     for foreign in device.observed.foreign:
         yield OtherUse(
             element=device.element,
@@ -119,7 +118,7 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports that carry all VLANs, or VLANs of no cluster. The change would remove these VLANs."""
+    """Yield managed ports with all VLANs, or with VLANs of no cluster. The change would remove these VLANs."""
     difference = device.difference
     if not isinstance(difference, SwitchDifference):
         return

@@ -39,8 +39,8 @@ class RetryState:
 def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
     """Return whether a device must be reconciled.
 
-    A device is due if any of these conditions holds: it was never read; it is unreachable; it has not confirmed the
-    wanted revision; its last reading is at least ``drift_interval`` old; its last reading was before ``since``.
+    A device is due if at least one condition holds. The device was never read, or is unreachable. The device has not
+    confirmed the wanted revision. The last reading is at least ``drift_interval`` old, or was before ``since``.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True
@@ -58,7 +58,7 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all of them
     room: int,
     since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to reconcile now. A device in ``retries`` is due when its pause has ended.
+    """Choose at most ``room`` devices to reconcile now. A device in ``retries`` is due only after its pause.
 
     Devices that have not confirmed their wanted revision come first.
     """
@@ -84,8 +84,8 @@ def compute_retry(
 ) -> RetryState:
     """Return the retry after one more failure. The pause doubles with each failure.
 
-    ``pause`` is the first and the longest pause in seconds. ``jitter`` from 0 to 1 shortens the pause by up to half, so
-    that devices that failed at the same time are not all retried at the same time.
+    ``pause`` is the first and the longest pause in seconds. ``jitter`` from 0 to 1 shortens the pause by up to half.
+    Devices that failed at the same time are therefore retried at different times.
     """
     first, longest = pause
     failures = 1 + (before.failures if before else 0)

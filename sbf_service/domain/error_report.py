@@ -27,7 +27,7 @@ class ErrorReport:
     """The record of a worker's failure on a device.
 
     If the failure concerns single VLANs only, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true
-    after a save that could not be verified. ``saved`` is the observed state that the device has saved in spite of the
+    after a save that could not be verified. ``saved`` is the observed state that the device has saved despite the
     error.
     """
 
@@ -48,12 +48,12 @@ class ReconcileStoppedError(Exception):
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each wanted VLAN ID that is also in other use on the device."""
+    """Return an error message for each wanted VLAN ID that is in other use on the device."""
     return _describe_vlans(wanted, foreign, SHARED_VLAN_REMEDY)
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each VLAN ID in ``blocked``, which SBF does not configure due to the other use."""
+    """Return an error message for each VLAN ID in ``blocked``: SBF does not configure a VLAN in other use."""
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 
 
@@ -83,7 +83,7 @@ def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str | N
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
     """Return the part of an element's error report that concerns one cluster, or None if the element has no error.
 
-    ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`; None if the
+    ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if the
     error concerns all clusters. ``ids`` are the IDs of the cluster and of its network.
     """
     if report is None or cluster_errors is None:

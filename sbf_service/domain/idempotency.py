@@ -11,7 +11,7 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 class LatestAttempt:
     """The latest attempt of a key.
 
-    ``shown`` is the spec that clients receive, if the spec was changed after the creation.
+    ``shown`` is the spec that clients receive if the spec was changed after the creation.
     """
 
     attempt: int
@@ -88,8 +88,8 @@ def resolve_request(
 
     ``own_attempt`` is the highest attempt of the request's owner, if the key now belongs to another owner.
 
-    Raise Gone for an attempt number that is too low. Raise Conflict for another owner's key, a different spec, or a
-    cluster that has not ended.
+    Raise Gone for an attempt number that is too low. Raise Conflict if the key belongs to another owner, if the spec
+    differs, or if the cluster has not ended.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)
@@ -108,13 +108,13 @@ def resolve_request(
 
 
 def check_owner(key: str, owner: str | None, latest_owner: str) -> None:
-    """Raise Gone if the caller's cluster belonged to ``owner``, and the key now belongs to another owner."""
+    """Raise Gone if the key now belongs to another owner than the cluster to which the caller refers."""
     if owner is not None and owner != latest_owner:
         raise Gone(f"cluster {key}: the cluster of {owner} has ended, and the key now belongs to another owner")
 
 
 def check_attempt(key: str, attempt: int | None, latest: int) -> None:
-    """Raise Gone for a call whose attempt number is lower than the latest."""
+    """Raise Gone for a call with a lower attempt number than the latest."""
     if attempt is not None and attempt < latest:
         raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {latest}")
 

@@ -1,9 +1,9 @@
 """The lifecycle of a cluster: one table of rules decides its next transition (DESIGN.md §3 point 4, §4). Pure.
 
-:func:`find_transition` evaluates the table for one cluster, and :func:`compute_effects` determines the effects of the
-transition. ``store/transitions.py`` translates the conditions of the
-same table to SQL, to find the clusters with a due transition. The result depends only on the stored state. Therefore,
-SBF continues with the same transitions after a crash.
+:func:`find_transition` evaluates the table for one cluster. :func:`compute_effects` determines the effects of the
+transition. ``store/transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due
+transition. The next transition depends only on the stored state, so SBF continues with the same transitions after a
+crash.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ from virtcloud.model.views import PlacementProgress
 class Condition(Enum):
     """A condition for a transition.
 
-    A placement is *complete* while its element has confirmed the placement and is reachable.
+    A placement is *complete* when its element has confirmed the placement and is reachable.
     """
 
     LEASE_ENDED = auto()
@@ -35,15 +35,15 @@ class Condition(Enum):
     """Every element has confirmed the removal of the cluster and of the members of its network."""
     DRAIN_DEADLINE_PASSED = auto()
     QUARANTINE_CONFIRMED = auto()
-    """The cluster's claims are in quarantine, and all elements have confirmed the removal in the meantime."""
+    """The cluster's claims are in quarantine, and every element has confirmed the cluster's removal."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionRule:
     """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
 
-    If ``to`` is None, the state does not change. ``frees`` and ``quarantines`` are true if the transition frees or
-    quarantines the cluster's claims.
+    If ``to`` is None, the state does not change. ``frees`` means that the transition frees the cluster's claims.
+    ``quarantines`` means that the transition quarantines the claims.
     """
 
     states: frozenset[ClusterState]
@@ -83,7 +83,7 @@ class PlacementStatus:
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
     the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster, because
-    the cluster's VLAN is in other use there. ``trouble`` is the element's error report.
+    the cluster's VLAN is in other use on the element. ``trouble`` is the element's error report.
     """
 
     element: Name
@@ -161,7 +161,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTransition:
-    """A cluster's next state, the reason, and whether the cluster's claims are freed or quarantined."""
+    """A cluster's next state, the reason, and whether the transition frees or quarantines the cluster's claims."""
 
     to: ClusterState
     reason: str | None = None
@@ -170,7 +170,7 @@ class ClusterTransition:
 
 
 def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Return the next due transition of a cluster, or None. After this transition another may be due."""
+    """Return the next due transition of a cluster, or None. After this transition, another may be due."""
     for rule in TRANSITION_RULES:
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
@@ -183,7 +183,7 @@ class TransitionEffects:
     """The effects of a transition on a cluster.
 
     ``leaves`` is true if the transition ends the cluster's placements and drains the members of its network. ``ends``
-    is true if the cluster has ended. ``frees`` is true if the cluster's claims are released.
+    is true if the transition ends the cluster. ``frees`` is true if the cluster's claims are released.
     """
 
     state: ClusterState
@@ -213,7 +213,7 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition: None for an active cluster, both reasons for a quarantine."""
+    """Return the reason after a transition. An active cluster has none. A quarantine keeps the former reason too."""
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:
@@ -256,7 +256,7 @@ def _list_unconfirmed(placements: Iterable[PlacementStatus]) -> Iterator[str]:
 def _describe_cause(placement: PlacementStatus) -> str:
     """Return an element's error report.
 
-    For a host or gateway without an error report, return the time of its agent's last call.
+    For a host or gateway without an error report, return the time when its agent last called SBF.
     """
     if placement.trouble:
         return f" ({placement.trouble})"

@@ -11,7 +11,7 @@ from virtcloud.model.values import PortRef
 
 
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the access ports of switches on a cluster's path. Raise Conflict or NotFound as :mod:`.paths` does."""
+    """Return the access ports of switches on a cluster's path. Raise Conflict or NotFound if there is no path."""
     ports = find_cluster_ports(topology, cluster) & topology.access_ports
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
@@ -45,7 +45,7 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
 
 
 def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: Transport | None) -> None:
-    """Raise Conflict when a network of one site would need different ports at its site to reach ``transport``."""
+    """Raise Conflict when a network of one site would need different ports at this site to reach ``transport``."""
     if transport is None:
         return
     before, after = (find_path_ports(topology, network.spec, on) for on in (None, transport.name))

@@ -1,8 +1,8 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use (DESIGN.md §3). Pure.
 
 SBF owns a VLAN that has SBF's name. SBF also owns a VLAN without a name, or with a default name of the platform, if the
-database records that SBF created it. SBF does not own any other VLAN, even if the pool contains its ID. A VLAN that an
-unmanaged port carries is in other use as long as the port carries it.
+database records that SBF created the VLAN. SBF does not own any other VLAN, even if the pool contains the VLAN ID. A
+VLAN is in other use as long as an unmanaged port carries the VLAN.
 """
 
 import re
@@ -47,9 +47,9 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet) -> VlanSet:
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObserved:
     """Return a reading in which the VLANs in other use on the device are marked as foreign. Idempotent.
 
-    A VLAN that SBF created stays on managed ports in the reading, even if somebody has renamed it: SBF configured the
-    VLAN on these ports and must be able to remove it. Other foreign VLANs are removed from the reading, so that no
-    difference contains them.
+    If SBF created a VLAN, the VLAN stays on managed ports in the reading, even after somebody renamed the VLAN. SBF
+    configured the VLAN on these ports and must be able to remove the VLAN. Other foreign VLANs are removed from the
+    reading, so no difference contains them.
     """
     foreign = tuple(_find_foreign_vlans(observed, created))
     others = VlanSet(other.vlan for other in foreign) - find_owned_vlans(observed, created)
@@ -65,7 +65,7 @@ def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObse
 def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
     """Return the managed VLAN IDs that are in use on an unmanaged port, according to the port's list of VLANs.
 
-    Return no VLAN ID for a port that lists every VLAN: such a list does not show that a particular VLAN is in use.
+    Return no VLAN ID for a port that lists every VLAN, because such a list does not show which VLANs are in use.
     """
     vlans = frozenset(listed)
     return VlanSet() if vlans >= _ALL_VLANS else managed & vlans

@@ -1,16 +1,16 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
 The switches of a site form trees. Each tree is built breadth first from its root, a switch where the site is attached
-to a transport. Among several possible ports, the first in the topology's order is used. A tree has no loop, so no
+to a transport. If several ports are possible, the first in the topology's order is used. A tree has no loop, so no
 spanning tree protocol is needed. The trees do not depend on clusters.
 
-A cluster uses the part of one tree that connects its hosts. If the cluster has several sites, it also uses the port to
-the transport. A host uses a single port: the first of its ports that is linked to a switch of the tree.
+A cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster also uses the
+port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the tree.
 
 A path depends only on the topology and the cluster, so the creation or end of another cluster does not change the path.
-The path of a member (decision 31) also depends on the cluster whose network the member joins. This path has the ports
-that connect the member's hosts with each other, and the ports that connect these hosts to the cluster. A network may
-include a site without a host; at this site, members are connected to the root of the tree.
+The path of a member (decision 31) also depends on the cluster whose network the member joins. A member's path contains
+the ports that connect the member's hosts with each other, and the ports that connect these hosts to the joined cluster.
+A network may include a site without a host. At such a site, members are connected to the root of the tree.
 """
 
 from collections import Counter, deque
@@ -28,7 +28,7 @@ from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
 HostUplink = tuple[PortRef, PortRef]
 """A host's port and the switch's port at the other end of the link."""
 SwitchTree = Mapping[Name, PortRef | None]
-"""For each switch of the tree, its port towards the root. The root comes first; its value is None."""
+"""For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LiveCluster:
 
 
 class NetworkEndpoints(NamedTuple):
-    """The endpoints of a path: hosts, and sites that the network includes even without a host."""
+    """The endpoints of a path: hosts, and the sites that the network includes, with or without a host."""
 
     hosts: frozenset[Name]
     sites: frozenset[Name]
@@ -99,9 +99,9 @@ def find_sites(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[
 
 
 def choose_transport(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> Transport | None:
-    """Return the first transport, by preference, that all sites of a cluster share. Return None for a single site.
+    """Return the transport that all sites of a cluster share: the first by preference. Return None for a single site.
 
-    Raise NotFound for an unknown name, and Conflict if no transport connects all sites.
+    Raise NotFound for an unknown name. Raise Conflict if no transport connects all sites.
     """
     sites = find_sites(topology, hosts, extra_sites)
     if len(sites) < 2:  # noqa: PLR2004 - a single site needs no transport
@@ -119,8 +119,8 @@ def find_path_ports(
     """Return every port of hosts, switches and edges that must carry a cluster.
 
     ``transport`` is the network's transport. None stands for the transport that SBF would choose for the cluster now.
-    For a member, ``joined`` is the spec of the cluster that created the network. Raise NotFound for an unknown name.
-    Raise Conflict if the topology does not connect the sites or switches.
+    If the cluster is a member, ``joined`` is the spec of the cluster that created the network. Raise NotFound for an
+    unknown name. Raise Conflict if the topology does not connect the sites or switches.
     """
     ends = NetworkEndpoints.of(spec)
     if joined is None:
@@ -198,7 +198,7 @@ def _find_site_ports(
 
 
 def _find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
-    """Yield both ports of each link in the tree that has some, but not all, of the switches ``ends`` below it."""
+    """Yield both ports of each link that leads to the root from some, but not all, of the switches ``ends``."""
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
         if times < len(ends):
@@ -224,7 +224,7 @@ def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transpor
 
 
 def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the trees of a site's switches: first the trees with an attachment, then the trees of other switches."""
+    """Return the trees of a site's switches. Trees with an attachment come before the trees of other switches."""
     found: list[SwitchTree] = []
     starts = (_find_switch_port(topology, attachment.port).element for attachment in site.attachments)
     for start in (*starts, *(switch.name for switch in site.switches)):
@@ -254,7 +254,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
 
 
 def _ports_to_root(topology: Topology, tree: SwitchTree, switch: Name) -> Iterator[PortRef]:
-    """Yield, for each link from ``switch`` to the root of the tree, the link's port that is farther from the root."""
+    """For each link from ``switch`` to the root of the tree, yield the link's port that is farther from the root."""
     if switch not in tree:
         raise Conflict(f"switch {switch} has no path to switch {next(iter(tree))} within their site: link the switches")
     up = tree[switch]

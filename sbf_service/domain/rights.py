@@ -16,7 +16,7 @@ from virtcloud.model.views import JobStatement
 
 @unique
 class Action(StrEnum):
-    """An action. The value is its wording in a denial: "alice (user) may not change the pool of site brno"."""
+    """An action. Denials contain the value: "alice (user) may not change the pool of site brno"."""
 
     READ_CLUSTER = "see"
     CREATE_CLUSTER = "create"
@@ -176,7 +176,7 @@ def _join_alternatives(alternatives: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobClusterRequest:
-    """A host's request to create a job's cluster. ``network`` is the ID of the network that the spec ``joins``."""
+    """A host's request to create a job's cluster. ``network`` is the ID of the network that the cluster joins."""
 
     key: str
     starter: str

@@ -74,7 +74,7 @@ def derive_mac(cluster_id: str, guest: Name) -> Mac:
     """Return a guest's MAC address. The address is the same in every call, and different in every cluster.
 
     The address is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
-    The highest bit is clear too, because libvirt uses ``fe:…`` for the host's end of a guest's interface.
+    The highest bit is also clear, because libvirt uses ``fe:…`` for the host's end of a guest's interface.
     """
     octets = bytearray(hashlib.sha256(f"{cluster_id}/{guest}".encode()).digest()[:6])
     octets[0] = octets[0] & 0x7C | 0x02
@@ -130,7 +130,7 @@ def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], p
 
 
 def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) -> Segment:
-    """Return the segment of a network. Guests of the network's own cluster come before guests of its members."""
+    """Return the segment of a network. Guests of the cluster that created the network come first."""
     network = clusters[0].network
     ordered = sorted(clusters, key=lambda cluster: cluster.joined is not None)
     return Segment(

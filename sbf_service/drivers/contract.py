@@ -1,7 +1,7 @@
 """The driver contract (DESIGN.md §8): what the reconciler requires of drivers for switches and provider edges.
 
-A driver raises Unreachable, Refused and Unsafe, and no other errors. A driver is used by one thread at a time. A new
-driver is not connected; it connects to its device on first use.
+A driver raises only Unreachable, Refused and Unsafe. At most one thread uses a driver at a time. A new driver is not
+connected; the driver connects to its device on first use.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ D_contra = TypeVar("D_contra", contravariant=True)
 class DeviceLogin:
     """A device with its address, the credential, and the timeouts of its connections in seconds.
 
-    ``enable`` is the password of the privileged mode; None if ``password`` is also the password of that mode. With
+    ``enable`` is the password of the privileged mode, or None if ``password`` is the password of both modes. With
     ``known_hosts``, only the host keys in that file are accepted. With ``ca_file``, only the certificates in that file
     are accepted. ``cancel_scope`` limits how long the connection is used.
     """
@@ -52,8 +52,8 @@ class SwitchScope:
     ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
     ``created``: the VLAN IDs that SBF recorded as created on this switch. ``taken``: the ports that SBF has configured
     before. ``adopted``: the ports that an administrator assigned to SBF, with their use at that time. ``returned``: the
-    ports that SBF no longer manages, with their use before SBF managed them. ``shut``: the ports that SBF may have shut
-    down.
+    ports that SBF no longer manages, with the use that they had before SBF managed them. ``shut``: the ports that SBF
+    may have shut down.
     """
 
     ports: tuple[PortName, ...]
@@ -101,8 +101,9 @@ class SwitchDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return False on a platform without a separate save step: there, either every change or no change survives a
-        restart. Raise Refused with the device's message unless the device printed that the configuration was saved.
+        Return False on a platform without a separate save step. On such a platform, a change survives a
+        restart completely or not at all. Raise Refused with the device's message unless the device printed that the
+        configuration was saved.
         """
 
     def close(self) -> None:
@@ -111,7 +112,7 @@ class SwitchDriver(Protocol):
 
 @runtime_checkable
 class ListsCommands(Protocol[D_contra]):
-    """A driver that can list the commands of a difference without sending them. Dry runs use it."""
+    """A driver that can list the commands of a difference without sending the commands. Dry runs use such a driver."""
 
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
         """Return the commands that :meth:`SwitchDriver.apply` would send, in order, computed from the last reading."""
@@ -122,9 +123,9 @@ class ReadsNeighbours(Protocol):
     """A driver that can read the neighbours of its switch (LLDP)."""
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Read the neighbours on ``ports``; the answer may also contain neighbours on other ports. Changes nothing.
+        """Read the neighbours on ``ports``. The result may also contain neighbours on other ports. Changes nothing.
 
-        Raises the errors of :meth:`SwitchDriver.read`.
+        Raise the errors of :meth:`SwitchDriver.read`.
         """
 
 
@@ -132,7 +133,7 @@ class ReadsNeighbours(Protocol):
 class SwitchPlatform:
     """A platform of switches: its capabilities, and the function that creates a driver.
 
-    ``port`` returns the canonical form of a port's name, so that two spellings can be compared.
+    ``port`` returns the canonical form of a port's name, which makes two spellings comparable.
     """
 
     capabilities: SwitchCapabilities
@@ -144,7 +145,7 @@ class SwitchPlatform:
 class EdgeScope:
     """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
-    SBF does not change services of other transports, or services with unmanaged ports. ``created``: the VLAN IDs that
+    SBF changes neither services of other transports nor services with unmanaged ports. ``created``: the VLAN IDs that
     SBF recorded as created on this edge.
     """
 
