@@ -84,7 +84,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Create a token for NAME, the user, administrator, scheduler or element that holds it. The token is shown once.
+    """Create a token for NAME, which is a user, administrator, scheduler or element. The token is shown once.
 
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
@@ -168,7 +168,7 @@ class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in ol
     name = "memory"
 
     def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Return the size in MiB, rounded down. A value without a unit is in bytes."""
+        """Return the size in MiB, rounded down. A value without a unit is a number of bytes."""
         try:
             return parse_bytes(str(value)) // MIB
         except ValueError:
@@ -188,7 +188,7 @@ def quota() -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, user: str | None, as_json: bool) -> None:
-    """Show the quota of USER; without USER, of every user for whom limits were set.
+    """Show the quota of USER. Without USER, show the quota of every user for whom limits were set.
 
     Example: virtcloud quota show alice
     """

@@ -93,7 +93,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create the cluster KEY and wait until it is active. Idempotent.
 
-    With --join, the cluster becomes a member of a running network, whose other clusters are not interrupted.
+    With --join, the cluster becomes a member of a running network. The network's other clusters are not interrupted.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox --lease 4h
 
@@ -130,7 +130,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If the network has a name or is shared, warn of the sites whose clusters cannot join the network."""
+    """If other clusters may join the network, warn of the sites from which they cannot join."""
     if view.network or not (view.spec.name or view.spec.shares_with):
         return
     for line in find_unreachable_sites(view, client.sbf.sites()):
@@ -190,7 +190,7 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_json: bool) -> None:
-    """Wait until the cluster KEY is active; with --for gone, until it is released.
+    """Wait until the cluster KEY is active. With --for gone, wait until the cluster is released.
 
     Example: virtcloud cluster wait demo --for gone --timeout 2m
     """
@@ -271,7 +271,8 @@ def _print_shares(view: ClusterView, *, as_json: bool) -> None:
 def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Delete the cluster KEY and wait until every element has confirmed its removal. Idempotent.
 
-    If the cluster's network has members, they are deleted too, and you are asked for confirmation first.
+    If the cluster's network has members, the members are deleted too. In this case you are asked for confirmation
+    first.
 
     Example: virtcloud cluster delete demo
     """
@@ -291,7 +292,10 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
 
 def _confirm_members(view: ClusterView, *, yes: bool) -> None:
-    """Ask for confirmation if the deletion of the cluster also deletes members. Raise BadInput, Conflict."""
+    """Ask for confirmation if the deletion of the cluster also deletes members.
+
+    Raise BadInput without a terminal. Raise Conflict if the answer is no.
+    """
     if not view.members:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())

@@ -1,4 +1,4 @@
-"""The options and the spec file of ``cluster create``, and the cluster's spec that they describe."""
+"""The options and the spec file of ``cluster create``, and the conversion of both into the cluster's spec."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class ClusterOptions:
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
     """Return the spec from the spec file or from the options. Options override keys of the file.
 
-    ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput if hosts are named
-    neither by options nor by a file, or by both, or if a value is malformed.
+    ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
+    malformed. Raise BadInput if neither options nor a file name hosts, or if both name hosts.
     """
     if options.file is None and not (options.hosts or options.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
@@ -69,7 +69,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
 
 def _require_image(options: ClusterOptions) -> str:
-    """Return the image of the guests. Raise BadInput if there are guests and no image is given."""
+    """Return the image of the guests. Raise BadInput if guests are requested without an image."""
     if options.image is None and options.guests_per_host and options.hosts:
         raise BadInput(
             "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none; 'virtcloud image list' on a host "
@@ -81,10 +81,10 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return the guests g1, g2, … host by host, with the addresses of ``network`` in ascending order.
+    """Return the guests g1, g2, … in the order of ``hosts``, with the addresses of ``network`` in ascending order.
 
-    The first guest has the address given in ``network``. Raise BadInput if a name is malformed or the network is too
-    small.
+    The first guest has the address given in ``network``. Raise BadInput if a name is malformed. Raise BadInput if the
+    network has too few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))
@@ -95,7 +95,7 @@ def build_guests(
 
 
 def validate_spec(**keys: object) -> ClusterSpec:
-    """Create a spec from ``keys``; a key with the value None has its default. Raise BadInput that lists all errors."""
+    """Create a spec from ``keys``. None means the default value. Raise BadInput with a list of all errors."""
     try:
         return ClusterSpec.model_validate({key: value for key, value in keys.items() if value is not None})
     except ValidationError as error:
@@ -123,7 +123,7 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
 def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
     """Return the host addresses of a network in ascending order, beginning with the address ``first``.
 
-    If ``first`` is the network's own address, begin with the network's first host address.
+    If ``first`` is the address of the network itself, begin with the first host address of the network.
     """
     network = first.network
     if first.ip == network.network_address:
@@ -133,7 +133,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site whose pool does not contain the VLAN ID of the network of cluster ``view``."""
+    """Yield a sentence for each site where the VLAN ID of the network of cluster ``view`` is not free."""
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

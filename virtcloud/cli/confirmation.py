@@ -40,7 +40,7 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
     """Print the ports and VLANs in other use. Ask for confirmation if the change would alter any of them.
 
-    Raise BadInput without a terminal, and Conflict if the answer is no. In both cases nothing was changed.
+    Raise BadInput without a terminal. Raise Conflict if the answer is no. In both cases nothing was changed.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
@@ -51,9 +51,10 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 
 
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
-    """Ask for confirmation, unless ``yes``. Raise BadInput without a terminal, Conflict if the answer is no.
+    """Ask for confirmation, unless ``yes``.
 
-    ``outcome`` is the beginning of the error message: the state after the refusal.
+    Raise BadInput without a terminal. Raise Conflict if the answer is no. The error message begins with ``outcome``,
+    which describes the state after the refusal.
     """
     if yes:
         return
@@ -70,12 +71,12 @@ def _print_other_use(dry_run: ChangeDryRun, *, err: bool) -> None:
 
 
 def is_terminal() -> bool:
-    """Return whether standard input is a terminal, where the user can answer prompts."""
+    """Return whether standard input is a terminal. Only at a terminal can the user answer prompts."""
     return sys.stdin.isatty()
 
 
 def select_ports(switch: str, views: Iterable[PortView], ports: Sequence[str]) -> list[PortView]:
-    """Return the views of ``ports``. Raise BadInput for a port that is not managed or that SBF controls already."""
+    """Return the views of ``ports``. Raise BadInput for an unmanaged port, and for a port that SBF controls already."""
     views_by_port = {view.port.lower(): view for view in views}
     selected = []
     for port in ports:

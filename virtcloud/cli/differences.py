@@ -125,7 +125,7 @@ def format_yaml(document: Document, **first: object) -> str:
 
 
 def unified_yaml_diff(former: Document | None, wanted: Document, name: str) -> str:
-    """Return the unified diff of two documents as YAML; empty if they are equal."""
+    """Return the unified diff of two documents as YAML. For equal documents, the diff is empty."""
     before = "" if former is None else format_yaml(former)
     lines = unified_diff(
         before.splitlines(), format_yaml(wanted).splitlines(), f"{name} (current)", f"{name} (new)", lineterm=""

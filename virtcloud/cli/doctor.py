@@ -65,7 +65,7 @@ def _format_presence(finding: Prerequisite) -> str:
 
 
 def _check_host(config: Path, *, as_json: bool) -> int:
-    """Print every check of a host. Return the exit code: 1 if a required check failed."""
+    """Print every check of a host. Return the exit code, which is 1 if a required check failed."""
     checks = check_host(config)
     failed = [check for check in checks if check.required and not check.ok]
     if as_json:
@@ -77,7 +77,7 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
-    """Print one line for each check, and the remedy below a failed check. Not a table, because error texts are long."""
+    """Print one line for each check. Below a failed check, print the remedy. Error texts are too long for a table."""
     for check in checks:
         mark = "ok  " if check.ok else "NO  " if check.required else "warn"
         click.echo(f"{mark} {check.group}: {check.name}" + (f": {check.observation}" if check.observation else ""))

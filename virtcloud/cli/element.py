@@ -30,7 +30,7 @@ element.add_command(try_command)
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, as_json: bool) -> None:
-    """List all elements with their wanted and confirmed revisions. If both are equal, the element is up to date.
+    """List all elements with their wanted and confirmed revisions. An element with equal revisions is up to date.
 
     Example: virtcloud element list
     """
@@ -43,7 +43,7 @@ def list_(context: click.Context, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
-    """Show the element NAME; for a switch or edge, also its last observed state.
+    """Show the element NAME. For a switch or edge, also show the last observed state.
 
     Example: virtcloud element show brno-sw
     """
@@ -157,7 +157,7 @@ def adopt(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, forget: bool, as_json: bool) -> None:
-    """Release the PORTs of the switch NAME: SBF restores their former configuration and no longer uses them.
+    """Release the PORTs of the switch NAME. SBF restores the ports' former configuration and no longer uses the ports.
 
     Example: virtcloud element release brno-sw Gi1/0/1
     """
@@ -196,12 +196,12 @@ def _row(view: ElementView) -> tuple[object, ...]:
 
 
 def _format_unsaved(view: ElementView) -> str | None:
-    """Return since when the running configuration may differ from the startup configuration, or None."""
+    """Return the time since which the running and startup configuration may differ, or None."""
     return f"not saved since {printing.format_time(view.unsaved_since)}" if view.unsaved_since else None
 
 
 def _format_observed(view: ElementView) -> str | None:
-    """Return a summary of a device's observed state. For an unreachable device, add the time of the observation."""
+    """Return a summary of a device's observed state. For an unreachable device, add the time of observation."""
     as_of = (
         "" if view.reachable or view.read_at is None else f" as of {printing.format_time(view.read_at)}, unreachable"
     )

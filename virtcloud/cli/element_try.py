@@ -1,7 +1,7 @@
 """``virtcloud element try``: test a dialect on one switch, read-only, without SBF.
 
 The driver runs in a second process, ``python -m sbf_service.trial``, because the package virtcloud does not import
-sbf_service. The request is sent to that process through a pipe, because it may contain passwords.
+sbf_service. A pipe carries the request to that process, because the request may contain passwords.
 """
 
 import os
@@ -25,7 +25,7 @@ MODULE = "sbf_service.trial"
 DRIVER_LIBRARY = "netmiko"
 FILE = click.Path(path_type=Path)
 REPLAYED_FIELDS = {"platform", "ports", "vlan", "access"}
-"""The fields of a request that a replay reads from its record."""
+"""The fields of a request that a replay reads from the record."""
 
 
 @click.command("try", cls=SummaryCommand)
@@ -60,11 +60,11 @@ def try_command(  # noqa: PLR0913 - click passes each option by its name
     as_json: bool,
     **options: object,
 ) -> None:
-    """Test a platform's dialect on one switch, read-only: SBF is not used, and only show commands are sent.
+    """Test a platform's dialect on one switch, read-only. SBF is not used, and only show commands are sent.
 
-    Prints the VLANs, ports and LLDP neighbours that the dialect parsed, and the lines that it could not parse. Exit
-    code 1 if the switch did not answer a command, if a line could not be parsed, or if SBF would refuse --vlan. A
-    replay uses the platform, ports and VLAN ID of the record, unless options override them.
+    Prints the VLANs, ports and LLDP neighbours that the dialect parsed, and the lines that the dialect could not parse.
+    Exit code 1 if the switch did not answer a command, if a line could not be parsed, or if SBF would refuse --vlan. A
+    replay uses the platform, ports and VLAN ID of the record, unless options override these fields.
 
     Example: virtcloud element try --platform cisco_ios --address 192.0.2.10 --username viewer --port Gi1/0/1 --vlan 100
     """
@@ -127,7 +127,7 @@ def _validate_trial(fields: Mapping[str, object]) -> TrialRequest:
 
 
 def _run_trial(trial: TrialRequest) -> TrialRecord:
-    """Run the trial in a second process. If that process fails, exit with its exit code."""
+    """Run the trial in a second process. If the second process fails, exit with its exit code."""
     if find_spec(DRIVER_LIBRARY) is None or find_spec(MODULE.partition(".")[0]) is None:
         raise BadInput(
             f"the command 'element try' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'"
@@ -156,7 +156,7 @@ def _read_secret(path: Path) -> str:
 
 
 def _write_record(path: Path, record: TrialRecord) -> None:
-    """Write a record to a file that only its owner can read, because a configuration contains secrets."""
+    """Write a record to a file that only the file's owner can read, because a configuration contains secrets."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -196,7 +196,7 @@ def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
 
 
 def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports to print: the ports of --port if the switch has all of them, otherwise all ports."""
+    """Yield the ports to print. These are the ports of --port if the switch has all of them, otherwise all ports."""
     wanted = {port.lower() for port in record.ports}
     exact = [(name, port) for name, port in switch.ports.items() if name.lower() in wanted]
     yield from exact if len(exact) == len(wanted) and exact else switch.ports.items()

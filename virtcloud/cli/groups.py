@@ -1,4 +1,4 @@
-"""Click groups: lazy import of commands, error messages, exit codes, and help texts that are not cut off.
+"""Click groups: lazy import of commands, error messages, exit codes, and short help texts that are not truncated.
 
 ====  ===================================================================================================
 code  meaning
@@ -27,7 +27,7 @@ PROGRAM = "virtcloud"
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only when the command runs, so that ``--help`` is fast and needs few libraries.
+    """A group that imports a command only when the command runs. So ``--help`` is fast and needs few libraries.
 
     An exception of virtcloud ends the program with a message and an exit code, never with a traceback.
     """
@@ -42,8 +42,8 @@ class LazyGroup(click.Group):
     ) -> None:
         """Create a group. ``lazy`` maps each command's name to ``module:attribute`` and a one-line help text.
 
-        ``program`` is the prefix of error messages. ``extra`` is the extra of virtcloud (``pip install
-        virtcloud[extra]``) with the libraries of the commands.
+        ``program`` is the prefix of error messages. ``extra`` is the extra of virtcloud that contains the libraries of
+        the commands (``pip install virtcloud[extra]``).
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import a command. If a library is missing, raise BadInput that names the extra to install."""
+        """Import a command. If a library is missing, raise BadInput with the extra of virtcloud to install."""
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -70,25 +70,25 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` begin with. The error for an unknown name suggests similar names."""
+        """Return the command whose name is at the beginning of ``args``. For an unknown name, suggest similar names."""
         near = [] if args[0] in self._lazy else get_close_matches(args[0], self._lazy)
         if near and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands without importing them."""
+        """Write the list of commands without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the names of commands without importing them."""
+        """Complete the names of commands without importing the commands."""
         names = [CompletionItem(name, help=text) for name, (_, text) in sorted(self._lazy.items())]
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [name for name in names if name.value.startswith(incomplete)] + options
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        """Run the command. On an exception of virtcloud and on Ctrl-C, end with a message and an exit code."""
+        """Run the command. After an exception of virtcloud or Ctrl-C, print a message and exit with an exit code."""
         try:
             return super().invoke(ctx)
         except VirtcloudError as error:
@@ -104,7 +104,7 @@ def exit_code(error: VirtcloudError) -> int:
 
 
 def exit_with_error(context: click.Context, error: VirtcloudError, program: str = PROGRAM) -> NoReturn:
-    """Print an error, each line after the program's name, and exit with the error's exit code."""
+    """Print an error and exit with the error's exit code. Each printed line begins with the program's name."""
     for line in str(error).splitlines():
         click.echo(f"{program}: {line}", err=True)
     context.exit(exit_code(error))
@@ -117,7 +117,7 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the complete first sentence of its help, which click would truncate."""
+    """A command whose short help is the complete first sentence of the help text. click would truncate it."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

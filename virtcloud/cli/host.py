@@ -59,7 +59,7 @@ def list_(folder: Path | None, as_json: bool) -> None:
 
 
 def _find_folder() -> Path:
-    """Return the image folder of this host's agent, or the default folder if the agent's settings are not readable."""
+    """Return the image folder of this host's agent, or the default folder if the settings are not readable."""
     if os.access(AGENT_SETTINGS_FILE, os.R_OK):
         return read_settings(AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default

@@ -23,7 +23,7 @@ JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
 
 
 class JobSummary(Document):
-    """The cluster of a job, sentences about elements that have not confirmed it, and the clusters in its network."""
+    """The cluster of a job, sentences about unconfirmed elements, and all clusters in the network."""
 
     job: ClusterKey
     missing: tuple[str, ...]
@@ -40,8 +40,8 @@ class JobSummary(Document):
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
     """Show the cluster of the job ID: network, guests, and elements that have not confirmed the cluster.
 
-    Without ID, show the cluster of the job in which the command runs. Exit code 2 if the job has no cluster; with
-    --wait, 1 if the cluster does not become active.
+    Without ID, show the cluster of the job in which the command runs. Exit code 2 if the job has no cluster. With
+    --wait, exit code 1 if the cluster does not become active.
 
     Example: virtcloud job 12.pbssrv
     """
@@ -100,7 +100,7 @@ def _row(view: ClusterView) -> tuple[object, ...]:
 
 
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return ``given`` or the job ID of the environment, in lower case. Raise BadInput if there is none."""
+    """Return ``given``, or else the job ID in the environment, in lower case. Raise BadInput if neither exists."""
     job_id = given or next((environment[name] for name in JOB_VARIABLES if environment.get(name)), None)
     if job_id is None:
         names = " or ".join(JOB_VARIABLES)
@@ -117,7 +117,7 @@ def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
 
 
 def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
-    """Return the full ID of a job. ``job`` may be the number alone. Raise BadInput if several servers have the job."""
+    """Return the full ID of a job. ``job`` may be its number. Raise BadInput if several servers have such a job."""
     if not re.fullmatch("[0-9]+", job):
         return job
     job_ids = sorted({cluster.key for cluster in clusters if cluster.key.startswith(f"{job}.")})
@@ -136,7 +136,7 @@ def job_not_found(job: str) -> NotFound:
 
 
 def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
-    """Return a sentence for each element that has not confirmed, or that reported an error."""
+    """Return a sentence for each element that has not confirmed the cluster, or that reported an error."""
     late = [
         placement
         for placement in view.placements

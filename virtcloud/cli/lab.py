@@ -55,7 +55,7 @@ def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
 
 
 def _url_option(socket: str) -> str:
-    """Return the option --url for the lab's SBF; empty if SBF has the default address."""
+    """Return the option --url for the lab's SBF. If SBF has the default address, return an empty string."""
     return "" if f"unix://{socket}" == DEFAULT_URL else f"--url unix://{socket} "
 
 

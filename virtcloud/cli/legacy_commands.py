@@ -114,7 +114,7 @@ def dumpstate(context: click.Context) -> None:
 
 
 def _parse_id(network: str) -> ClusterKey:
-    """Convert an ID to lower case and validate it. Job names may contain upper case letters, cluster keys may not."""
+    """Validate an ID and convert it to lower case. Job names may contain upper case letters, cluster keys may not."""
     return ClusterKey(network.lower())
 
 

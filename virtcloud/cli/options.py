@@ -10,7 +10,7 @@ from virtcloud.model.errors import BadInput
 
 
 def open_client(context: click.Context) -> Client:
-    """Return the client for the address and token of the command line. The client is closed after the command."""
+    """Return a client with the address and token of the command line. The client is closed after the command."""
     root = context.find_root()
     client = root.meta.get(__name__)
     if not isinstance(client, Client):

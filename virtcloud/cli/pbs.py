@@ -57,7 +57,7 @@ def install(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create or update the resources and hooks. Objects that are up to date are not changed.
 
-    Settings that are not given remain unchanged on the server. Idempotent, also after an interruption.
+    Settings that are not given remain unchanged on the server. Idempotent: after an interruption, repeat the command.
 
     Example: virtcloud pbs install --sbf https://sbf.example.org --token-file /etc/virtcloud/pbs.token --dry-run
     """
@@ -125,7 +125,7 @@ def status(agent_config: Path, as_json: bool) -> None:
 
 
 def _check_files(server: Mapping[str, Any]) -> None:
-    """Raise BadInput for a file or folder of the hook's settings that does not exist on this host."""
+    """Raise BadInput if a file or folder in the hook's settings does not exist on this host."""
     for key in (name for name in FILES if server.get(name) and not os.path.exists(server[name])):  # noqa: PTH110 - Path.exists raises an exception
         raise BadInput(
             f"server: the hook's setting {key}: expected a path on this host, got {server[key]}, which does not exist"
@@ -133,13 +133,13 @@ def _check_files(server: Mapping[str, Any]) -> None:
 
 
 def _find_status_file(agent_config: Path) -> Path:
-    """Return the path of the status file about jobs that this host's agent writes. Without settings, the default."""
+    """Return the path of the status file about jobs that this host's agent writes, or the default path."""
     settings = read_settings(agent_config).scheduler if agent_config.exists() else None
     return (settings or SchedulerSettings()).status
 
 
 def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
-    """Print the changes. Return the changes to apply: none in a dry run."""
+    """Print the changes. Return the changes to apply. In a dry run, return no changes."""
     if changes and dry_run and not as_json:
         click.echo("dry run; these changes would be made:")
     for change in () if as_json else changes:
@@ -148,7 +148,7 @@ def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: 
 
 
 def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
-    """Print changes as JSON. ``done`` is true if they were made."""
+    """Print changes as JSON. ``done`` is true if the changes were made."""
     click.echo(json.dumps({"done": not dry_run, "changes": [change.description for change in changes]}, indent=2))
 
 

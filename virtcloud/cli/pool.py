@@ -15,7 +15,7 @@ OTHER_USE = ("in other use", "on", "name", "unmanaged ports", "since", "read", "
 
 @click.group(cls=SummaryGroup)
 def pool() -> None:
-    """Show and set the pool of a site: the VLAN IDs that it allocates to virtual clusters.
+    """Show and set the pool of a site: the VLAN IDs that the site allocates to virtual clusters.
 
     Example: virtcloud pool set brno 100-199,300
     """
@@ -29,7 +29,7 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
     """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use.
 
     A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries the VLAN on
-    an unmanaged port. SBF does not allocate such a VLAN ID until it has read the device again without this use.
+    an unmanaged port. SBF does not allocate such a VLAN ID until a new reading of the device no longer shows this use.
 
     Example: virtcloud pool show brno
     """
@@ -56,9 +56,9 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, site: str, vlans: str, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Set the pool of SITE to VLANS, ranges such as 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
+    """Set the pool of SITE to VLANS, such as 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
 
-    The site's switches and edges are read first. VLAN IDs in other use are listed. They are neither changed nor
+    First, the site's switches and edges are read. VLAN IDs in other use are listed. They are neither changed nor
     allocated to clusters. Before a port in other use is changed, you are asked for confirmation.
 
     Example: virtcloud pool set brno 100-199,300 --dry-run
@@ -82,8 +82,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
     """Declare the quarantined VLAN ID VLAN clean on all elements of SITE. The audit log records your name.
 
-    The VLAN IDs of the former cluster are released when the elements of its other sites have confirmed the removal, or
-    are declared clean too.
+    The former cluster may have had other sites. Its VLAN IDs are released when the elements of those sites have
+    confirmed the removal or are declared clean too.
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """

@@ -1,4 +1,4 @@
-"""Output of commands: tables that can also be parsed in a pipe, and JSON."""
+"""Output of commands: JSON, and tables that a program can parse from a pipe."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def print_list(
     columns: Sequence[str], documents: Sequence[D], make_row: Callable[[D], Row], empty: str, *, as_json: bool
 ) -> None:
-    """Print documents as a table with one row for each, or as JSON. Print ``empty`` instead of an empty table."""
+    """Print documents as JSON, or as a table with one row per document. Print ``empty`` instead of an empty table."""
     if as_json:
         click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
     else:
@@ -42,9 +42,9 @@ def print_json(document: Document) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None:
-    """Print a table, or ``empty`` if it has no rows.
+    """Print a table. If the table has no rows, print ``empty``.
 
-    In a pipe, each row is one line. On a terminal that is too narrow for the table, each row becomes a list of its
+    In a pipe, each row is one line. If a terminal is too narrow for the table, each row is printed as a list of its
     cells.
     """
     terminal = sys.stdout.isatty()
@@ -81,8 +81,9 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return the width of each column, or None if the longest words of all columns do not fit side by side. Pure.
 
-    ``cells`` are the rows, all of the same length; the first row is the head. A column is at least as wide as its
-    longest word and at most as wide as its longest cell. The remaining width is shared evenly. No word is ever broken.
+    ``cells`` contains the rows, which have equal lengths. The first row is the head. A column is at least as wide as
+    its longest word and at most as wide as its longest cell. The remaining width is shared evenly. No word is ever
+    broken.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]
@@ -109,7 +110,7 @@ def _longest_word(cell: str) -> int:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Return ``text`` as at least one line, broken only between words. Pure."""
+    """Return ``text`` as at least one line. Lines are broken only between words. Pure."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -120,7 +121,7 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def shorten(text: str | None) -> str | None:
-    """Return a text on one line, truncated if it is too long for a table."""
+    """Return a text on one line. A text that is too long for a table is truncated."""
     line = " ".join(text.split()) if text else text
     return f"{line[:MAX_CELL_CHARACTERS].rstrip()}…" if line and len(line) > MAX_CELL_CHARACTERS + 1 else line
 

@@ -1,4 +1,4 @@
-"""Display of a cluster's progress on stderr: on a terminal a live line per element, otherwise a line per change."""
+"""Display of a cluster's progress on stderr: on a terminal, a live line per element; otherwise, a line per change."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ MARKS = {
 
 
 class ProgressDisplay:
-    """Displays each view of a cluster with which it is called. As a context manager, it restores the terminal."""
+    """Displays each view of a cluster with which the object is called. As a context manager, restores the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         """Create a display and start its clock. ``clock`` returns seconds."""
@@ -83,7 +83,7 @@ class ProgressDisplay:
                 self._console.print(f"{self.seconds:6.1f} s  {name}: {text}", soft_wrap=True)
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds until an element confirmed, or the seconds so far if it has not confirmed."""
+        """Return the seconds until an element confirmed. If it has not confirmed yet, return the seconds until now."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
@@ -123,9 +123,9 @@ def _progress_lines(view: ClusterView) -> Iterator[tuple[str, str]]:
 def wait_with_progress(
     context: click.Context, cluster: Cluster, continues: str, goal: ClusterState, timeout: float | None = None
 ) -> float:
-    """Wait for a state and display the progress. Return the seconds until the cluster reached the state.
+    """Wait until the cluster is in the state ``goal``, and display the progress. Return the duration in seconds.
 
-    On Ctrl-C, exit with a message. ``continues`` is the part of the message that describes what SBF continues to do.
+    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do.
     """
     try:
         with ProgressDisplay() as progress:
