@@ -39,5 +39,5 @@ def test_an_ended_direct_cluster_leaves_no_configuration(world: World) -> None:
 
 def test_dedicated_circuits_use_one_vlan_id(world: World) -> None:
     world.put_pool("praha", "200-209")
-    with pytest.raises(NoVlanFree, match="their transport does not translate"):
+    with pytest.raises(NoVlanFree, match="the transport between the sites cannot translate VLAN IDs"):
         world.put("demo", spec("brno-h1", "praha-h1"))
