@@ -8,10 +8,9 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from virtcloud.cli.printing import count_of
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.document import format_validation_errors, read_document
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, count_of
 from virtcloud.model.values import Address, Name
 from virtcloud.model.views import ClusterView, SiteView
 from virtcloud.model.vlans import VlanSet

@@ -6,7 +6,7 @@ from virtcloud.cli import confirmation, differences, printing
 from virtcloud.cli.element_try import try_command
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
-from virtcloud.model.errors import BadInput, ElementError
+from virtcloud.model.errors import BadInput, ElementError, count_of
 from virtcloud.model.port_use import PortRelease, PortView
 from virtcloud.model.views import ElementView
 from virtcloud.model.vlans import VlanSet
@@ -206,7 +206,7 @@ def _format_observed(view: ElementView) -> str | None:
         "" if view.reachable or view.read_at is None else f" as of {printing.format_time(view.read_at)}, unreachable"
     )
     if view.circuits is not None:
-        return f"{printing.count_of(len(view.circuits), 'circuit')}{as_of}"
+        return f"{count_of(len(view.circuits), 'circuit')}{as_of}"
     if view.carried is not None:
         vlans = VlanSet(vlan for carried in view.carried.values() for vlan in carried)
         return (f"VLAN {vlans}" if vlans else "no VLAN") + as_of

@@ -19,7 +19,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.model.dialect_trial import ParsedPort, ParsedSwitch, TrialRecord, TrialRequest, compare_records
 from virtcloud.model.document import format_validation_errors
-from virtcloud.model.errors import BadInput, ElementError
+from virtcloud.model.errors import BadInput, ElementError, count_of
 
 MODULE = "sbf_service.trial"
 DRIVER_LIBRARY = "netmiko"
@@ -168,7 +168,7 @@ def _write_record(path: Path, record: TrialRecord) -> None:
 
 def _print_trial(record: TrialRecord, path: Path | None) -> None:
     for question in record.asked:
-        click.echo(f"sent {question.command!r}: {printing.count_of(len(question.answer), 'line')} of output")
+        click.echo(f"sent {question.command!r}: {count_of(len(question.answer), 'line')} of output")
     if record.understood is not None:
         _print_switch(record, record.understood)
     if record.vlan is not None and record.understood is not None:

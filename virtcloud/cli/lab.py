@@ -19,6 +19,7 @@ from virtcloud.lab.demo.chapters import DEMO_TIMING, run_demo
 from virtcloud.lab.demo.report import DemoReport
 from virtcloud.lab.pbs import LabPbs, as_user
 from virtcloud.lab.state import LabState
+from virtcloud.model.errors import count_of
 from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
@@ -62,7 +63,7 @@ def _url_option(socket: str) -> str:
 def _summarize(lab_file: LabFile) -> str:
     sites = ", ".join(site.name for site in lab_file.sites)
     hosts = sum(len(site.hosts) for site in lab_file.sites)
-    return f"{printing.count_of(len(lab_file.sites), 'site')} ({sites}), {printing.count_of(hosts, 'host')}"
+    return f"{count_of(len(lab_file.sites), 'site')} ({sites}), {count_of(hosts, 'host')}"
 
 
 @lab.command()

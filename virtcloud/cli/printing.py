@@ -126,12 +126,6 @@ def shorten(text: str | None) -> str | None:
     return f"{line[:MAX_CELL_CHARACTERS].rstrip()}…" if line and len(line) > MAX_CELL_CHARACTERS + 1 else line
 
 
-def count_of(number: int, noun: str) -> str:
-    """Format a number of things: ``1 line``, ``2 lines``, ``2 addresses``."""
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
-
-
 def format_time(at: datetime) -> str:
     """Format a time in the local time zone."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")

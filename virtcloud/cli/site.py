@@ -5,7 +5,7 @@ import click
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
-from virtcloud.model.errors import ElementError
+from virtcloud.model.errors import ElementError, count_of
 from virtcloud.model.site import CableState, CableView, PreparationSheet, PreparationSide, SiteCables, SitePreparation
 from virtcloud.model.views import SiteView
 
@@ -117,7 +117,7 @@ def print_cables(cables: SiteCables) -> None:
 
 def format_cable_errors(cables: SiteCables) -> str:
     """Return one line about wrong cables and unread switches, or "" if there are none."""
-    wrong = [f"{printing.count_of(len(cables.wrong), 'wrong cable')}"] if cables.wrong else []
+    wrong = [f"{count_of(len(cables.wrong), 'wrong cable')}"] if cables.wrong else []
     unread = [f"could not read {', '.join(cables.unread)}"] if cables.unread else []
     return f"site {cables.site}: {'; '.join([*wrong, *unread])}" if wrong or unread else ""
 

@@ -15,7 +15,7 @@ from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.document import Document, read_document
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.errors import BadInput, NotFound, count_of
 from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
 
@@ -65,7 +65,7 @@ def _site_topology(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
 
 
 def _format_counts(items: Mapping[str, Sized]) -> str:
-    return ", ".join(printing.count_of(len(group), noun) for noun, group in items.items())
+    return ", ".join(count_of(len(group), noun) for noun, group in items.items())
 
 
 @click.group(cls=SummaryGroup)

@@ -61,8 +61,9 @@ def printable(text: str) -> str:
 
 
 def count_of(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``. The default plural adds an "s"."""
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+    """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``, ``2 addresses``."""
+    regular = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural or regular}"
 
 
 class VirtcloudError(Exception):
