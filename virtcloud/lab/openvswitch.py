@@ -1,7 +1,7 @@
 """PURE. A switch of the lab as an Open vSwitch: ovsdb-server and ovs-vswitchd on the switch's node.
 
-The datapath runs in user space (``netdev``), so that it runs on any kernel. This datapath does not complete frames:
-senders on its ports must compute checksums and insert tags themselves.
+The datapath runs in user space (``netdev``) and therefore on any kernel. This datapath does not complete frames.
+Therefore senders on its ports must compute checksums and insert tags themselves.
 """
 
 from virtcloud.lab.fabric.plan import NodeService

@@ -44,9 +44,7 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""A sample of packages from each extra of virtcloud. The other packages of an extra are installed together with
-these.
-"""
+"""Sample packages from each extra of virtcloud. An extra's other packages are installed together with its sample."""
 INSTALL = "apt-get install "
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -87,7 +85,7 @@ def has_routers() -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Prerequisite:
-    """The result of a check. ``needed``: no lab can run without this prerequisite. ``remedy``: how to install it."""
+    """The result of one check. ``needed``: no lab can run without this prerequisite. ``remedy``: how to install it."""
 
     group: str
     name: str
@@ -98,7 +96,7 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All results, and the kernel in which a lab would run: ``direct``, ``uml``, or None if no lab can run."""
+    """All checks' results, and the kernel in which a lab would run: ``direct``, ``uml``, or None if no lab can run."""
 
     findings: tuple[Prerequisite, ...]
     kernel: str | None
@@ -133,7 +131,7 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Check every program and driver. ``needed``: this lab needs it or, without a lab, every lab needs it."""
+    """Check every program and driver. ``needed``: this lab (if None: every lab) needs the program or driver."""
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (
         (REQUIRED_PROGRAMS, True),

@@ -1,4 +1,4 @@
-"""Snapshots of the lab: the states that switches, edges, cores, hosts and guests report themselves, without SBF."""
+"""Snapshots of the lab: the states of switches, edges, cores, hosts and guests, read without SBF."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""
-"""Prints the files with the process IDs of running guests. libvirt deletes such a file when the guest ends."""
+"""Prints the name of each running guest's file with the process ID. libvirt deletes this file when the guest ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON; the document als
 
 
 def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
-    """Read the names of a host's running guests from the files that libvirt keeps of running guests.
+    """Read the names of a host's running guests from the files that libvirt writes for them.
 
-    A call of ``virsh`` costs ten times as much inside User-mode Linux.
+    Inside User-mode Linux, ``virsh`` would cost ten times as much as these files.
     """
     output = run_checked(lab, host, "sh", "-c", RUNNING_GUESTS)
     return tuple(sorted(Path(line).stem for line in output.splitlines()))

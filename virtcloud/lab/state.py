@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """SBF's socket: the default path of clients if the lab has the default folder, else in the lab's folder."""
+        """SBF's socket: the clients' default path if the lab has the default folder, else in the lab's folder."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -58,7 +58,7 @@ class LabState:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The lab's name, kernel, token and options. The result is empty before they are written."""
+        """The lab's name, kernel, token and options. Empty until this metadata is written."""
         return _read(self.folder / "lab.json")
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
@@ -171,4 +171,4 @@ def _remove_folder(path: Path) -> None:
     try:
         path.rmdir()
     except OSError:
-        time.sleep(0.02)  # its last process is still terminating
+        time.sleep(0.02)  # the group's last process is still terminating

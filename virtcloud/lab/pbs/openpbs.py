@@ -44,7 +44,7 @@ class LabPbs:
     def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
         """Start the server and a MoM on each of ``hosts``, and wait until PBS reports all these hosts as free.
 
-        Raise LabImpossible for an unknown host, and if OpenPBS already runs in this lab.
+        Raise LabImpossible if a host is unknown, or if OpenPBS already runs in this lab.
         """
         known_hosts = [host.name for site in self.lab.topology.sites for host in site.hosts]
         for host in (host for host in hosts if host not in known_hosts):
@@ -83,7 +83,7 @@ class LabPbs:
         return self.virtcloud("pbs", "install", *options).stdout
 
     def reconcile(self, settings: Mapping[str, float] | None = None) -> None:
-        """Start the scheduler's agent, which reconciles jobs and clusters, with these settings."""
+        """Start the scheduler's agent with these settings. The agent reconciles jobs and clusters."""
         self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, settings or {}))
 
     def virtcloud(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -165,5 +165,5 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` in a user's login shell, or only the shell if it is empty."""
+    """Return the command line that runs ``command`` in a user's login shell, or only the shell without a command."""
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

@@ -37,8 +37,8 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station has its own TMPDIR, because it shares /tmp with the machine. In /tmp, a ``qsub`` of another lab leaves a
-    daemon that would submit this lab's jobs.
+    The station shares /tmp with the machine, and therefore has a separate TMPDIR. In /tmp, the daemon that a ``qsub``
+    of another lab left would submit this lab's jobs.
     """
     yes, no = int(server), int(not server)
     return (
@@ -49,7 +49,7 @@ def pbs_conf(programs: str, *, server: bool) -> str:
 
 
 def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
-    """Return the script that creates the station's own /etc, /home, spool, users, and keys for file transfers.
+    """Return the script that creates the station's /etc, /home, spool, users, and keys for file transfers.
 
     ``key`` is the users' public key. ``images`` is the lab's folder of images. Users cannot read this folder, so the
     script mounts it at ``IMAGES``.
@@ -81,7 +81,7 @@ chmod 644 /var/spool/ssh/*.pub
 
 
 def start_server(programs: str, version: str) -> str:
-    """Return the script that starts the server's processes with a separate /run, which PostgreSQL's socket needs."""
+    """Return the script that starts the server's processes. PostgreSQL's socket needs a separate /run."""
     return f"""set -e
 cat > /var/spool/start <<'END'
 set -e
@@ -97,7 +97,7 @@ unshare --mount --propagation private sh /var/spool/start
 
 
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
-    """Return the script that creates a host's users and a MoM's spool. ``keys`` are the files of a user's .ssh."""
+    """Return the script that creates a host's users and a MoM's spool. ``keys`` are the files of each user's .ssh."""
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
     files = [(name, text) for name, text in keys]
@@ -134,7 +134,7 @@ def start_mom(programs: str) -> str:
 
 
 def start_scheduler_agent(python: str, values: Mapping[str, float]) -> str:
-    """Return the script that starts the scheduler's agent. ``keys`` are its settings of the table ``[scheduler]``."""
+    """Return the script that starts the scheduler's agent. ``values`` are the agent's settings in ``[scheduler]``."""
     settings = (
         f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
         f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'
