@@ -140,7 +140,8 @@ Amount = Annotated[int, Field(ge=0, le=10**12)]
 class QuotaLimits(Document):
     """Limits of one user. ``sites`` and ``lease_s`` limit each cluster; the other fields limit all clusters together.
 
-    ``None`` means no limit. In the limits of a single user, ``None`` means that the service's settings apply.
+    In the service's settings, ``None`` means no limit. In the limits of a single user, ``None`` means that these
+    settings apply.
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(

@@ -73,7 +73,7 @@ class ClusterDryRun(Document):
     created: bool
     """Whether the request would create the cluster; false if the cluster exists already."""
     vlans: dict[Name, VlanId]
-    """The VLAN ID of the cluster at each site: allocated already, or the VLAN ID that SBF would allocate now."""
+    """The VLAN ID of the cluster at each site: the allocated VLAN ID, or the VLAN ID that SBF would allocate now."""
     joined: ClusterTransport | None = None
     """The transport that would join the cluster's sites; null for one site."""
     elements: tuple[ElementDifference, ...] = ()

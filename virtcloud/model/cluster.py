@@ -35,11 +35,11 @@ TRANSITIONS: dict[ClusterState, frozenset[ClusterState]] = {
     ClusterState.FAILED: frozenset(),
 }
 WANTED_STATES = frozenset({ClusterState.CONFIGURING, ClusterState.ACTIVE, ClusterState.DEGRADED})
-"""States in which elements carry the cluster or are being configured for it."""
+"""States in which elements carry the cluster or are being configured for the cluster."""
 LEAVING_STATES = frozenset({ClusterState.DRAINING, ClusterState.FAILING})
 """States in which elements remove the cluster."""
 ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
-"""Final states. The transition table has no transition from them."""
+"""Final states. The transition table has no transition from these states."""
 
 
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
@@ -53,7 +53,7 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 class Guest(Document):
     """A virtual machine of a cluster on a host. Without a MAC address, SBF generates one that differs in every cluster.
 
-    The user chooses the addresses (``10.0.0.1/24``).
+    The user chooses the IP addresses (``10.0.0.1/24``).
     """
 
     name: Name
@@ -77,8 +77,8 @@ class ClusterSpec(Document):
 
     ``hosts`` belong to the cluster even without a guest. ``vlan`` requests the same VLAN ID at all sites.
 
-    A cluster with ``joins`` is a member of another cluster's network. A member has no VLAN IDs of its own and ends with
-    the network. A network without hosts is possible: SBF allocates VLAN IDs to the network at all ``sites``, even
+    A cluster with ``joins`` is a member of another cluster's network. A member uses the network's VLAN IDs and ends
+    when the network ends. A network may have no hosts. SBF allocates VLAN IDs to the network at all ``sites``, even
     before members join.
     """
 
@@ -98,7 +98,7 @@ class ClusterSpec(Document):
     guests: tuple[Guest, ...] = ()
     """The virtual machines."""
     lease_s: LeaseSeconds = 4 * 3600
-    """Seconds from the creation until the cluster ends, unless extended."""
+    """Seconds from the creation until the cluster ends, unless the lease is extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
     """Maximum duration of the set-up in seconds. If the set-up takes longer, the cluster fails."""
 

@@ -95,7 +95,7 @@ def _format_fault(source: str, root: yaml.Node | None, detail: ErrorDetails) -> 
 
 
 def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
-    """Return the line (from 1) of the deepest node on ``path``, or of its key if the value starts below the key."""
+    """Return the line (from 1) of the deepest node on ``path``. The value of a key has the line of the key."""
     if node is None:
         return 1
     line, rest = int(node.start_mark.line) + 1, list(path)
@@ -115,7 +115,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors, except "too short" for a list with invalid items, because the invalid items cause it."""
+    """Return the errors. Omit "too short" for a list with invalid items, because the items cause this error."""
     every = error.errors()
     return [
         detail
@@ -154,7 +154,7 @@ def format_validation_errors(error: ValidationError, prefix: str = "", root: str
 
 
 def error_path(detail: ErrorDetails) -> str:
-    """Return the key that an error concerns, nested keys separated by dots; "" for the document as a whole."""
+    """Return the key that an error concerns, or "" for the whole document. Dots separate nested keys."""
     path = (*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ()))
     return ".".join(str(part) for part in path)
 

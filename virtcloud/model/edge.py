@@ -15,8 +15,8 @@ NO_SERVICE = 0
 class Circuit(Document):
     """An attachment circuit (RFC 4664): a cluster's VLAN on a port of an edge, bound to a service of a transport.
 
-    ``service`` is the S-tag, the VPN id or the VNI. A service of a single cluster carries frames without the VLAN tag,
-    so that ``vlan`` may differ from site to site. A service that clusters share carries frames with the tag.
+    ``service`` is the S-tag, the VPN id or the VNI. A service of a single cluster carries frames without the VLAN tag.
+    Therefore ``vlan`` may differ from site to site. A service that clusters share carries frames with the tag.
     """
 
     transport: Name
@@ -122,7 +122,7 @@ def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
 
 
 def find_blocked_circuits(wanted: EdgeWanted, carried: EdgeObserved) -> VlanSet:
-    """Return the VLAN IDs of missing wanted circuits that cannot be set up because they are in other use."""
+    """Return the VLAN IDs in other use that prevent the set-up of missing circuits."""
     missing = set(wanted.circuits) - set(carried.circuits)
     return carried.foreign_vlans & [circuit.vlan for circuit in missing]
 

@@ -54,8 +54,8 @@ _UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 def printable(text: str) -> str:
     """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot represent.
 
-    These characters are control characters except tab and line feed (PostgreSQL stores no NUL, a terminal interprets
-    ESC), and lone surrogates, which represent bytes that are not UTF-8.
+    Such a character is a lone surrogate (a byte that is not UTF-8), or a control character except tab and line feed.
+    PostgreSQL stores no NUL, and a terminal interprets ESC.
     """
     return _UNPRINTABLE.sub("\ufffd", text)
 
@@ -108,7 +108,7 @@ class Forbidden(VirtcloudError):
 
 
 class NotAdmitted(Forbidden):
-    """A host does not accept clusters of this owner, or the owner may not use an image there."""
+    """A host does not accept clusters of this owner, or the owner may not use an image on this host."""
 
     slug = "not-admitted"
 
@@ -156,7 +156,7 @@ class NameTaken(Conflict):
 
 
 class HostNotLinked(Conflict):
-    """A host has no link to a switch of its site, so that no cluster can reach it."""
+    """A host has no link to a switch of its site. Therefore no cluster can reach the host."""
 
     slug = "host-not-linked"
 
@@ -174,7 +174,7 @@ class GuestTaken(Conflict):
 
 
 class AttemptWaits(Conflict):
-    """A new attempt waits until the earlier attempt is removed. The caller should retry."""
+    """A new attempt must wait until the earlier attempt is removed. The caller should retry."""
 
     slug = "attempt-waits"
 
@@ -268,7 +268,7 @@ class TimedOut(VirtcloudError):
 
 
 class ElementError(VirtcloudError):
-    """An element failed. The constructor makes the message printable, because it often quotes the element's output."""
+    """An element failed. The message is made printable, because messages often quote the element's output."""
 
     slug = "element-error"
 
@@ -286,7 +286,7 @@ class Unreachable(ElementError):
 class Refused(ElementError):
     """The element rejected a change. The message quotes the element's output.
 
-    ``about`` maps VLAN IDs to the parts of the message that concern single VLAN IDs. If ``about`` is not empty,
+    ``about`` maps a VLAN ID to the part of the message that concerns only this VLAN ID. If ``about`` is not empty,
     clusters with other VLAN IDs are not affected.
     """
 

@@ -21,7 +21,7 @@ def _format_value(value: object) -> str:
 class OneLineFormatter(logging.Formatter):
     """A formatter that escapes control characters. Only a traceback has more than one line.
 
-    Unescaped, a path or a message of a device or library could forge lines or control the terminal of a reader.
+    Without escapes, a path or a message from a device or library could forge lines or control a reader's terminal.
     """
 
     def format(self, record: logging.LogRecord) -> str:

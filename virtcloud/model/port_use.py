@@ -18,7 +18,7 @@ AGGREGATED = "aggregated"
 ROUTED = "routed"
 """The mode of a routed port."""
 MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
-"""Descriptions for messages. In these modes, messages do not describe the port's VLANs."""
+"""Descriptions of modes for messages. For a port in one of these modes, messages do not describe the VLANs."""
 
 
 class PortUse(Document):
@@ -87,7 +87,7 @@ class PortState(StrEnum):
 
 
 class PortView(Document):
-    """A managed port of a switch. SBF has just read the port."""
+    """A managed port of a switch, as SBF has just read it."""
 
     port: PortName
     state: PortState
@@ -103,7 +103,7 @@ class PortView(Document):
 class PortAdoption(Document):
     """Ports in other use that SBF may configure, each with the use that the administrator confirmed.
 
-    SBF does not configure a port whose use has changed since then.
+    If the use of a port has changed since the confirmation, SBF does not configure the port.
     """
 
     ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]

@@ -22,7 +22,7 @@ class SitePart(Document):
 
 
 def site_part_of(topology: Topology, name: str) -> SitePart:
-    """Return a site's part of the topology. Raise NotFound."""
+    """Return a site's part of the topology. Raise NotFound for an unknown site."""
     site = topology.site(name)
     return SitePart(site=site, links=tuple(link for link in topology.links if _is_within(link, site)))
 
@@ -30,7 +30,8 @@ def site_part_of(topology: Topology, name: str) -> SitePart:
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:
     """Return the topology with one site's part replaced.
 
-    Raise NotFound for an unknown site, BadInput for a link to another site, ValidationError for a topology with faults.
+    Raise NotFound for an unknown site. Raise BadInput for a link to another site. Raise ValidationError for a topology
+    with faults.
     """
     former = topology.site(part.site.name)
     for index, link in enumerate(part.links):

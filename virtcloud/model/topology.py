@@ -40,7 +40,7 @@ class Attachment(Document):
 
 
 class Site(Document):
-    """A location with hosts and switches. ``admits`` and ``images`` of a host override those of the site."""
+    """A location with hosts and switches. ``admits`` and ``images`` of a host override the site's values."""
 
     name: Name
     attachments: tuple[Attachment, ...] = ()
@@ -88,7 +88,7 @@ class Link(Document):
 
 
 class Topology(Document):
-    """All sites, elements, links and transports that SBF may configure. Raise BadInput for the first fault."""
+    """All sites, elements, links and transports that SBF may configure. The first fault raises BadInput."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -119,19 +119,19 @@ class Topology(Document):
         return frozenset(end for link in self.links if link.access for end in link.ends)
 
     def site(self, name: str) -> Site:
-        """Return a site; raise NotFound that lists the known sites."""
+        """Return a site. Raise NotFound with the names of the known sites."""
         return _find("site", name, {site.name: site for site in self.sites})
 
     def element(self, name: str) -> Element:
-        """Return an element; raise NotFound."""
+        """Return an element. Raise NotFound for an unknown name."""
         return _find("element", name, self.elements)
 
     def host(self, name: str) -> Host:
-        """Return a host; raise NoSuchHost that lists the known hosts."""
+        """Return a host. Raise NoSuchHost with the names of the known hosts."""
         return _find("host", name, {host.name: host for site in self.sites for host in site.hosts}, NoSuchHost)
 
     def transport(self, name: str) -> Transport:
-        """Return a transport; raise NotFound that lists the known transports."""
+        """Return a transport. Raise NotFound with the names of the known transports."""
         return _find("transport", name, {transport.name: transport for transport in self.transports})
 
     @model_validator(mode="after")
@@ -193,7 +193,7 @@ def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield a fault for each pair of transports with common service IDs: two clusters could get the same service."""
+    """Yield a fault for each pair of transports with common service IDs: clusters could get the same service."""
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):
         first = max(transport.service_ids[0], other.service_ids[0])
@@ -224,7 +224,7 @@ def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
 def _attachment_port_faults(
     topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
-    """Yield a fault if the port is on a wrong element, or is an edge's port without a link to a switch."""
+    """Yield a fault if the element has the wrong kind or site, or if an edge's port has no link to a switch."""
     kind, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {element.name for element in allowed}:
         reason = f" (transport {transport.name} is configured at provider edges)" if transport.on_edges else ""

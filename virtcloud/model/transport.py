@@ -36,7 +36,7 @@ class ServiceRange(PatternText):
 
 
 class TransportKind(StrEnum):
-    """The kinds of transports. They separate the frames of clusters in different ways."""
+    """The kinds of transports. Each kind separates the frames of clusters in a different way."""
 
     DIRECT = "direct"
     QINQ = "qinq"

@@ -85,7 +85,7 @@ class DeviceAddress(PatternText):
     meaning = "an address such as 192.0.2.10, switch.example.org:2222 or [2001:db8::1]:22, the port 1 to 65535"
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value``, and its port if it has one."""
+        """Check ``value``, and the port if ``value`` contains a port."""
         address = super().__new__(cls, value)
         host, port = address._parts
         if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65535)):  # noqa: PLR2004 - RFC 9293

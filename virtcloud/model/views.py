@@ -16,7 +16,7 @@ from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 STATEMENT_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONTROL_CHARACTERS}]*$"
-"""Text that is not blank and has no control characters: PostgreSQL stores no NUL, a terminal interprets ESC."""
+"""Text that is not blank and has no control characters. PostgreSQL stores no NUL, and a terminal interprets ESC."""
 
 
 def _make_printable(value: object) -> object:
@@ -24,7 +24,7 @@ def _make_printable(value: object) -> object:
 
 
 ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
-"""An element's message without unprintable characters: it may quote a program or a file name with arbitrary bytes."""
+"""An element's message without unprintable characters. Messages may quote names with arbitrary bytes."""
 
 
 class PlacementProgress(StrEnum):
@@ -39,7 +39,7 @@ class PlacementProgress(StrEnum):
 class PlacementView(Document):
     """A cluster's part on one element.
 
-    ``progress`` was observed at ``seen_at``. An element that is not ``reachable`` may have restarted since then.
+    ``progress`` was observed at ``seen_at``. An element that is not ``reachable`` may have restarted after ``seen_at``.
     """
 
     element: Name
@@ -69,8 +69,8 @@ class ClusterTransport(Document):
 class ClusterView(Document):
     """The state of a cluster.
 
-    For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. ``members`` end with this
-    cluster; changes of members do not increase ``version``.
+    For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. When this cluster ends, its
+    ``members`` end too. Changes of members do not increase ``version``.
     """
 
     key: ClusterKey
@@ -91,7 +91,7 @@ class ClusterView(Document):
     quarantined: bool = False
     """Whether the cluster's VLAN IDs are withheld because an element has not confirmed the removal."""
     lease_ends: datetime
-    """When the cluster ends, unless extended."""
+    """When the cluster ends, unless the lease is extended."""
     spec: ClusterSpec
     """The requested spec; ``shares_with`` lists the users who may join the network now."""
     placements: tuple[PlacementView, ...] = ()
@@ -107,8 +107,8 @@ class ClusterView(Document):
 class ElementView(Document):
     """An element: the wanted and the confirmed revision, and the observed state at ``read_at``.
 
-    An element that is not ``reachable`` may have restarted since ``read_at``. While ``unsaved_since`` is set, a restart
-    of the device could restore an older configuration.
+    An element that is not ``reachable`` may have restarted after ``read_at``. If ``unsaved_since`` is set, a restart of
+    the device could restore an older configuration.
     """
 
     name: Name
@@ -207,7 +207,7 @@ class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
     The owner of a cluster can read the errors in ``clusters``. Clusters in ``refused`` fail before their deadlines,
-    because the element has refused them repeatedly.
+    because the element has refused these clusters repeatedly.
     """
 
     revision: int
@@ -237,7 +237,7 @@ class JobStatement(Document):
     """A batch server's statement about a job. If ``runs`` is false, ``words`` contains the reason."""
 
     runs: bool
-    """Whether the server runs the job, and the job requested a cluster."""
+    """Whether the server runs the job and the job requested a cluster."""
     owner: UserName | None = Field(None, description="The user under whose account the job runs.")
     hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
     network: ClusterKey | None = Field(None, description="The network that the job requested to join.")

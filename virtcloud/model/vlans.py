@@ -13,10 +13,10 @@ from virtcloud.model.values import VlanId
 
 
 class _ValidVlanIds(dict[int, VlanId]):
-    """A cache of valid VLAN IDs: claims create large sets, and a look-up is faster than a validation."""
+    """A cache of valid VLAN IDs. Claims create large sets, and a look-up is faster than a validation."""
 
     def __missing__(self, vlan_id: int) -> VlanId:
-        """Check and store a VLAN ID; raise BadInput."""
+        """Check and store a VLAN ID. Raise BadInput for an invalid VLAN ID."""
         valid = VlanId(vlan_id)
         self[valid] = valid
         return valid
@@ -31,7 +31,7 @@ class VlanSet(frozenset[VlanId]):
     __slots__ = ()
 
     def __new__(cls, vlan_ids: Iterable[int] = ()) -> Self:
-        """Create a set; raise BadInput for an invalid VLAN ID."""
+        """Create a set. Raise BadInput for an invalid VLAN ID."""
         return cls._checked(map(_VALID.__getitem__, vlan_ids))
 
     @classmethod
@@ -41,7 +41,7 @@ class VlanSet(frozenset[VlanId]):
 
     @classmethod
     def parse(cls, text: str) -> "VlanSet":
-        """Parse ranges such as ``100-199,300``. Raise BadInput that quotes the invalid part."""
+        """Parse ranges such as ``100-199,300``. Raise BadInput, which quotes the invalid part."""
         return _parse_ranges(text)
 
     def ranges(self) -> list[tuple[VlanId, VlanId]]:

@@ -21,8 +21,8 @@ class SwitchWanted(Document):
     """The wanted state of a switch within the managed scope: the VLANs on each managed port.
 
     A port that is not a key of ``ports`` is not managed. A VLAN must exist on the switch if a port carries the VLAN.
-    Ports carry VLANs tagged. A port in ``access`` carries at most one VLAN, untagged. Without a cluster, an access port
-    is in no VLAN.
+    A port in ``access`` carries at most one VLAN, untagged; without a cluster, this port is in no VLAN. All other ports
+    carry VLANs tagged.
     """
 
     ports: dict[PortName, VlanSet]
@@ -47,7 +47,7 @@ class ForeignVlan(Document):
     SBF never creates, deletes or renames such a VLAN.
 
     ``name`` is the VLAN's name, if SBF did not create the VLAN and the device shows names. ``ports`` are the unmanaged
-    ports that carry the VLAN. If both are absent, the VLAN existed before SBF tried to create the VLAN.
+    ports that carry the VLAN. Without ``name`` and ``ports``, the VLAN existed before SBF tried to create the VLAN.
     """
 
     vlan: VlanId
@@ -72,10 +72,11 @@ class SwitchObserved(Document):
       unless the port is untagged in one managed VLAN or is in no VLAN.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On such a device, a VLAN exists if a port carries the VLAN.
-    - ``elsewhere``: the managed VLAN IDs on unmanaged ports, except on trunks that carry every VLAN: such a trunk does
-      not show that a particular VLAN is in use.
+    - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because they
+      do not show that a particular VLAN is in use.
     - ``foreign``: derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``).
-    - ``untaken``: the uses of ports that SBF has not configured yet. ``in_use``: the ports among them in other use.
+    - ``untaken``: ports that SBF has not configured yet, each with its use. ``in_use``: the ``untaken`` ports in other
+      use.
     - ``down``: ports that are shut down.
     - ``astray``: ports that SBF released, each with its former use, until SBF has restored this use.
     """
@@ -158,7 +159,7 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
 
 
 def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
-    """Return the wanted VLAN IDs that are missing on a port and cannot be added, because they are in other use."""
+    """Return the VLAN IDs in other use that are wanted on a port and missing there."""
     missing = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
     return carried.foreign_vlans & [vlan for vlans in missing for vlan in vlans]
 
@@ -184,7 +185,7 @@ class GuestWanted(Document):
 
 
 class Segment(Document):
-    """A network's part on a host or gateway: its VLAN on a port, and the guests of its cluster and members there.
+    """A network's part on a host or gateway: the VLAN on a port, and the local guests of its cluster and members.
 
     An agent ignores unknown keys, and rejects a segment that requires an unknown capability (docs/decisions/0040).
     """
@@ -193,7 +194,7 @@ class Segment(Document):
     """Id of the network's cluster. The id distinguishes successive clusters with the same key."""
     key: ClusterKey
     vlan: VlanId
-    """The VLAN ID on the port. If the segment is untagged, only the switch uses it."""
+    """The VLAN ID on the port. If the segment is untagged, only the switch uses this VLAN ID."""
     port: PortName
     untagged: bool = False
     """Whether the segment is untagged and the only segment on the port."""
