@@ -32,7 +32,10 @@ CommandRunner = Callable[[Sequence[str]], CommandResult]
 
 
 def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
-    """Return a function that runs commands of ``folder`` (None: on PATH). The function raises SchedulerUnavailable."""
+    """Return a function that runs commands of ``folder`` (None: on PATH).
+
+    The function raises SchedulerUnavailable if a command cannot be run or exceeds the time limit.
+    """
 
     def run(command: Sequence[str]) -> CommandResult:
         program = command[0] if folder is None else str(folder / command[0])
@@ -59,7 +62,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Return the folder of OpenPBS's commands, from OpenPBS's configuration file. None: the commands are on PATH."""
+    """Return the folder of OpenPBS's commands from its configuration file, or None if the commands are on PATH."""
     try:
         folder = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:

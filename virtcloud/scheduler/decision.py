@@ -3,8 +3,8 @@
 A cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs another attempt. The
 cluster is ended after several doubtful observations in a row and a grace period.
 
-A job is in doubt if it runs without a cluster, or if its script does not start although its cluster is active. A doubt
-about a job raises an alert. A job that is missing in the batch system's answer causes no doubt.
+A job is in doubt if it runs without a cluster, or if the job's script does not start although the job's cluster is
+active. A doubt about a job raises an alert. A job that is missing in the batch system's answer causes no doubt.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -75,7 +75,7 @@ class Doubt:
 DoubtMemory = Mapping[DoubtKey, Doubt]
 DOUBT_ALERTS = {DoubtSubject.JOB: AlertName.JOB_WITHOUT_CLUSTER, DoubtSubject.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""After this time (in seconds), a script will not start any more: the MoM hook is killed after ten minutes."""
+"""After this time (in seconds), a script will not start any more, because the MoM hook is killed after ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Decision:
 def decide(observation: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
     """Return the decision after a complete observation. ``now`` is in monotonic seconds.
 
-    ``memory`` is the memory of the previous decision, or empty after a failed observation.
+    ``memory`` contains the doubts of the previous decision, and is empty after a failed observation.
     """
     doubts = dict(_find_doubts(observation))
     remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
@@ -186,7 +186,9 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""A lease is extended if it ends less than this many seconds after the job's walltime. Clocks may differ by as much."""
+"""A lease is extended if it ends less than this many seconds after the job's walltime. The clocks of SBF and the agent
+may differ by this time.
+"""
 EXTEND_TO_S = 900
 """A lease is extended to this many seconds after the job's walltime. Therefore a suspended job needs few extensions."""
 

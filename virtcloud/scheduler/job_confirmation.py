@@ -15,7 +15,7 @@ from virtcloud.scheduler.protocols import Log
 
 QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Pause after sent statements, in seconds, because SBF repeats its query after a negative statement."""
+"""Pause in seconds after sent statements. SBF repeats its query after a negative statement."""
 RETRY_S = 5.0
 """Pause in seconds if the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
@@ -23,7 +23,7 @@ OLD_SBF_PAUSE_S = 60.0
 
 
 class ConfirmingScheduler(Protocol):
-    """A batch system that can be queried about a single job. Both calls raise SchedulerUnavailable."""
+    """A batch system that can be queried about a single job. Both methods raise SchedulerUnavailable."""
 
     def server(self) -> SchedulerServer:
         """Return the batch system's server."""

@@ -89,9 +89,9 @@ class ServerObservation:
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Return an observation. Raises SchedulerUnavailable, and SBF's errors, if the observation is incomplete.
+    """Return an observation. If the observation is incomplete, raise SchedulerUnavailable or an error of SBF.
 
-    Clusters are read before jobs. Otherwise a cluster created between the two readings would be without its job.
+    Clusters are read before jobs. Otherwise a cluster created between both readings would appear without its job.
     """
     server = scheduler.server()
     views = [cluster for cluster in clusters.clusters() if belongs_to_server(cluster, server)]
@@ -101,9 +101,9 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
-    """Return whether a batch system requested the cluster, and the key is that of a job of this server.
+    """Return whether a batch system requested the cluster, and the cluster's key belongs to a job of this server.
 
-    If an old version of SBF did not record the caller (``created_by``), only the key counts.
+    If an old version of SBF did not record the caller (``created_by``), only the key is checked.
     """
     is_for_job = cluster.created_by is None or cluster.created_by.startswith(BATCH_PREFIXES)
     return is_for_job and parse_job_number(cluster.key, server) is not None

@@ -57,7 +57,7 @@ def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
 
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
-    """Return the number of the job whose cluster has this key, or None if the key is not of a job of this server."""
+    """Return the number of the job whose cluster has this key, or None if the key belongs to no job of this server."""
     match = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
     return match.group(1) if match and match.group(2) == server.name.lower() else None
 
@@ -71,7 +71,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 
 def check_server_name(name: str) -> str:
-    """Return a server's name. Raises BadInput if it is empty, or if cluster keys cannot end with this name."""
+    """Return a server's name. Raises BadInput if the name is empty, or if cluster keys cannot end with this name."""
     job_cluster_key("9999999", SchedulerServer(name, empty=False))
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")

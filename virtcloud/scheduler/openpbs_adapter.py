@@ -140,7 +140,7 @@ def _parse_attempt(value: object) -> int | None:
 JOBS_PER_QSTAT = 100
 """Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""Selects running jobs with a request: the text of a request is not less than ``a``, an unset resource is less."""
+"""Selects running jobs that requested a cluster. A request is text not less than ``a``; an unset request is less."""
 
 
 class OpenPbsScheduler:
@@ -151,11 +151,11 @@ class OpenPbsScheduler:
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raises SchedulerUnavailable, also while the server reads its jobs after a start."""
+        """Return the server. Raises SchedulerUnavailable, for example while a started server still reads its jobs."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return the jobs with these numbers, and the running jobs with a request."""
+        """Return the jobs with these numbers, and all running jobs that requested a cluster."""
         wanted = sorted({*numbers, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
         jobs: dict[ClusterKey, SchedulerJob] = {}
         for batch in _batches(wanted):

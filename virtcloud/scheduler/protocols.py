@@ -10,13 +10,13 @@ from virtcloud.scheduler.job_states import SchedulerJob, SchedulerServer
 
 
 class Scheduler(Protocol):
-    """A batch system. Every call raises SchedulerUnavailable if the answer is an error, too late or incomplete."""
+    """A batch system. If the answer is an error, late or incomplete, every call raises SchedulerUnavailable."""
 
     def server(self) -> SchedulerServer:
         """Return the batch system's server."""
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return the jobs with these numbers, in any state, and the running jobs with a request."""
+        """Return the jobs with these numbers, in any state, and all running jobs that requested a cluster."""
 
     def nodes(self) -> Collection[str]:
         """Return the hosts on which jobs run."""

@@ -80,7 +80,7 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 
 
 def read_status(path: Path) -> SchedulerStatus:
-    """Read the status file. Raises NotFound if the file is missing, BadInput if it is invalid."""
+    """Read the status file. Raises NotFound if the file is missing. Raises BadInput if the file is invalid."""
     try:
         # A later version may have more fields.
         return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")

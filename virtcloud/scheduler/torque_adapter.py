@@ -163,7 +163,7 @@ class TorqueScheduler:
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return all jobs. Jobs with these numbers that are missing in the list are queried separately."""
+        """Return all jobs. If the list of jobs lacks one of these numbers, that job is queried separately."""
         try:
             jobs = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:
@@ -178,7 +178,7 @@ class TorqueScheduler:
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return the server's statement about a job. Raises SchedulerUnavailable, also if the output is not XML."""
+        """Return a statement about a job. Raises SchedulerUnavailable, for example if the output is not XML."""
         try:
             return parse_job_statement(self._run(("qstat", "-x", number)), number, server, names)
         except ValueError as error:
