@@ -1,4 +1,7 @@
-"""Interfaces to a batch system with hooks. `FakeBatch` and a real OpenPBS implement them, so scenarios run on both."""
+"""Interfaces to a batch system with hooks.
+
+`FakeBatch` and a real OpenPBS implement these interfaces. Therefore the same scenarios run on both batch systems.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +34,7 @@ class ServerStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchSubmission:
-    """A call of ``qsub``: the shell script for the job's first host, and ``resources``, the arguments of ``-l``."""
+    """A call of ``qsub``. The shell script runs on the job's first host. ``resources`` are the arguments of ``-l``."""
 
     script: str = "true"
     user: str = "alice"
@@ -70,7 +73,7 @@ class JobOutput:
 
 
 class Batch(Protocol):
-    """Requests of users and operators. Each request raises NoSuchJob, BatchRefused and ServerStopped."""
+    """Requests of users and operators. Each request may raise NoSuchJob, BatchRefused or ServerStopped."""
 
     def submit(self, wanted: BatchSubmission) -> str:
         """Submit a job and return its id."""
@@ -104,4 +107,4 @@ class Machines(Protocol):
         """Stop the server. The hosts continue to run."""
 
     def start_server(self) -> None:
-        """Start the server with the jobs that existed before."""
+        """Start the server with the jobs that existed when the server stopped."""

@@ -1,4 +1,4 @@
-"""A small batch system that calls the hooks of a site for each job in OpenPBS's order."""
+"""A small batch system. For each job, it calls the hooks of a site in OpenPBS's order."""
 
 import re
 import threading
@@ -44,7 +44,7 @@ class Pace:
 
 
 class FakeBatch:
-    """A `Batch` and its `Machines`. As a context manager it ends all processes that it started.
+    """A `Batch` and its `Machines`. At the end of the context, `FakeBatch` ends all processes that it started.
 
     Each chunk of a job's ``select`` gets a separate host. Hooks of the server run one at a time and block the server,
     as in PBS. Unlike in PBS, each run of a hook has a new interpreter.
@@ -96,7 +96,7 @@ class FakeBatch:
             self._threads.pop().join()
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job, as ``qsub`` does. Raises BatchRefused with the hook's message."""
+        """Submit a job, as ``qsub`` does. If a hook rejects the job, raise BatchRefused with the hook's message."""
         with self._serve_request():
             identifier = f"{len(self._records)}.{SERVER_NAME}"
             resources = dict(wanted.resources)
@@ -113,7 +113,7 @@ class FakeBatch:
             return identifier
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources, as ``qalter -l`` does. Raises BatchRefused with the hook's message."""
+        """Change resources (``qalter -l``). If a hook rejects the change, raise BatchRefused with its message."""
         with self._serve_request():
             record = self._find_record(job)
             before = record.at_server()
@@ -195,7 +195,7 @@ class FakeBatch:
                 self._hooks.run_host_hook(host, "exechost_periodic", self._jobs_on(host))
 
     def skip(self, seconds: float) -> None:
-        """Advance the clock of this batch system, so that tests do not wait for a job's execution time."""
+        """Advance this batch system's clock. Then tests need not wait for a job's execution time."""
         with self._changed:
             self._skipped_s += seconds
             self._changed.notify_all()

@@ -34,7 +34,7 @@ class AfterRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The result of a run. ``obit``: whether the server calls ``jobobit``."""
+    """The end of a run: the server's next action. ``obit``: whether the server calls ``jobobit``."""
 
     next: AfterRun
     exit_status: int | None = None
@@ -57,7 +57,7 @@ class FakeRun:
     deleted: bool = False
     rerun: bool = False
     ended_by_server: bool = False
-    """True if the server ended the run without a report of the hosts."""
+    """True if the server ended the run without a report from the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
     _env: dict[str, str] = field(default_factory=dict)
 

@@ -23,7 +23,7 @@ class HookCall:
 
 @dataclass(slots=True)
 class HookCallers:
-    """The server hook and the MoM hook (None if the site has no such hook), and the ``calls`` that have ended."""
+    """The server hook and the MoM hook (each may be None), and ``calls``: the hook calls that have ended."""
 
     server: HookDefinition | None
     mom: HookDefinition | None
@@ -49,7 +49,7 @@ class HookCallers:
         )
 
     def run_job_hook(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
-        """Run the MoM hook on a job, and apply the hook's changes that a MoM sends to the server."""
+        """Run the MoM hook on a job. Apply those changes of the hook that a MoM sends to the server."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)

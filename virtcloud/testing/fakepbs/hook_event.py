@@ -42,8 +42,8 @@ class HookEvent:
     """One event. ``kind`` is the event's name in PBS, such as ``execjob_begin``.
 
     ``config``: the text of the hook's configuration; if None, ``hook_config_filename`` is None. ``custom_resources``:
-    the types of the site's own resources. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the content of
-    ``pbs.server()``. Raises ValueError for an unsupported kind, and for a missing job.
+    the types of resources that the site defines. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the
+    content of ``pbs.server()``. Raises ValueError for an unsupported kind, and for a missing job.
     """
 
     kind: str
@@ -85,7 +85,7 @@ class HookEvent:
 
 
 class HookFailure(StrEnum):
-    """Ways in which a hook ends without accept or reject. PBS treats all of them as a rejection without a message."""
+    """Ways in which a hook ends without accept or reject. PBS treats each as a rejection without a message."""
 
     EXCEPTION = "exception"
     ALARM = "alarm"
@@ -94,7 +94,7 @@ class HookFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookOutcome:
-    """The outcome of a hook: whether it accepted, its changes, and its log.
+    """The outcome of a hook: whether the hook accepted, its changes, and its log.
 
     ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
     "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: whether the hook

@@ -1,4 +1,4 @@
-"""Runs one hook on one event in an interpreter like PBS's, and defines the hosts for hooks and scripts."""
+"""Runs one hook on one event in an interpreter like PBS's. Defines the hosts on which hooks and scripts run."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""Maximum duration of the interpreter's start, and of the interpreter's end after the hook's alarm, together."""
+"""Maximum total duration of the interpreter's start and, after the hook's alarm, of the interpreter's end."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 

@@ -1,4 +1,4 @@
-"""Reads input files that a real PBS recorded (``set hook H debug=true``) as events for the fake PBS."""
+"""Parses input files that a real PBS recorded (``set hook H debug=true``) into events for the fake PBS."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,9 +15,9 @@ Lines = list[tuple[str, str | None, str]]
 
 
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:
-    """Read an ``.in`` file and, for a server hook, the ``.data`` file of the same name, which contains the job.
+    """Read an ``.in`` file. For a server hook, also read the ``.data`` file of the same name, which contains the job.
 
-    Raises ValueError for an unsupported event, and OSError.
+    Raises ValueError for an unsupported event. Raises OSError if a file cannot be read.
     """
     data = file.with_suffix(".data")
     parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]
@@ -108,7 +108,7 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
-    """Return the custom resources of recorded jobs. Recordings contain no types, so all resources are strings."""
+    """Return the custom resources of recorded jobs. All are strings, because recordings contain no types."""
     names = {
         key
         for lines in jobs.values()

@@ -1,4 +1,4 @@
-"""The types of the attributes of jobs and of PBS's own resources, and the attributes that hooks may set."""
+"""The types of jobs' attributes and of the resources that PBS defines, and the attributes that hooks may set."""
 
 import re
 from typing import Any, Dict
@@ -29,10 +29,10 @@ LONE_BACKSLASH = r"(?<!\\)\\(?![,'\"\\])"
 
 
 class pbs_env(Dict[str, Any]):
-    """Environment variables. PBS's own variables are read-only. A single backslash is doubled, as in PBS."""
+    """Environment variables. The variables that PBS sets are read-only. A single backslash is doubled, as in PBS."""
 
     def __init__(self, value: Any, generic: bool = False) -> None:
-        r"""Accept a dict, or text such as ``A=1,B=two\,three``. With ``generic``, PBS's own variables can be set."""
+        r"""Accept a dict, or text such as ``A=1,B=two\,three``. With ``generic``, PBS's variables can also be set."""
         self._generic = generic
         super().__init__(_parse_environment(value) if isinstance(value, str) else value)
 

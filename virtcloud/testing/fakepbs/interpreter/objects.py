@@ -70,7 +70,7 @@ class Resources(Attributes):
         setattr(self, name, value)
 
     def __contains__(self, name: str) -> bool:
-        """Return whether the resource exists. Its value may be unset."""
+        """Return whether the resource exists. An existing resource may have no value."""
         return name in self._types
 
     def keys(self) -> List[str]:

@@ -1,6 +1,6 @@
 """The attributes that a hook may set in each event, and PBS's exceptions.
 
-Measured with OpenPBS, and read in its source.
+The rules come from measurements with OpenPBS and from its source.
 """
 
 import time
@@ -18,10 +18,10 @@ NOTHING_SETTABLE = "nothing is settable inside an %s hook!"
 
 
 class SetRules:
-    """The rules of one run of a hook. The rules apply until the hook accepts or rejects."""
+    """The rules of one run of a hook. The rules apply until the hook accepts or rejects the event."""
 
     def __init__(self, event: str) -> None:
-        """Create the rules for ``event``. Before the hook runs, PBS itself may set everything."""
+        """Create the rules for ``event``. Until the hook runs, PBS may set everything."""
         self.event = event
         self.number = EVENTS[event]
         self.in_hook = False
