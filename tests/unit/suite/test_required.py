@@ -1,4 +1,4 @@
-"""Tests of the option that a lab is required: a skipped test that needs a lab or PostgreSQL then fails."""
+"""Tests of the option that requires a lab. With this option, skipped tests that need a lab or PostgreSQL fail."""
 
 import os
 import subprocess

@@ -36,7 +36,7 @@ def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
 
 
 def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The MoM of a sister runs the scripts in its only process, so it cannot do anything else during that time."""
+    """The MoM of a sister runs the scripts in its only process, and cannot do anything else until the scripts end."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.answer_as_agent = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -118,7 +118,7 @@ def set_list_answer(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
 def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
-    """On a real Torque, a job that is requeued after a qdel runs again."""
+    """A real Torque would run the job again if the job were requeued after a qdel."""
     bench.settings(sbf="http://127.0.0.1:1")
     set_list_answer(bench, answer)
     assert bench.run("prologue") == DELETED

@@ -41,7 +41,7 @@ def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> 
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
-    """Torque runs no epilogue.parallel for a job whose script never started, so nothing would remove the record."""
+    """Torque runs no epilogue.parallel for a job whose script never started. Nothing would remove the announcement."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.agent_requests, bench.sbf_calls) == ([{"do": "list"}], [])
 
@@ -283,7 +283,7 @@ LONG = f"neednodes={NODES},nodect=49,walltime=01:00:00"
 
 @pytest.fixture
 def long_job(bench: TorqueHost) -> TorqueHost:
-    """Return a host whose job has the request in its script: the job's resource list is too long and is truncated."""
+    """Return a host whose job has the request in its script. The job's resource list is too long and is truncated."""
     (bench.folder / "7.SC").write_text(f"#!/bin/sh\n#PBS -l other=vcluster={REQUEST}\nhostname\n")
     return bench
 
@@ -307,6 +307,6 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
 
 
 def test_a_short_resource_list_overrides_the_script(long_job: TorqueHost) -> None:
-    """A user may alter the resources of a waiting job. The job's script is read only if the list may be truncated."""
+    """Because users may alter a waiting job's resources, the script is read only if the list may be truncated."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.sbf_calls == []

@@ -1,4 +1,4 @@
-"""The files of Torque's scripts: they have no dependencies and are owned by root. Foreign files stay unchanged."""
+"""The files of Torque's scripts have no dependencies and are owned by root. Foreign files stay unchanged."""
 
 import os
 import subprocess

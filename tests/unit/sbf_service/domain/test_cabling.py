@@ -61,7 +61,7 @@ TRUNK2 = neighbour("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second"
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Check the cables of site brno with the neighbours of both switches (None: unread). Return the views by ends."""
+    """Return the views of site brno's cables by ends, given the neighbours of both switches (None: not read)."""
     observed = {name: neighbours for name, neighbours in ((SW1, sw1), (SW2, sw2)) if neighbours is not None}
     checked = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), observed, canonical)
     return {f"{view.a} {view.b}": view for view in checked}
@@ -172,7 +172,7 @@ def test_a_cable_is_right_with_one_expected_neighbour_of_several() -> None:
 
 
 def test_neighbours_in_the_backbone_are_ignored() -> None:
-    """The neighbour of an uplink is a device of the backbone, or through the tunnel a switch of another site."""
+    """The neighbour of an uplink is a device of the backbone, or, through a tunnel, a switch of another site."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1, neighbour("Gi1/0/48", "brno-sw2", "Te 0/2")))) == {}
 
 

@@ -1,4 +1,4 @@
-"""Tests of the transitions of clusters. Each rule of DESIGN.md §3 point 4 and §4 has a test."""
+"""Tests of the transitions of clusters. Each rule of DESIGN.md §4 and of §3, point 4, has a test."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -123,7 +123,7 @@ def test_draining_continues_while_an_element_may_carry_the_cluster() -> None:
 
 
 def test_an_element_without_the_cluster_must_confirm_its_removal_too() -> None:
-    """A device that did not answer may still have executed its commands."""
+    """A device that did not answer may nevertheless have executed its commands."""
     one = cluster(ClusterState.FAILING, part("brno-sw1", added=5, removed=6, confirmed=0), leaving_since=NOW)
     assert next_transition(one) is None
 

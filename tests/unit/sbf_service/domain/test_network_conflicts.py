@@ -116,7 +116,7 @@ def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, obj
 
 
 def topology(data: st.DataObject, *, in_one: bool) -> Topology:
-    """Return two sites, whose first transports may differ."""
+    """Return a topology of two sites. The sites may have different first transports."""
     parts = [site(data, name, in_one=in_one) for name in SITES]
     sites = [made for made, _ in parts]
     if data.draw(st.booleans()):
@@ -144,7 +144,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """The ports of a network and its members are those of one cluster on all their hosts. A member only adds ports.
+    """A network and its members use the same ports as one cluster on all their hosts. A member only adds ports.
 
     If the switches of each site are connected, no member is refused.
     """
@@ -209,7 +209,7 @@ def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveClust
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """The path contains neither the hosts of the network nor ports of their switch that the member does not need."""
+    """The path omits the network's hosts, and the ports of their switch that the member does not need."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 
@@ -220,7 +220,10 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches. One carries the network, one has the transport."""
+    """The network's host has uplinks to two unconnected switches. Only one carries the network.
+
+    The other switch is attached to the transport.
+    """
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

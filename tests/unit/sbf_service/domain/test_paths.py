@@ -80,7 +80,7 @@ def test_hosts_without_guests_are_on_the_path() -> None:
 
 
 def test_the_path_in_a_ring_of_switches_has_no_loop() -> None:
-    """Three switches form a triangle and have a host each: two of the three links carry the cluster."""
+    """Three switches form a triangle, and each has one host. Two of the three links carry the cluster."""
     found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2", "h3"))
     assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
 

@@ -85,7 +85,10 @@ def test_the_table_contains_every_action() -> None:
 
 
 def test_an_agents_name_does_not_match_a_user() -> None:
-    """A user with a host's name does not own clusters on the host, and an agent does not own a user's clusters."""
+    """A user with a host's name does not own clusters on the host.
+
+    An agent with a user's name does not own the user's clusters.
+    """
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.REPORT_FOR_ELEMENT, HOST)
     assert not is_allowed(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)

@@ -1,4 +1,4 @@
-"""Dialects with a candidate configuration: the lines of one change, and the parsers of the configurations."""
+"""Dialects with a candidate configuration: the lines of one change, and the parsers of configurations."""
 
 import pytest
 
@@ -47,7 +47,7 @@ JUNOS = """<configuration>
 def test_a_junos_configuration_is_parsed() -> None:
     """The members of a port are names of VLANs, VLAN IDs, ranges or ``all``.
 
-    The configuration also contains an access port, deactivated configuration, and a unit other than 0 with a VLAN ID.
+    The configuration also contains an access port, deactivated parts, and a VLAN ID on a unit other than 0.
     """
     reading = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
     assert reading.vlans == vlans("112,130,140-141")
@@ -122,7 +122,7 @@ def test_the_junos_lines_of_access_ports() -> None:
 
 
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
-    """The read-back then shows the member, and the driver reverts the commit."""
+    """The read-back shows the member. Therefore the driver reverts the commit."""
     assert render(remove={"ge-0/0/1": "140"}) == []
     assert render(delete="140") == []
 

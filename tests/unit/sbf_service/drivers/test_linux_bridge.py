@@ -1,4 +1,4 @@
-"""The Linux bridge driver: the parser of iproute2's output, commands, and ports in other use with their restoration."""
+"""The Linux bridge driver: the parser of iproute2's output, commands, and the restoration of ports in other use."""
 
 import pytest
 from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch

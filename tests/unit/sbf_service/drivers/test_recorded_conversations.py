@@ -1,4 +1,4 @@
-"""Recorded answers of switches (tests/recordings). The dialects parse them and render commands as recorded."""
+"""The dialects parse recorded answers of switches (tests/recordings) and render the recorded commands."""
 
 import pytest
 from recordings import RECORDS

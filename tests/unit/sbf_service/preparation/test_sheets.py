@@ -227,6 +227,6 @@ def test_no_template_allows_all_vlans(name: str) -> None:
     "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
 )
 def test_a_trunks_list_is_set_before_its_mode(name: str) -> None:
-    """A trunk does not carry all VLANs even for a short time (DESIGN.md §7.4)."""
+    """A trunk never carries all VLANs, not even for a short time (DESIGN.md §7.4)."""
     passing = PLATFORMS[name].passing
     assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")
