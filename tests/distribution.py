@@ -24,7 +24,7 @@ PIECE_S = 20.0
 UNKNOWN_S = 0.2
 """The assumed duration of each test in a file that is not in the table."""
 WHOLE = ("tests/lab/", "tests/compatibility/", "tests/pbs/")
-"""Folders whose files are never divided, since the tests of a file share what one fixture starts."""
+"""Folders whose files are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record."""
@@ -91,8 +91,8 @@ def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkU
 def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
     """Return the unit that a worker runs next.
 
-    ``lab`` is the lab that the worker used last, ``taken`` are the labs of other workers. A worker that runs labs
-    prefers its own lab, then labs of no other worker. Every worker runs any remaining unit in the end.
+    ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. A worker that runs labs
+    prefers its last lab, then labs of no other worker. If nothing else remains, a worker runs any unit.
     """
     others = set(taken) - {lab}
 
@@ -187,7 +187,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage rarely, and never among the collected tests and their modules, which live until the end.
+    """Collect garbage rarely, and exclude the collected tests and their modules, which live until the end.
 
     Garbage collection took a seventh of the tests' processor time.
     """
@@ -198,7 +198,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers for each processor, since tests spend half of their time waiting."""
+    """Return two workers for each processor, because tests spend half of their time waiting."""
     return min(2 * len(os.sched_getaffinity(0)), 8)
 
 

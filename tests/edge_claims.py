@@ -1,4 +1,4 @@
-"""Tests of the Linux edge driver, for a simulated Linux edge and for a real kernel.
+"""Tests of the Linux edge driver. They run with a simulated Linux edge and with a real kernel.
 
 Each bench has a bridge ``br0`` with the managed ports ac1 and ac2 and the unmanaged port ``other``. Port ``core`` is
 not in the bridge.
@@ -76,7 +76,7 @@ UNTAGGED = "PVID, Egress Untagged"
 
 
 class KernelClaims:
-    """The tests that also run on a real kernel. Each subclass provides the fixture ``bench``."""
+    """The tests that run on a simulated edge and on a real kernel. Each subclass provides the fixture ``bench``."""
 
     nothing: ClassVar = EdgeObserved()
 

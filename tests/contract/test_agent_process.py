@@ -117,7 +117,7 @@ def test_a_failed_thread_ends_the_agent_with_an_error(tmp_path: Path, config: Pa
 def test_systemd_gets_readiness_and_watchdog_notifications(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SBF is unreachable. Each attempt to connect also counts as progress for the watchdog."""
+    """SBF is unreachable. For the watchdog, each attempt to connect counts as progress."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)

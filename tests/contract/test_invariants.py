@@ -1,4 +1,7 @@
-"""Tests of the invariants (DESIGN.md §7), each with its number. The stateful test checks them after random steps."""
+"""Tests of the invariants (DESIGN.md §7). A test's name contains the number of the invariant.
+
+The stateful test checks the same invariants after random steps.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -35,7 +38,7 @@ def test_7_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
 
 
 def test_7_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
-    """Two services with separate engines receive 30 simultaneous requests. Each cluster gets another VLAN ID."""
+    """Two services with separate engines receive 30 simultaneous requests. No two clusters get the same VLAN ID."""
     other = world.restarted()
     stores = [world.store, other.store] * 15
     start = Barrier(30)
@@ -86,7 +89,7 @@ def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
 def test_7_2_an_id_is_held_until_every_removal_is_confirmed(world: World, last: str) -> None:
-    """The VLAN ID is free at no site until ``last`` confirms, even where all elements of the site have confirmed."""
+    """Until ``last`` confirms, the VLAN ID is free at no site, not even at a site whose elements have all confirmed."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches[last].cut_off = True
@@ -181,7 +184,7 @@ def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
 def test_7_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
     """A switch that is new to the service carries VLANs of the pool on managed ports.
 
-    The first reconciliation removes them.
+    The first reconciliation removes these VLANs.
     """
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {100, 101, 7}, "uplink": {139}}
@@ -244,7 +247,7 @@ def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
 
 
 def test_7_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> None:
-    """A cluster that is created while the switch is changed is configured by the next reconciliation."""
+    """A cluster is created during a change of the switch. The next reconciliation configures this cluster."""
     world.settle()
     world.put("first", spec("brno-h1"))
     world.switches["brno-sw1"].before_apply = lambda: world.put("late", spec("brno-h2")) and None

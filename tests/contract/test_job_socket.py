@@ -69,7 +69,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 
 @pytest.fixture
 def live(world: World, settings: AgentSettings) -> Iterator[Callable[..., Agent]]:
-    """Return a function that starts an agent of brno-h1, replacing a former one."""
+    """Return a function that starts an agent of brno-h1. The new agent replaces a former agent."""
     with ExitStack() as all_lives:
         url = all_lives.enter_context(serving(world))
         token = world.token(Role.AGENT, "brno-h1")
@@ -167,7 +167,7 @@ def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: 
 
 
 def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agent) -> None:
-    """Otherwise a user would read for 30 s that no guest answers.
+    """Without such an answer, a user would read for 30 s that no guest answers.
 
     The second guest answers later than the test waits.
     """
@@ -192,7 +192,7 @@ def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> Non
 
 
 def test_a_cancelled_run_stays_cancelled_for_all_callers(world: World, host: Agent) -> None:
-    """Otherwise the start barrier would let the MoM start the script of a deleted job."""
+    """Otherwise the start barrier would accept, and the MoM would start the script of a deleted job."""
     host.up(JOB)
     state(host)
     threading.Timer(0.2, lambda: host.ask("cancel", JOB, reason="qdel by alice")).start()
@@ -286,7 +286,7 @@ def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> No
 
 
 def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
-    """The batch system was reinstalled and assigned job id 12 again.
+    """The batch system was reinstalled and assigned job ID 12 again.
 
     A late call about the former job 12 must not change the present job 12.
     """
@@ -317,7 +317,7 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
 
 
 def former(world: World, host: Agent) -> None:
-    """Create and end attempt 3 of another user's job with the same id."""
+    """Create and end attempt 3 of another user's job with the same ID."""
     world.put(JOB, spec("brno-h1", owner="bob"), attempt=3)
     host.ask("up", JOB, 3, user="bob")
     world.delete(JOB)
@@ -382,7 +382,7 @@ def test_a_job_that_is_announced_wakes_the_converger(host: Agent) -> None:
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
-    """The grace period is 0 s in this test. Its length is tested with a clock."""
+    """The grace period is 0 s in this test. The length of the grace period is tested with a clock."""
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
     host.ask("running", clusters=[])
@@ -392,7 +392,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
-    """The agent of the script's host ends the cluster. A removal request on this host is still executed."""
+    """The agent of the script's host ends the cluster. Nevertheless this agent executes a removal request."""
     active(world, host, head=False)
     host.ask("running", clusters=[])
     host.ask("running", clusters=[])
@@ -420,7 +420,7 @@ def test_a_member_waits_for_its_guests_and_has_the_networks_vlan(world: World, h
 
 @pytest.mark.parametrize("do", ["up", "state"])
 def test_a_job_that_somebody_waits_for_is_not_missed(world: World, host: Agent, do: str) -> None:
-    """A batch system may not list a job before its script runs."""
+    """Some batch systems do not list a job until its script runs."""
     active(world, host)
     host.ask("running", clusters=[])
     host.ask(do, JOB)

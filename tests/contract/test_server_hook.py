@@ -83,7 +83,7 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 
 
 def test_jobs_that_join_at_once_choose_other_addresses(site: SingleSite) -> None:
-    """The second of two simultaneous requests contains addresses that are in use by then.
+    """Of two simultaneous requests, the second contains addresses that the first already uses.
 
     SBF names the problem, and the hook chooses other addresses.
     """

@@ -89,7 +89,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         return self.json_of(line) if encoding == "json" else {"output": output}
 
     def execute(self, session: EmulatedSession, out: OutputCollector, line: str) -> str:
-        """Perform one line, in the configuration session of the request if the request has session_state."""
+        """Execute one line. If the request names a configuration session, execute the line in this session."""
         with self.lock:
             name = session.pending_session  # type: ignore[attr-defined]
             if name is None or line.startswith("show "):

@@ -1,8 +1,12 @@
 """Arista EOS.
 
-Sources of the output: the EOS user manual for "Copy completed successfully."; pyntc's test data for the form of a
-failed copy, ``% Error copying SOURCE to TARGET (REASON)``, with Linux's reasons; the documentation of scrapligo and of
-role-based access on EOS for "Authorization denied for command". Ports are access ports of VLAN 1, up.
+Sources of the output:
+
+- "Copy completed successfully.": the EOS user manual
+- a failed copy, ``% Error copying SOURCE to TARGET (REASON)``: pyntc's test data, with Linux's reasons
+- "Authorization denied for command": the documentation of scrapligo and of role-based access on EOS
+
+Ports are access ports of VLAN 1, up.
 """
 
 from typing import ClassVar

@@ -1,9 +1,15 @@
 """Aruba AOS-CX: a native VLAN allows all VLANs.
 
-Sources of the output: the AOS-CX 10.01 and 10.03 command references for "Success" after ``write memory`` and ``copy
-running-config startup-config``; recorded sessions of 10.06 to 10.08 (Shasta's network guides) for "Copying
-configuration: [Success]" with its turning dash; a simulator for "[Failure]" and the text below it, with invented
-reasons. The message for a missing right is from memory. The ports of a 6300 are access ports of VLAN 1, up.
+Sources of the output:
+
+- "Success" after ``write memory`` and ``copy running-config startup-config``: the AOS-CX 10.01 and 10.03 command
+  references
+- "Copying configuration: [Success]" with its turning dash: recorded sessions of 10.06 to 10.08 (Shasta's network
+  guides)
+- "[Failure]" and the text below it: a simulator; the reasons are invented
+- the message for a missing right: memory
+
+The ports of a 6300 are access ports of VLAN 1, up.
 """
 
 from typing import ClassVar

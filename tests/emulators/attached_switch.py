@@ -1,4 +1,4 @@
-"""Replaces a fake switch of a test service by an emulated switch. Workers use the driver of the switch's platform."""
+"""Replaces a fake switch of a test service with an emulated switch. Workers use the driver of the switch's platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +47,7 @@ def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
 
 @contextmanager
 def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
-    """Replace Brno's switch by an emulated switch. With ``access``, the hosts are on access ports.
+    """Replace Brno's switch with an emulated switch. With ``access``, the hosts are on access ports.
 
     Other sites have fake switches.
     """

@@ -1,13 +1,18 @@
 """Cisco IOS and IOS-XE.
 
-Sources of the output: the comments and test data of Netspoc-Approve (its IOS device driver) for successful and failed
-``write memory``: two forms of success, "Device or resource busy", "too large for nvram", the question before an NVRAM
-that another image wrote is overwritten; recorded lab sessions for ``copy running-config startup-config`` with its
-question; the test data of two configuration tools for "Permission denied" and "No space left on device" after ``%Error
-opening nvram:/startup-config``; TACACS+ setups for "Command authorization failed"; the Catalyst 2960-X and 9300 VLAN
-and VTP configuration guides for the defaults of ports (dynamic auto, access and native VLAN 1, all VLANs allowed, not
-shut down) and for the VLANs after a reboot (``vlan.dat`` in VTP server and client mode, the startup configuration in
-transparent mode).
+Sources of the output:
+
+- ``write memory``: the comments and test data of Netspoc-Approve (its IOS device driver). They contain two forms of
+  success, "Device or resource busy", "too large for nvram", and the question whether to overwrite an NVRAM that
+  another image wrote
+- ``copy running-config startup-config`` with its question: recorded lab sessions
+- "Permission denied" and "No space left on device" after ``%Error opening nvram:/startup-config``: the test data of two
+  configuration tools
+- "Command authorization failed": TACACS+ setups
+- the defaults of ports (dynamic auto, access and native VLAN 1, all VLANs allowed, not shut down): the Catalyst 2960-X
+  and 9300 VLAN and VTP configuration guides
+- the VLANs after a reboot (``vlan.dat`` in VTP server and client mode, the startup configuration in transparent mode):
+  the same guides
 """
 
 from collections.abc import Callable
@@ -95,7 +100,7 @@ class CiscoIos(TrunkLists):
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
         """Set the name of a VLAN.
 
-        A new VLAN with the name of another VLAN is not created (the message is from memory).
+        A new VLAN is not created if another VLAN has the same name (the message is from memory).
         """
         other = next((number for number, name in self.running.vlans.items() if name == text), None)
         if other is not None and str(other) not in session.context:
@@ -108,7 +113,7 @@ class CiscoIos(TrunkLists):
         self._commit(session)
 
     def booted(self, state: SwitchState) -> SwitchState:
-        """Return the booted configuration. Except in transparent mode, VLANs come from ``vlan.dat``, without a save."""
+        """Return the booted configuration. Except in transparent mode, VLANs come from ``vlan.dat`` without a save."""
         if self.vtp != "transparent":
             state.vlans = {number: name for number, name in self.running.vlans.items() if number <= 1005}
         return state

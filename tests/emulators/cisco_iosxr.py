@@ -26,7 +26,7 @@ class XrConfiguration:
 
 
 class LockDenied(RpcFault):
-    """Another session holds the lock. The error contains only the session's number."""
+    """Another session holds the lock. The error contains only the number of that session."""
 
     def xml(self) -> str:
         head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
@@ -183,7 +183,7 @@ class CiscoXr(ConfirmTimerSwitch):
 
 
 def join(port: EmulatedPort, domains: list[str]) -> None:
-    """Make a port an access port of the VLAN of its bridge domain, if there is one."""
+    """Make a port an access port of the VLAN of its bridge domain, if the port has a bridge domain."""
     for domain in domains:
         port.mode, port.native = "access", int(domain.removeprefix("vc-"))
 

@@ -1,11 +1,15 @@
 """Cisco NX-OS.
 
-Sources of the output: the Nexus 9000 configuration guides for ``copy running-config startup-config`` and its success;
-recorded sessions of Nexus 5000 and 9000 for its shorter forms, with ``100%`` alone from memory of a Nexus 5000; for
-"Configuration update aborted: …" a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for NX-API
-("another request …") and Cisco's Terraform provider ("services in transient state"); the test data of several tools for
-"% Permission denied for the role"; ncclient and Neutron for "VLAN with the same name exists", printed after the VLAN
-was created. ``write memory`` is no command of NX-OS. Ports of a Nexus 9000 are routed and shut down by default.
+Sources of the output:
+
+- ``copy running-config startup-config`` and its success: the Nexus 9000 configuration guides; for the shorter forms,
+  recorded sessions of Nexus 5000 and 9000. ``100%`` alone is from memory of a Nexus 5000
+- "Configuration update aborted: …": a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for
+  NX-API ("another request …"), and Cisco's Terraform provider ("services in transient state")
+- "% Permission denied for the role": the test data of several tools
+- "VLAN with the same name exists", printed after the VLAN was created: ncclient and Neutron
+
+NX-OS has no command ``write memory``. Ports of a Nexus 9000 are routed and shut down by default.
 """
 
 from collections.abc import Callable

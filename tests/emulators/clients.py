@@ -21,7 +21,7 @@ PRIVILEGED = ("cisco_nxos", "dell_os10", "aruba_aoscx", "hp_comware", "sonic")
 
 
 class AdministratorClient:
-    """A privileged terminal session without paging. ``patience`` is the timeout of an answer in seconds."""
+    """A privileged terminal session without paging. ``patience`` is the maximum wait for an answer, in seconds."""
 
     def __init__(self, switch: EmulatedSwitch, patience: float = 5) -> None:
         self._switch, self._patience = switch, patience
@@ -112,7 +112,7 @@ class _OutputChannel:
 
 
 class DirectLine:
-    """The command line of a privileged session, without SSH. A lost session is opened again."""
+    """The command line of a privileged session, without SSH. A new session replaces a lost session."""
 
     def __init__(self, device: EmulatedSwitch, mode: str = "exec") -> None:
         self._device, self._mode = device, mode

@@ -1,9 +1,13 @@
 """Force10 FTOS and Dell OS9: membership of a VLAN is configured on the VLAN.
 
-Sources of the output: the recorded session in OpenDRAC's Force10 tests and a command summary of OS9 for ``copy
-running-config startup-config`` with its question and "bytes successfully copied"; S4810 stacks for "Synchronizing data
-to peer stack-unit". No recording of a failed save was found: the failures have the form of OS9's other errors. By
-default, ports are shut down and in no VLAN (S4810 configuration guide).
+Sources of the output:
+
+- ``copy running-config startup-config`` with its question and "bytes successfully copied": the recorded session in
+  OpenDRAC's Force10 tests and a command summary of OS9
+- "Synchronizing data to peer stack-unit": S4810 stacks
+
+No recording of a failed save was found: the failures have the form of OS9's other errors. By default, ports are shut
+down and in no VLAN (S4810 configuration guide).
 """
 
 from collections.abc import Callable

@@ -59,15 +59,15 @@ class EmulatedEdge(IosLikeSwitch):
         return found.units
 
     def joined(self) -> dict[str, set[tuple[str, int]]]:
-        """Return the VLANs on ports that each bridge domain, VLAN or instance joins."""
+        """Return, for each bridge domain, VLAN or instance, the VLANs on ports that it joins."""
         raise NotImplementedError
 
     def reached(self) -> dict[int, set[tuple[str, int]]]:
-        """Return the VLANs on ports that reach each service of the backbone."""
+        """Return, for each service of the backbone, the VLANs on ports that reach the service."""
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain. They are recorded after each line, for checks of every state."""
+        """Return the VLANs of each domain. These are recorded after each line, so that tests can check every state."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
@@ -113,7 +113,7 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Add a line to a block; the line replaces a line of the same ``sort`` (its beginning)."""
+    """Add a line to a block. The line replaces any line that begins with ``sort``."""
     lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
 
 

@@ -14,7 +14,7 @@ MOST = 4000
 class EdgeIosXe(EmulatedEdge):
     """An ASR 920.
 
-    The numbers of service instances go up to 4000, those of bridge domains up to 4094. Tags on a port must not overlap.
+    Service instances have numbers up to 4000, bridge domains up to 4094. Tags on a port must not overlap.
     """
 
     platform = "cisco_iosxe"
@@ -144,7 +144,7 @@ class EdgeIosXe(EmulatedEdge):
         return found | {tag: joined.get(domain, set()) for domain, tag in self._tagged(self.core_port)}
 
     def _tagged(self, port: str) -> list[tuple[str, int]]:
-        """Return the bridge domain and the tag of each service instance of a port that has both."""
+        """Return the bridge domain and the tag of a port's service instances, except instances without one of them."""
         pairs = [
             (after(lines, "bridge-domain "), after(lines, "encapsulation dot1q "))
             for lines in self.units(port).values()

@@ -39,9 +39,9 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """The worker is suspended after its reading. Meanwhile another worker acquires the lease.
+    """The first worker is suspended after its reading. Meanwhile a second worker acquires the lease.
 
-    Then the suspended worker does not change the switch and confirms no revision.
+    Then the first worker continues. It does not change the switch and confirms no revision.
     """
     world.settle()
     world.put("demo", ONE_HOST)
@@ -247,7 +247,7 @@ def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
 
 
 def test_a_switch_that_returns_is_reconciled(world: World) -> None:
-    """The scheduler reads the switch again by itself, with growing pauses."""
+    """The scheduler reads the switch again without a request. The pauses between attempts grow."""
     world.clock.stands = False
     world.switches["brno-sw1"].cut_off = True
     changes: list[frozenset[str]] = []

@@ -176,7 +176,7 @@ def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
 
 
 def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SBF reads that Alice is the owner. Before it writes the extension, bob becomes the owner of the key."""
+    """SBF reads that alice owns the key. Before SBF writes the extension, bob becomes the owner of the key."""
     check_call_during_owner_change(
         world,
         monkeypatch,

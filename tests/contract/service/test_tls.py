@@ -151,7 +151,7 @@ def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> 
 
 
 def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) -> None:
-    """The service continues, since devices with other credentials work."""
+    """The service continues, because devices with other credentials work."""
     credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
     with running_service(tmp_path, credentials={"site": credential}) as service:
         log = tmp_path / "log"

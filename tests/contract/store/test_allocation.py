@@ -25,7 +25,7 @@ POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
 
 def randomise_pools(world: World, random: Random) -> None:
-    """Set random pools, create clusters that claim VLAN IDs, and set random times of release for all free VLAN IDs."""
+    """Set random pools, create clusters that claim VLAN IDs, and set a random release time for each free VLAN ID."""
     for site in SITES:
         world.put_pool(site, random.choice(POOLS))
     for number in range(random.randint(0, 12)):
@@ -79,9 +79,9 @@ def compare_query_with_rule(world: World, reserved: ReservedVlans) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """One site released thousands of VLAN IDs before the releases at the other sites.
+    """One site released thousands of VLAN IDs before the other sites released theirs.
 
-    The VLAN IDs to choose are therefore not among the first rows that the query reads.
+    Therefore the VLAN IDs to choose are not among the first rows that the query reads.
     """
     random = Random(seed)
     for site in SITES:
@@ -92,7 +92,7 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
 
 
 def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
-    """Yield an update of each free VLAN ID that sets a random time of its release.
+    """Yield an update for each free VLAN ID. The update sets a random release time.
 
     A VLAN ID in the pools of several sites was used recently at one of these sites.
     """

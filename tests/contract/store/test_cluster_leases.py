@@ -1,4 +1,4 @@
-"""Tests of cluster leases: a lease is extended from now, is never shortened, and ends its cluster."""
+"""Tests of cluster leases. An extension counts from now and never shortens a lease. An expired lease ends a cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -108,7 +108,7 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
-    """Another member has a guest on the same host, so this member changes nothing there.
+    """Another member has a guest on the same host, so this member changes nothing on the host.
 
     Both members wait for the switch.
     """
@@ -613,7 +613,7 @@ def test_ports_of_a_member_cannot_be_removed(ring: World) -> None:
 
 @pytest.fixture
 def edges(world: World) -> World:
-    """A network at brno. Brno's pool shares four VLAN IDs with praha's pool and none with plzen's."""
+    """A network at brno. Brno's pool shares four VLAN IDs with praha's pool, and no VLAN ID with plzen's pool."""
     world.furnish(topology=three_edges(EVPN))
     for name, pool in (("brno", "100-103"), ("praha", "100-109"), ("plzen", "200-209")):
         world.put_pool(name, pool)

@@ -161,7 +161,7 @@ def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
-    """The migration records the VLANs that the switch was last read to carry, and the VLANs of confirmed claims.
+    """The migration records the VLANs in the switch's last reading, and the VLANs of confirmed claims.
 
     VLANs of claims that the switch has not confirmed are not recorded.
     """

@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def quarantine_cluster(world: World, *elements: str) -> None:
-    """Delete a cluster at Brno and Praha while these elements are unreachable."""
+    """Delete a cluster at Brno and Praha while ``elements`` are unreachable."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     for name in elements:
