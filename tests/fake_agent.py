@@ -12,12 +12,12 @@ from typing import Any
 
 FakeRequest = dict[str, Any]
 FakeAnswer = dict[str, Any] | Iterable[bytes]
-"""An answer as a document, or as raw bytes in pieces. The connection is closed after the last piece."""
+"""An answer: a document, or raw bytes in pieces. The connection is closed after the last piece."""
 
 
 @dataclass
 class FakeAgentSocket:
-    """A socket that answers requests by calling ``answer`` and records them in order."""
+    """A socket that answers each request with the result of ``answer``, and records the requests in order."""
 
     path: Path
     answer: Callable[[FakeRequest], FakeAnswer]
@@ -61,7 +61,7 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 
 @dataclass
 class FakeAgent:
-    """An agent that answers ``state`` for every attempt until the attempt is cancelled or removed.
+    """An agent that answers ``state`` requests for every attempt until the attempt is cancelled or removed.
 
     ``refuses`` maps requests to the slugs of their errors.
     """
@@ -85,7 +85,7 @@ class FakeAgent:
         return [request for request in self.socket.asked if do in (None, request["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:
-        """Set the state, which is sent immediately to waiting clients."""
+        """Set the state, and send it immediately to waiting clients."""
         with self._news:
             self.state, self.missing, self.reason = state, list(missing), reason
             self._news.notify_all()

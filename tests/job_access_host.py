@@ -1,6 +1,6 @@
 """A host with clusters on the real kernel, for tests of relays.
 
-The host is a network namespace. Each cluster has a bridge and guests. Each guest is another network namespace.
+The host is a network namespace. Each cluster has a bridge and guests. Each guest is a separate network namespace.
 """
 
 import os
@@ -33,7 +33,7 @@ exec busybox nc -ll -p 7 -e "$@"
 
 @dataclass
 class Host:
-    """The host, used from its own network namespace. ``relays`` are the relays of its agent."""
+    """The host, used from inside its network namespace. ``relays`` are the relays of the host's agent."""
 
     root: Path
     kernel: NetlinkKernel
@@ -54,7 +54,7 @@ class Host:
         return self.interface(names.bridge_name(vlan))
 
     def guest(self, name: str, bridge: KernelInterface, *addresses: str, service: str = "cat") -> subprocess.Popen[str]:
-        """Start a guest that runs the command ``service`` for each connection to the guest's port 7."""
+        """Start a guest. For each connection to its port 7, the guest runs the command ``service``."""
         argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *service.split("|")]
         process = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
         self.exit_stack.enter_context(process)
@@ -89,7 +89,7 @@ class Host:
 
 
 class QuickProbe(AddressProbe):
-    """A prober with short waits, since no frame is lost or delayed in this test setup."""
+    """A prober with short waits, because no frame is lost or delayed in this test setup."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
         """Return the addresses that answered."""
@@ -103,7 +103,7 @@ def make_relays(root: Path) -> JobRelays:
 
 @contextmanager
 def open_host(root: Path) -> Iterator[Host]:
-    """Create the host. The calling thread must be in a separate network namespace."""
+    """Create the host. The calling thread must already be in a separate network namespace."""
     with closing(NetlinkKernel()) as kernel, ExitStack() as exit_stack:
         yield Host(root, kernel, exit_stack, make_relays(root))
 

@@ -81,7 +81,7 @@ class Agent:
 
 
 class FakeRelays:
-    """Relays that consist only of a path."""
+    """Relays that have only a path and no process."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
         """Return the path of a relay."""
@@ -92,7 +92,7 @@ class FakeRelays:
 
 
 def settings_in(folder: Path, **changes: object) -> AgentSettings:
-    """Return settings of an agent that stores all files in ``folder``."""
+    """Return settings of an agent that stores all its files in ``folder``."""
     paths = {"state": folder / "state", "jobs": folder / "jobs", "socket": folder / "a.sock"}
     return AgentSettings.model_validate({"element": "brno-h1", "sbf": "unix:///x", **paths, **changes})
 

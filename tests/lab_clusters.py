@@ -48,7 +48,7 @@ def remove(client: SbfClient, *keys: str) -> None:
 
 
 def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
-    """Ping from guest number ``guest`` (from 0) of a cluster. Return whether any answer arrived."""
+    """Ping from guest number ``guest`` (from 0) of a cluster. Return whether at least one answer arrived."""
     sender = view.spec.guests[guest]
     domain = next(name for name in read_guests(lab, sender.host) if view.id in name and name.endswith(sender.name))
     return lab.run(sender.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0

@@ -1,4 +1,4 @@
-"""A Linux edge on the real kernel of a lab: a network namespace on one node, for the tests of the edge driver."""
+"""A Linux edge on the real kernel of a lab: a network namespace on a node, for the tests of the edge driver."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class NamespaceLine:
         return ended.stdout + ended.stderr
 
     def close(self) -> None:
-        """Do nothing: there is no session."""
+        """Do nothing, because there is no session."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class OnKernel:
         self.do("ip", *(f"link set {port} master br0 up" for port in PORTS[:-1]), "link set core up")
 
     def empty(self) -> None:
-        """Remove all devices and VLANs left by a test."""
+        """Remove all devices and VLANs that a test left."""
         self.do("ip", *(f"link del {device}" for device in self.devices()))
         self.do("bridge", *(f"vlan del dev {port} vid 1-4094" for port in self.carries()))
 

@@ -1,4 +1,4 @@
-"""Jobs on hosts of a real lab: their clusters, requests to their hosts' agents, and scripts run as their users."""
+"""Jobs on hosts of a real lab: their clusters, requests to the hosts' agents, and scripts run as the jobs' users."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ chown -R {uid} /run/{name}
 
 @dataclass(frozen=True, slots=True)
 class LabJob:
-    """A job on ``host``, whose script runs as ``user`` with ``facts`` as environment variables."""
+    """A job on ``host``. Its script runs as ``user`` with ``facts`` as environment variables."""
 
     lab: Lab
     host: str
@@ -48,11 +48,11 @@ class LabJob:
         return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *variables, "bash", "-c", script])
 
     def ssh(self, arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``ssh`` with the job's settings. ``arguments`` are written as in a script."""
+        """Run ``ssh`` with the job's settings. ``arguments`` have the form that they have in a script."""
         return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
     def scp(self, arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``scp`` with the job's settings. ``arguments`` are written as in a script."""
+        """Run ``scp`` with the job's settings. ``arguments`` have the form that they have in a script."""
         return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {arguments}')
 
 

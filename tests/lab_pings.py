@@ -18,7 +18,7 @@ SERIES = (
 )
 """Prints the number of each answered ping, and ``end`` after each series.
 
-It uses the host's ping command in the guest's network namespace, since busybox supports no interval.
+The command is the host's ping in the guest's network namespace, because the ping of busybox supports no interval.
 """
 
 
@@ -32,7 +32,10 @@ class Pings:
 
 @contextmanager
 def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[Pings]:
-    """Ping from guest number ``guest`` (from 0) of a cluster during the context. Count the answers at its end."""
+    """Ping from guest number ``guest`` (from 0) of a cluster during the context.
+
+    Count the answers when the context ends.
+    """
     host = view.spec.guests[guest].host
     (domain,) = (name for name in read_guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
     enter_network = ENTER_CONTAINER.replace(" -n -m ", " -n ")
@@ -46,6 +49,6 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
             lab.run(host, ["touch", END_FILE], check=True)
     for answered in series.result().stdout.split("end\n")[:-1]:
         numbers = set(map(int, answered.split()))
-        # ping waits for its last answer only twice the round-trip time, so a late last answer is no lost frame
+        # ping waits only twice the round-trip time for the last answer, so a late last answer is not a lost frame
         pings.sent += COUNT - 1 if numbers == set(range(1, COUNT)) else COUNT
         pings.answered += len(numbers)

@@ -10,9 +10,9 @@ from sbf_service.store.database import make_engine, migrate
 
 
 def create_sqlite(database: str) -> None:
-    """Create the file of a SQLite address with all tables.
+    """Create the database file of a SQLite address, with all tables.
 
-    Existing files and other kinds of databases are unchanged.
+    Do nothing if the file exists or the address is of another kind of database.
     """
     address = make_url(database)
     if address.get_backend_name() == "sqlite" and address.database and not Path(address.database).exists():

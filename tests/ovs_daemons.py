@@ -1,6 +1,6 @@
-"""A real Open vSwitch for tests, with dummy ports. Its daemons store all files in one folder.
+"""A real Open vSwitch for tests, with dummy ports. The daemons store all files in one folder.
 
-The machine's own network is not changed: no root rights, interface or kernel module are needed. ``ofproto/trace``
+The machine's network is not changed. The daemons need no root rights, interface or kernel module. ``ofproto/trace``
 reports to which ports the switch would forward a frame.
 """
 
@@ -53,11 +53,11 @@ class Daemons:
     def start_switch(self) -> None:
         options = "--enable-dummy", "--disable-system", f"--unixctl={self.folder}/v"
         self._start("ovs-vswitchd", f"unix:{self.folder}/db.sock", *options)
-        # Return after ovs-vswitchd has applied this change.
+        # Wait until ovs-vswitchd has applied this change.
         self.alter("br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}")
 
     def kill_switch(self) -> None:
-        """Stop ovs-vswitchd only, so that the database remains without a switch."""
+        """Stop ovs-vswitchd only. The database keeps running without a switch."""
         self._end("ovs-vswitchd")
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@ A reboot drops the sessions, refuses connections for a while, and may restore an
 of a platform calls :meth:`Saving.store`. A test plans a fault of the next save:
 
     switch.fail_save("busy")                # a failure of the platform, from ``switch.save_failures``
-    switch.fail_save("disconnect written")  # drops the session after writing the startup configuration
+    switch.fail_save("disconnect written")  # writes the startup configuration, then drops the session
     switch.fail_save("ignore", times=9)     # prints success without writing the startup configuration
 """
 
@@ -25,11 +25,11 @@ ALWAYS = 1_000_000_000
 class InjectedFault:
     """A fault of ``times`` commands that match ``pattern``, after ``skip`` matching commands without a fault.
 
-    ``disconnect`` drops every session before the command, or after the command (``done``). ``refuse`` prints ``text``,
-    or the platform's message for an invalid line. ``ignore`` prints the usual answer, without effect. ``print`` prints
-    ``text``. ``hang`` never answers. ``drip`` prints a dot every ``seconds``, without end. ``log`` prints the log line
-    ``text`` before the answer. ``rename`` executes the command and changes the host name, and therefore the prompt, to
-    ``text``.
+    ``disconnect`` drops every session before the command, or with ``done`` after the command. ``refuse`` prints
+    ``text``, or the platform's message for an invalid line. ``ignore`` prints the usual answer, without effect.
+    ``print`` prints ``text``. ``hang`` never answers. ``drip`` prints a dot every ``seconds``, without end. ``log``
+    prints the log line ``text`` before the answer. ``rename`` executes the command and changes the host name to
+    ``text``. The prompt then also changes.
     """
 
     kind: Kind
@@ -57,11 +57,11 @@ class Faults:
         self.fail("ignore", pattern, times=ALWAYS)
 
     def forbid(self, pattern: str, text: str = "") -> None:
-        """Refuse lines that match ``pattern``, with the platform's message for a missing right or with ``text``."""
+        """Refuse lines that match ``pattern``. Print ``text``, or the platform's message for a missing right."""
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the fault of a command, and reduce its ``times`` or ``skip``; None for a command without a fault."""
+        """Return the fault of a command, or None. Decrement ``times`` of this fault, and ``skip`` of skipped faults."""
         for fault in self.faults:
             if not fault.times or not re.search(fault.pattern, command):
                 continue
@@ -81,13 +81,13 @@ if TYPE_CHECKING:
     from emulators.switch_device import SwitchState
 
 Boot = Literal["startup", "older", "empty"]
-"""The configuration that a switch boots: its startup configuration, the configuration before the last save, or the
-factory state.
+"""The configuration that a switch boots: its startup configuration, the startup configuration before the last save, or
+the factory state.
 """
 
 
 class Power:
-    """A switch that can be switched off and on. While it is off, it refuses connections."""
+    """A switch that can be switched off and on. A switch that is off refuses connections."""
 
     startup: "SwitchState"
     running: "SwitchState"
@@ -131,7 +131,7 @@ class Power:
         self.boots += 1
 
     def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
-        """Drop every session and all unsaved changes. Accept connections again after ``down`` seconds; do not wait."""
+        """Drop every session and all unsaved changes. Do not wait: connections are accepted after ``down`` seconds."""
         self.power_off()
         if not down:
             self.power_on(boot)
@@ -145,9 +145,9 @@ if TYPE_CHECKING:
     from emulators.switch_device import EmulatedSession, SwitchState
 
 COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
-"""The faults of a save on any platform. ``hang`` hangs, and ``disconnect`` drops every session, before the startup
-configuration is written, or after that (``written``). ``ignore`` prints success without writing. ``slow`` succeeds
-after ``seconds``.
+"""The faults of a save on any platform. ``hang`` hangs before the startup configuration is written. ``disconnect``
+drops every session before it is written. With ``written``, the fault occurs after the write. ``ignore`` prints success
+without writing. ``slow`` succeeds after ``seconds``.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 
@@ -165,7 +165,7 @@ class Saving:
     """The startup configuration of a switch, and its save commands."""
 
     saving: ClassVar[str] = ""
-    """The output at the beginning of a save."""
+    """The output that the switch prints when a save begins."""
     saved: str = "[OK]"
     """The output of a successful save."""
     saved_variants: ClassVar[tuple[str, ...]] = ()

@@ -22,8 +22,9 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 ) -> None:
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
-    ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains the list of allowed VLANs of each port,
-    or ``"all"``: a trunk without a list, or with all existing VLANs on platforms where a trunk must have a list.
+    ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs, or
+    ``"all"``. ``"all"`` means a trunk without a list. On platforms where a trunk must have a list, it means a list of
+    all existing VLANs.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})
@@ -42,7 +43,7 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 class ConfigurationRecorder:
     """Records every change of VLANs and ports of other users, with the line that caused the change.
 
-    ``ports`` and ``vlans`` are managed by SBF. A change that is undone later is recorded too.
+    SBF manages ``ports`` and ``vlans``; their changes are not recorded. A change that is undone later is recorded too.
     """
 
     switch: "EmulatedSwitch"
@@ -79,7 +80,7 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """Return the mode of another user's VLAN or port that the line entered, such as ``vlan 150``."""
+        """Return the VLAN or port of another user whose mode the line entered, such as ``VLAN 150 entered``."""
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

@@ -1,9 +1,13 @@
-"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``; a trunk carries VLAN 1 by default.
+"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``. A trunk carries VLAN 1 by default.
 
-Sources of the output: H3C's command references and recorded sessions of S5130, S5500, S6800 and HCL for the successes
-of ``save force`` and the questions of ``save`` (the sentence differs between releases and roles of a device: four
-forms); H3C's log message reference (CFG_SAVE_FAILED) for "Failed to save the current configuration"; Comware 7's
-role-based access for "Permission denied.". Ports are access ports of VLAN 1, up.
+Sources of the output:
+
+- H3C's command references, and recorded sessions of S5130, S5500, S6800 and HCL: the successes of ``save force``, and
+  the questions of ``save``. Depending on the device's release and role, the question has one of four forms.
+- H3C's log message reference (CFG_SAVE_FAILED): "Failed to save the current configuration".
+- Comware 7's role-based access: "Permission denied.".
+
+By default all ports are up, as access ports of VLAN 1.
 """
 
 from collections.abc import Callable
@@ -19,7 +23,7 @@ MOST_RANGES = 10
 
 
 class HpComware(EmulatedSwitch):
-    """A 5900."""
+    """A 5900 switch."""
 
     platform = "hp_comware"
     port_names = (*(f"Ten-GigabitEthernet1/0/{n}" for n in range(1, 9)), "Bridge-Aggregation1")

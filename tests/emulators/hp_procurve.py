@@ -1,7 +1,7 @@
-"""HP ProCurve and Aruba-OS: escape sequences, "press any key", questions before a VLAN with ports is deleted.
+"""HP ProCurve and Aruba-OS: escape sequences, "press any key", and a question before a VLAN with ports is deleted.
 
-``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). No recording of a failed save was
-found: the failures and the message for a missing right are invented. By default all ports are up and untagged in
+``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). The outputs of failed saves and the
+message for a missing right are invented, because no recording was found. By default all ports are up and untagged in
 VLAN 1.
 """
 
@@ -20,7 +20,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 with a limit of VLANs that can be raised only with a reboot."""
+    """A 2920 switch. Its limit of VLANs can be raised only with a reboot."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")
@@ -118,7 +118,7 @@ class HpProcurve(IosLikeSwitch):
 
     @accepts("config", "no vlan <number> untagged <ports>")
     def no_untag(self, session: EmulatedSession, text: str, ports: str) -> None:
-        """Put a port that is in no VLAN into the default VLAN."""
+        """Remove ports from the VLAN in which they are untagged. The ports return to the default VLAN."""
         for port in self.members(text, ports):
             port.native = 1 if port.native == int(text) else port.native
 

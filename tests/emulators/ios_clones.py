@@ -1,9 +1,11 @@
 """Switches that resemble IOS and have no dialect. Each switch differs from IOS in one respect.
 
-The differences come from vendors' references and Netmiko's drivers: Dell N-Series (errors without a percent sign,
-"Configuration Saved!"), Cisco 300 and 350 (a save that asks, with no as the default), Ruijie (port names with a space,
-``show vlan`` only, no empty list), D-Link and Zyxel (lists in other forms), and switches whose paging cannot be turned
-off.
+The differences come from vendors' references and Netmiko's drivers:
+- Dell N-Series: errors without a percent sign, "Configuration Saved!"
+- Cisco 300 and 350: a save that asks, with "no" as the default
+- Ruijie: port names with a space, ``show vlan`` only, no empty list
+- D-Link and Zyxel: lists in other forms
+- further switches: paging that cannot be turned off
 """
 
 import re
@@ -17,7 +19,7 @@ from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class PlainErrors(CiscoIos):
-    """Refuses commands with a text that the dialect of IOS does not recognize."""
+    """Refuses commands with an error message that the dialect of IOS does not recognize."""
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return "An invalid interface has been used for this function."
@@ -28,7 +30,7 @@ class PlainErrors(CiscoIos):
 
 
 class NoEmptyList(CiscoIos):
-    """Has no empty list. Prints the same message as IOS for an unknown line."""
+    """Refuses an empty list with the message that IOS prints for an unknown line."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -36,7 +38,7 @@ class NoEmptyList(CiscoIos):
 
 
 class NoneIsAll(CiscoIos):
-    """Treats an empty list as no restriction."""
+    """Treats an empty list as a list of all VLANs."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -66,7 +68,7 @@ class SpacedPorts(CiscoIos):
 
 
 class AllListed(CiscoIos):
-    """Shows a trunk of all VLANs with its list, 1-4094."""
+    """Shows a trunk of all VLANs with the explicit list 1-4094."""
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
         return super().allowed_lines(indent, set(range(1, 4095)) if allowed is None else allowed)
@@ -87,7 +89,7 @@ class OtherSuccess(CiscoIos):
 
 
 class AskingSave(CiscoIos):
-    """Asks before it overwrites the startup configuration. An empty reply means no."""
+    """Asks before it overwrites the startup configuration. An empty reply means "no"."""
 
     @accepts("exec", "write memory", "write")
     def write_memory(self, session: EmulatedSession) -> None:

@@ -1,4 +1,4 @@
-"""Command lines like that of IOS: user and privileged mode, ``configure terminal``, saves, and lists of trunks."""
+"""Command lines that resemble IOS: user and privileged mode, ``configure terminal``, saves, and lists of trunks."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from emulators.terminal import Hangup
 
 
 class IosLikeSwitch(EmulatedSwitch):
-    """The modes of a command line like that of IOS."""
+    """The modes of a command line that resembles IOS."""
 
     first_mode = "user"
     modes: ClassVar[dict[str, str]] = {"config": "(config)", "vlan": "(config-vlan)", "interface": "(config-if)"}
@@ -198,7 +198,7 @@ class TrunkLists(IosLikeSwitch):
         session.print_pages("\n" + self.vlan_table())
 
     def creatable(self, text: str) -> set[int]:
-        """Return the VLAN IDs of a list. Raise CommandRejected if one of the VLANs cannot be created."""
+        """Return the VLAN IDs of a list. Raise CommandRejected if a VLAN of the list cannot be created."""
         return self.numbers(text)
 
     def numbers(self, text: str) -> set[int]:
@@ -223,7 +223,7 @@ class TrunkLists(IosLikeSwitch):
         return "\n".join(rows)
 
     def shortened(self, port: str) -> str:
-        """Return a port's name in the form of tables."""
+        """Return the short form of a port's name that tables contain."""
         return next((port.replace(long, short) for long, short in self.short.items() if port.startswith(long)), port)
 
     def interface_lines(self, indent: str = " ", default_mode: str = "access") -> list[str]:
@@ -238,7 +238,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Return the lines of the access VLAN and of the native VLAN. Both are shown on trunks too."""
+        """Return the lines of the access VLAN and of the native VLAN. A trunk shows both lines too."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]

@@ -1,4 +1,4 @@
-"""The output of emulated switches for LLDP neighbours, in the form of recorded outputs.
+"""The outputs of emulated switches about LLDP neighbours, in the form of recorded outputs.
 
 A test connects a cable by adding an :class:`LldpPeer` to ``switch.peers``, and removes a cable by deleting the peer.
 """
@@ -11,7 +11,7 @@ BAR = "-" * 79
 
 @dataclass(frozen=True)
 class LldpPeer:
-    """The device at the other end of a cable, with the content of its LLDP frames. Empty texts are not sent."""
+    """The device at the other end of a cable, with the content of its LLDP frames. Empty fields are not sent."""
 
     name: str
     port: str
@@ -94,7 +94,7 @@ def aoscx(peers: Peers) -> str:
 
 
 def comware(peers: Peers) -> str:
-    """Render ``display lldp neighbor-information verbose`` of Comware 7; empty without neighbours."""
+    """Render ``display lldp neighbor-information verbose`` of Comware 7. The output is empty without neighbours."""
     return "\n".join(
         f"LLDP neighbor-information of port {number}[{port}]:\nLLDP agent nearest-bridge:\n LLDP neighbor index : 1\n"
         f" Chassis type        : MAC address\n Chassis ID          : {peer.chassis}\n"
@@ -164,7 +164,7 @@ def junos(peers: Peers) -> str:
 
 
 def xr(peers: Peers) -> str:
-    """Render the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR; empty without neighbours."""
+    """Render the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR. The output is empty without neighbours."""
     rows = [
         f"<detail><lldp-neighbor><receiving-interface-name>{port}</receiving-interface-name>"
         f"<chassis-id>{peer.chassis}</chassis-id><port-id-detail>{peer.port}</port-id-detail>"

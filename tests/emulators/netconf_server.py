@@ -46,7 +46,7 @@ class NetconfSession:
         self._chunked = False
 
     def run(self) -> None:
-        """Send hello and answer requests until the session ends. Raises Hangup."""
+        """Send hello and answer requests until the session ends. Raise Hangup."""
         capabilities = "".join(f"<capability>{name}</capability>" for name in self._device.capabilities)
         self._write(
             f'<hello xmlns="{BASE}"><capabilities>{capabilities}</capabilities>'
@@ -119,7 +119,7 @@ def plain(element: etree._Element) -> etree._Element:
 
 
 def command_of(operation: etree._Element) -> str:
-    """Render a request on one line for patterns in tests: its name, attributes, elements and text."""
+    """Return a request as one line (its name, attributes, elements and text), for patterns in tests."""
     attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
     inner = "".join(f" {child.tag}" for child in operation.iterdescendants() if isinstance(child.tag, str))
     return re.sub(r"[ \t]+", " ", f"{operation.tag}{attributes}{inner} {''.join(operation.itertext()).strip()}").strip()

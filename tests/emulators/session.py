@@ -1,8 +1,8 @@
 """A session with an emulated switch: modes, the grammar of commands, and injected faults.
 
 A pattern consists of words, which may be abbreviated, and of values in angle brackets. ``<list>`` matches one word,
-``<text...>`` matches all remaining words. If two patterns match, the pattern with more literal words is used, as on
-devices.
+``<text...>`` matches all remaining words. If a line matches two patterns, the pattern with more literal words is used,
+as on real devices.
 """
 
 import re
@@ -67,7 +67,7 @@ class CommandRejected(Exception):
 
 
 class EmulatedSession:
-    """A session. ``context`` contains the VLANs or ports of the mode."""
+    """A session. ``context`` contains the VLANs or ports that the mode configures."""
 
     def __init__(self, switch: "EmulatedSwitch", terminal: Terminal) -> None:
         self.switch, self.terminal = switch, terminal
@@ -78,7 +78,7 @@ class EmulatedSession:
         self._deferred: list[Callable[[], None]] | None = None
 
     def run(self) -> None:
-        """Print the greeting, then answer line by line until the session ends. Raises Hangup."""
+        """Print the greeting, then answer line by line until the session ends. Raise Hangup."""
         self.switch.open_sessions.append(self)
         try:
             self.switch.greeting(self)
@@ -116,7 +116,7 @@ class EmulatedSession:
         actions.get(fault.kind, lambda: self.print_pages(fault.text or self.switch.invalid(self, line)))()
 
     def _ignore(self, line: str) -> None:
-        """Print the line's usual answer, without its effect."""
+        """Print the usual answer to the line, but undo the line's effect."""
         switch = self.switch
         with switch.lock:
             before = deepcopy(switch.running), switch.startup, switch.saves
@@ -176,7 +176,10 @@ class EmulatedSession:
             raise CommandRejected("")
 
     def _filtered(self, line: str) -> bool:
-        """Execute ``COMMAND | include PATTERN`` and other output filters. Return False for a line without a filter."""
+        """Execute a line with an output filter, such as ``| include PATTERN``.
+
+        Return False for a line without a filter.
+        """
         command, bar, rest = line.partition(" | ")
         kind, _, pattern = rest.strip().partition(" ")
         filters = self.switch.filters.items()
@@ -234,7 +237,7 @@ class EmulatedSession:
 
     @property
     def ports(self) -> list["EmulatedPort"]:
-        """Return the ports that the mode concerns."""
+        """Return the ports that the mode configures."""
         return [self.switch.running.ports[name] for name in self.context]
 
 

@@ -1,9 +1,12 @@
 """SONiC: ``config …`` and ``show …`` in a Linux shell.
 
-Sources of the output: sonic-utilities (``config/main.py``, ``config/vlan.py``) for the first line of ``config save``,
-"Root privileges are required for this operation", and the errors of ``config vlan``; a bug report to sonic-buildimage
-for the traceback of a save while another process writes the file; Debian for the messages of the shell and sudo. Ports
-route by default.
+Sources of the output:
+- sonic-utilities (``config/main.py``, ``config/vlan.py``): the first line of ``config save``, "Root privileges are
+  required for this operation", and the errors of ``config vlan``.
+- A bug report to sonic-buildimage: the traceback of a save while another process writes the file.
+- Debian: the messages of the shell and sudo.
+
+By default all ports are routed ports.
 """
 
 from collections.abc import Callable
@@ -18,7 +21,7 @@ SAVES = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/son
 
 
 class Sonic(EmulatedSwitch):
-    """A whitebox. Its ports route until ``config switchport mode`` (from 202305 on)."""
+    """A whitebox switch. From release 202305 on, a port is a routed port until ``config switchport mode``."""
 
     platform = "sonic"
     port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")
@@ -174,7 +177,7 @@ class Sonic(EmulatedSwitch):
 
 
 def _table(rows: list[tuple[str, str, str, str]]) -> str:
-    """Return a table as Python's tabulate renders it in its style "simple"."""
+    """Return a table in the style "simple" of Python's tabulate."""
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
     return "\n".join(

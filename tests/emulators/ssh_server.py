@@ -134,7 +134,7 @@ class SshServer:
 def _bind(address: tuple[str, int]) -> socket.socket:
     """Return a socket bound to an address.
 
-    Several of these sockets may share the address if only one of them listens.
+    Several such sockets may share the address if only one of them listens.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -43,7 +43,7 @@ class SwitchBench:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Configure these VLANs on the managed ports and save. Return the difference that a new reading shows."""
+        """Configure these VLANs on the managed ports and save. Return the difference that remains in a new reading."""
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())
         if difference:
@@ -70,7 +70,7 @@ MakeBench = Callable[..., SwitchBench]
 
 
 def make_bench_in(stack: ExitStack) -> MakeBench:
-    """Return a function that creates benches, with options of the emulated switch. ``stack`` closes the benches."""
+    """Return a function that creates benches, with options for the emulated switch. ``stack`` closes the benches."""
 
     def make(platform: str, *, read_timeout: float = 5, **options: object) -> SwitchBench:
         switch = stack.enter_context(emulate(platform, **options))

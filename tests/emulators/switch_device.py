@@ -45,9 +45,10 @@ class SwitchState:
 class EmulatedSwitch(Faults, Saving, Power):
     """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
-    ``new_port`` creates a port with the initial configuration of tests. ``factory_port`` creates a port of an erased
-    switch as documented; None if both are the same. ``unauthorized`` is the answer to a command that the account may
-    not use. ``drip`` splits all output into pieces: the number of characters, and the seconds between two pieces.
+    ``new_port`` creates a port with the initial configuration of tests. ``factory_port`` creates a port as the vendor
+    documents it for an erased switch. ``factory_port`` is None if ``new_port`` creates the same port. ``unauthorized``
+    is the answer to a command that the account may not use. ``drip`` splits all output into pieces: the number of
+    characters, and the seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -80,8 +81,8 @@ class EmulatedSwitch(Faults, Saving, Power):
     ) -> None:
         """Create a switch.
 
-        ``slowness`` is the time in seconds that each command takes. For ``linger`` seconds, a lost session counts as
-        open.
+        ``slowness`` is the time in seconds that each command takes. ``linger`` is the time in seconds for which a
+        dropped session still counts as open.
         """
         Faults.__init__(self)
         Saving.__init__(self)
@@ -110,7 +111,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     # queries and actions for tests
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs that each port carries tagged now."""
+        """Return the tagged VLANs that each port carries now."""
         existing = set(self.running.vlans)
         return {
             name: existing if port.allowed is None else existing & port.allowed
@@ -154,13 +155,13 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Record every later change of ports and VLANs, except ``ports`` and ``vlans``, which SBF manages."""
+        """Record every later change of ports and VLANs, except of ``ports`` and ``vlans``, which SBF manages."""
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder
 
     def log(self, line: str) -> None:
-        """Print a log line into every open session, as with ``terminal monitor``, without a prompt after it."""
+        """Print a log line into every open session, as with ``terminal monitor``. No prompt follows the log line."""
         for session in list(self.open_sessions):
             session.terminal.write(f"\n{line}\n")
 
@@ -192,7 +193,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     # differences between platforms
 
     def serve(self, channel: Channel) -> None:
-        """Serve one client until the session ends. Raises Hangup."""
+        """Serve one client until the session ends. Raise Hangup."""
         EmulatedSession(self, Terminal(channel, self.drip, self.closing)).run()
 
     def prompt(self, session: "EmulatedSession") -> str:
@@ -212,7 +213,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     def neighbours(self, ports: Collection[str] | None = None) -> str:
         """Return the output about the neighbours on ``ports``, or on all ports.
 
-        Platforms that are not in ``LLDP_OUTPUT`` print the same form as IOS.
+        Platforms that are not in ``LLDP_OUTPUT`` print the form of IOS.
         """
         shown = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
         return LLDP_OUTPUT.get(self.platform, LLDP_OUTPUT["cisco_ios"])(shown, self.port_names)

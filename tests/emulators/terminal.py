@@ -10,7 +10,7 @@ ERASE = ("\x08", "\x7f")
 
 
 class Hangup(Exception):
-    """The session was ended, by the client or by the device."""
+    """The client or the device ended the session."""
 
 
 class Channel(Protocol):
@@ -51,7 +51,7 @@ class Terminal:
 
     @property
     def alive(self) -> bool:
-        """Return whether the client is still connected, as far as the channel detects that."""
+        """Return whether the client is still connected, as far as the channel can detect a lost connection."""
         return not getattr(self._channel, "closed", False)
 
     def line(self, prompt: str = "", echo: bool = True) -> str:
@@ -93,7 +93,7 @@ class Terminal:
 
 
 def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:
-    """Write ``text``, and wait for a key after each ``length`` lines (0: never).
+    """Write ``text``, and wait for a key after each ``length`` lines. If ``length`` is 0, never wait.
 
     The key q ends the output, Enter prints one more line, and any other key prints ``length`` more lines.
     """

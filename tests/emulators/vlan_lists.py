@@ -6,7 +6,7 @@ from itertools import groupby
 
 
 def parse(text: str, to: str = "-") -> set[int]:
-    """Parse ``100-110,200``, or with ``to=" to "`` Comware's ``100 to 110 200``.
+    """Parse ``100-110,200``. With ``to=" to "``, parse Comware's form ``100 to 110 200``.
 
     Raise ValueError for any other form.
     """
@@ -33,7 +33,7 @@ def ranges(vlans: Iterable[int], to: str = "-", shortest: int = 2) -> list[str]:
 
 
 def format_list(vlans: Iterable[int]) -> str:
-    """Return ranges with commas between them."""
+    """Return ranges separated by commas."""
     return ",".join(ranges(vlans))
 
 
@@ -45,6 +45,6 @@ def wrap_list(vlans: Iterable[int], first: str, further: str, width: int = 79) -
 
 
 def columns(names: Collection[str], indent: int, width: int = 80) -> str:
-    """Return names with commas between them, wrapped for the last column of a table."""
+    """Return names separated by commas, wrapped for the last column of a table."""
     wrapped_lines = textwrap.wrap(", ".join(names), width - indent) or [""]
     return f"\n{' ' * indent}".join(line.rstrip(",") for line in wrapped_lines)

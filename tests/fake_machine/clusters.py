@@ -48,8 +48,8 @@ class FakeSbf:
     """An SBF in memory.
 
     With ``stuck``, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is the
-    problem (status, slug, detail) that answers every creation. ``refused`` contains such problems by key. ``mute``
-    contains keys whose creation succeeds, but is answered with status 503.
+    problem (status, slug, detail) that answers every creation. ``refused`` maps keys to such problems. For a key in
+    ``mute``, the creation succeeds, but the answer has status 503.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class FakeSbf:
         return _problem(404, "not-found", f"no resource at {parts.path}")
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
-        """Extend a lease of one hour to ``seconds``. A shorter extension does not change the lease."""
+        """Extend a lease of one hour to ``seconds``. The lease does not change if ``seconds`` is shorter."""
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()

@@ -17,8 +17,9 @@ DISABLED_HOST_IP = HostIpSettings(settings={"ipv6/addr_gen_mode": "1", "ipv6/dis
 class FakeKernel:
     """Interfaces in memory.
 
-    ``deleted`` contains the names of deleted interfaces. ``changes`` counts the calls of `change`. ``set_sysctls`` are
-    the sysctls that pass bridged frames to the packet filter. ``ip_settings`` contains settings by interface index.
+    ``deleted`` contains the names of deleted interfaces. ``changes`` counts the calls of `change`. ``set_sysctls``
+    contains the active sysctls that pass bridged frames to the packet filter. ``ip_settings`` contains settings by
+    interface index.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class FakeKernel:
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - fields of an interface
-        """Add an interface that virtcloud did not create; return its index."""
+        """Add an interface that virtcloud did not create. Return the interface's index."""
         index = max(self.by_index, default=0) + 1
         self.by_index[index] = KernelInterface(index=index, **values)
         return index
@@ -63,7 +64,7 @@ class FakeKernel:
         self.by_index[index] = replace(self.by_index[index], **values)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the sysctls that are set."""
+        """Return the active sysctls that pass bridged frames to the packet filter."""
         return self.set_sysctls
 
     def disable_packet_filter(self, index: int) -> None:
@@ -120,7 +121,7 @@ class FakeHypervisor:
     """Domains in memory.
 
     Domains in ``stubborn`` ignore requests to shut down. Domains in ``immortal`` cannot be destroyed. If ``error`` is
-    set, every call raises it.
+    set, every call raises this error.
     """
 
     def __init__(self) -> None:
@@ -172,7 +173,7 @@ class FakeHypervisor:
             self.destroyed.append(name)
 
     def has_kvm(self) -> bool:
-        """Return whether KVM is listed."""
+        """Return whether the hypervisor lists KVM."""
         self._raise_error()
         return self.kvm
 
@@ -194,7 +195,7 @@ class FakeMounts:
         self.mounted_paths.add(path)
 
     def unmount(self, path: Path) -> None:
-        """Record the unmount and empty the folder."""
+        """Delete the record of the mount and empty the folder."""
         self.mounted_paths.remove(path)
         shutil.rmtree(path)
         path.mkdir()

@@ -19,7 +19,7 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
 class FakeElementApi:
-    """An SBF in memory with a wanted document. Records reports. If ``error`` is set, every call raises it."""
+    """An SBF in memory with a wanted document. Records reports. If ``error`` is set, every call raises this error."""
 
     def __init__(self) -> None:
         """Start with an empty wanted state."""
@@ -76,7 +76,7 @@ class FakeElementApi:
 
 
 class FakeManagedHost:
-    """A host whose state is changed by steps.
+    """A host whose state changes when a step is applied.
 
     Steps of clusters in ``refuses`` raise Refused. With ``ignores_steps``, steps have no effect.
     """

@@ -1,4 +1,4 @@
-"""The labs that tests run on. Each lab is started once for all tests of a session or of a module."""
+"""The labs on which tests run. Each lab is started once for all tests of a session or of a module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from virtcloud.lab.state import LabState
 
 
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
-    """Start a lab. Skip the test if no lab can run on this machine. If a lab is required, the test fails instead."""
+    """Start a lab. If no lab can run on this machine, skip the test. If a lab is required, fail instead of skipping."""
     try:
         return Lab.up(file, options, state=state)
     except LabImpossible as error:
@@ -37,7 +37,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab without SBF and agents. After each test, all services of the lab run."""
+    """Yield a lab without SBF and agents. Each test must leave all services of the lab running."""
     started_lab = start_lab(read_lab_file(), LabState(tmp_path_factory.mktemp("bare") / "state"), LabOptions(bare=True))
     yield started_lab
     started_lab.down()
@@ -66,21 +66,21 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab of the switches of two sites, connected by a Linux bridge and an Open vSwitch, without SBF."""
+    """Yield the switches of two sites, connected by a Linux bridge and an Open vSwitch. The lab has no SBF."""
     with run_lab("prepared", tmp_path_factory, LabOptions(bare=True)) as started_lab:
         yield started_lab
 
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab of three sites whose provider edges are on an EVPN fabric, without SBF."""
+    """Yield a lab of three sites whose provider edges are on an EVPN fabric. The lab has no SBF."""
     with run_lab("edges", tmp_path_factory, LabOptions(bare=True)) as started_lab:
         yield started_lab
 
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab whose sites are connected in three ways. Device timeouts and drift interval are short."""
+    """Yield a lab with three kinds of transports between sites. Device timeouts and drift interval are short."""
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
     with run_lab("edges", tmp_path_factory, LabOptions(timing=timing)) as started_lab:
         yield started_lab

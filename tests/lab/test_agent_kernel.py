@@ -16,7 +16,7 @@ PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILE
 
 
 def test_the_agents_kernel_tests_pass_in_the_lab(lab: Lab) -> None:
-    """All selected tests run on a host of the lab, and none of them is skipped there."""
+    """All selected tests run on a host of the lab, and none of these tests is skipped."""
     result = lab.run("praha-h2", ("env", "PYTHONDONTWRITEBYTECODE=1", "sh", "-c", PYTEST), timeout_s=200)
     assert result.returncode == 0, result.stdout
     summary = result.stdout.splitlines()[-1]

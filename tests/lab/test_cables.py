@@ -49,7 +49,7 @@ def client(cabled: Lab) -> Iterator[SbfClient]:
 
 
 def check_cables_until(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
-    """Repeat the cable check until its result fulfils the condition: LLDP daemons send at unpredictable times."""
+    """Repeat the cable check until the result fulfils the condition. LLDP daemons send at unpredictable times."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         for node in NODES:
@@ -118,7 +118,7 @@ def test_a_switch_without_lldp_affects_no_other_cable(cabled: Lab, client: SbfCl
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
-    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1). A broadcast sent later passes."""
+    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1). A later broadcast passes the bridge."""
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)
     vlan = client.cluster("talk").vlans["brno"]

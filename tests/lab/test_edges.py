@@ -37,20 +37,23 @@ def client(edges: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def new(edges: Lab) -> Snapshot:
-    """The snapshot of the lab after its start."""
+    """The snapshot taken when the lab has started."""
     return take_snapshot(edges, edges.topology)
 
 
 @pytest.fixture
 def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
-    """The snapshot after the lab's start. After the test, all clusters except the permanent cluster are deleted."""
+    """The snapshot taken when the lab has started.
+
+    After the test, all clusters except the permanent cluster are deleted.
+    """
     yield new
     remove(client, *(view.key for view in client.clusters() if view.key != PERMANENT))
 
 
 @pytest.fixture(scope="module")
 def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """A cluster over two sites of the EVPN fabric, which exists during all tests."""
+    """A cluster at two sites of the EVPN fabric, which exists during all tests."""
     yield create(client, PERMANENT, spec("praha", "plzen"))
     remove(client, PERMANENT)
 
@@ -100,7 +103,7 @@ def kernel(edges: Lab) -> Iterator[OnKernel]:
 
 
 class TestOnKernel(KernelClaims):
-    """The claims about the driver's test bench, checked on a real kernel."""
+    """The tests of ``KernelClaims`` on a real kernel."""
 
     @pytest.fixture
     def bench(self, kernel: OnKernel) -> Iterator[OnKernel]:
@@ -147,7 +150,7 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Even the MAC addresses are identical. The core learns addresses for each cluster's service VLAN (decision 6)."""
+    """Even the MAC addresses are identical. The core has a MAC table for each cluster's service VLAN (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service_id(one), service_id(two)} == {2000, 2001}
     with ThreadPoolExecutor() as pool:
@@ -191,7 +194,10 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 
 
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """An edge is down while a cluster is deleted. The other site is clean at that time, the edge's own site later."""
+    """A cluster is deleted while the edge of one site is down.
+
+    The other site is clean at once, the edge's site later.
+    """
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
     set_management_port(edges, "praha-pe1", "down")

@@ -1,4 +1,4 @@
-"""The example scripts for users: each request becomes a cluster, and each script runs on the job's first host."""
+"""The example scripts for users. Each request becomes a cluster, and each script runs on the job's first host."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 
 def start_job(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
-    """Start an example's job: do everything that the scheduler and its hooks do before the script."""
+    """Start an example's job: do everything that the scheduler and its hooks do before the script starts."""
     options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
     request = parse_request(options["vcluster"])
     admit_pbs_job(
@@ -54,7 +54,7 @@ def script(example: str) -> str:
 
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
-    """A replacement of mpirun reads the host file and starts the program over ssh, as mpirun does."""
+    """A substitute for mpirun reads the host file and starts the program over ssh, as mpirun does."""
     job = start_job(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0

@@ -1,4 +1,4 @@
-"""Killed processes, disconnected switches and concurrent calls: the lab's network recovers from each."""
+"""Killed processes, disconnected switches and concurrent calls. The lab's network recovers from each of them."""
 
 import random
 import shutil
@@ -22,7 +22,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
 KILLS_EACH = 4
-"""Kills in one test. The number is even, because each cluster is created and deleted."""
+"""The number of kills in one test. It is even, because each cluster is created and deleted."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def topology(client: SbfClient) -> Topology:
 
 @pytest.fixture
 def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
-    """The snapshot before the test. No cluster may exist at that time."""
+    """The snapshot before the test. No cluster may exist when the test begins."""
     assert not [view.key for view in client.clusters()]
     return take_snapshot(lab, topology)
 
@@ -73,12 +73,12 @@ def remove(client: SbfClient, key: str) -> None:
 
 
 def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, str]]:
-    """Return the switches whose VLANs differ from ``former``, with the VLANs of their ports."""
+    """Return each switch whose VLANs differ from ``former``, with the VLANs of its ports."""
     return {name: ports for name, ports in seen.switches.items() if ports != former.switches[name]}
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """Return the VLANs of switches for a cluster on the first host of each site: on the host's port and the uplink."""
+    """Return the VLANs for a cluster on the first host of each site: on the host's switch port and on the uplink."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites

@@ -41,7 +41,7 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """The requests of a hook on the head host for one job."""
+    """The requests that a hook on the head host makes for one job."""
 
     lab: Lab
     key: str
@@ -55,7 +55,7 @@ class Hook:
         assert self.ask("up", head=True, user=USER) == {"ok": True}
 
     def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Request the state as a prologue does, until an answer fulfils the condition. Return that answer."""
+        """Request the state, as a prologue does, until an answer fulfils the condition. Return that answer."""
         deadline = time.monotonic() + LIMIT_S
         while not reached(answer := self.ask("state", wait=10)):
             assert time.monotonic() < deadline, answer
@@ -64,7 +64,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """After all tests, check that elements carry what they carried before. There is one check, because it is slow."""
+    """After all tests, check that elements carry the same as before. The slow check runs once for the module."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
@@ -102,7 +102,10 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
-    """The unreachable host is at another site. The guests have IPv4 or IPv6. At the end the job's files are removed."""
+    """The unreachable host is at another site.
+
+    Guests have IPv4 or IPv6 addresses. At the end the job's files are removed.
+    """
     other_agent = lab.service(OTHER, "agent")
     other_agent.stop()
     hook.up()

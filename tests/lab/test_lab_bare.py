@@ -20,7 +20,7 @@ PLAIN = Path(__file__).parent / "topologies/plain.yaml"
 
 
 def processes_of_lab(pid: int) -> set[int]:
-    """Return the processes of a lab, which are those in the PID namespace of its first process."""
+    """Return the processes of a lab: all processes in the PID namespace of the lab's first process."""
     wanted = Path(f"/proc/{pid}/ns/pid").readlink()
     found = set()
     for entry in Path("/proc").iterdir():
@@ -161,13 +161,13 @@ def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabSta
 
 @pytest.mark.parametrize("what", ["the kernel boots", "nodes start", "services start"])
 def test_an_interrupted_start_leaves_no_remains(own_state: LabState, what: str) -> None:
-    """Press Ctrl-C in each step. A step has begun when the command prints the line of the previous step."""
+    """Press Ctrl-C in each step. A step has begun when the command has printed the line of the previous step."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
         before = "files ("  # the lab uses the kernel of the test host, so no kernel boots
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", "--bare", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as starting:  # noqa: S603 - our own
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as starting:  # noqa: S603 - our own command
         assert starting.stderr is not None
         assert any(before in line for line in starting.stderr)
         launcher = own_state.launcher()

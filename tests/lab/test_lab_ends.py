@@ -1,4 +1,4 @@
-"""The ends of a complete lab with SBF and agents: no process survives, and the next start reports the remains."""
+"""The ends of a complete lab with SBF and agents. No process survives, and the next start reports the remains."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, 
 
 
 def namespaces_of(pid: int) -> set[str]:
-    """Return the namespaces of a process; empty if it has ended."""
+    """Return the namespaces of a process, or an empty result if the process has ended."""
     try:
         return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in NAMESPACE_KINDS}
     except OSError:
@@ -45,7 +45,7 @@ def wait_until_empty(namespaces: set[str], within_s: float = 15) -> bool:
 
 
 def wait_until_unused(state: LabState, within_s: float = 15) -> bool:
-    """Return whether no process has this lab's folder in its command line."""
+    """Wait until no process has this lab's folder in its command line. Return False if the time limit passes."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
     while (processes := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in read_command_line(one)]) and (
         time.monotonic() < deadline
@@ -70,7 +70,7 @@ def own_namespaces(pid: int | None) -> set[str]:
 
 @contextmanager
 def machine_unchanged() -> Iterator[None]:
-    """Check that the mounts and interfaces of this machine are the same before and after."""
+    """Check that the block does not change the mounts and interfaces of this machine."""
 
     def read_machine() -> tuple[str, list[str]]:
         interfaces = sorted(one.name for one in Path("/sys/class/net").iterdir())
@@ -83,7 +83,10 @@ def machine_unchanged() -> Iterator[None]:
 
 @contextmanager
 def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a lab as from a terminal, in its own process group. Wait until the output contains the step ``until``."""
+    """Start a lab as from a terminal, in a separate process group.
+
+    Wait until the output contains the step ``until``.
+    """
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(  # noqa: S603 - our own command
@@ -121,7 +124,7 @@ def test_the_lab_of_a_killed_start_can_be_removed(own_state: LabState) -> None:
 
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
 def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabState, victim: str, file: Path) -> None:
-    """Send SIGKILL to the lab's first process, or to the process that holds its namespaces, while a guest runs."""
+    """While a guest runs, send SIGKILL to the lab's first process or to the process that holds its namespaces."""
     with machine_unchanged():
         lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:

@@ -41,7 +41,7 @@ def virtcloud(state: Path, *argv: str, before: tuple[str, ...] = ()) -> subproce
 
 
 def start_and_read_error(tmp_path: Path, text: str) -> str:
-    """Start a lab from a file with this text. Return the error message without the path of the file's folder."""
+    """Start a lab from a file with this text. Return the error message without the path of the lab file's folder."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -122,14 +122,14 @@ def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
-    """In its own user namespace the command runs as nobody, and can still read its program files."""
+    """The command runs as nobody in a separate user namespace, where it can still read its program files."""
     done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
     assert (done.returncode, "run the command with sudo" in done.stderr) == (2, True)
     assert not (tmp_path / "state").exists()
 
 
 def run_in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
-    """Run the command in this process, in which tests can replace functions."""
+    """Run the command in this process, so that tests can replace functions."""
     monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "state"))
     done = CliRunner().invoke(main, ["lab", *argv])
     assert not (tmp_path / "state").exists()
@@ -202,7 +202,7 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
     ],
 )
 def test_unknown_nodes_services_and_programs_are_named(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
-    """If a program cannot be started, the exit code is that of a shell: 127, or 126 if it is not executable."""
+    """If a program cannot be started, the exit code is that of a shell: 127 if not found, 126 if not executable."""
     done = virtcloud(bare.state.folder, "lab", *argv)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(words)

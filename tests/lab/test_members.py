@@ -30,7 +30,10 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
-    """Yield a network of two hosts at Brno whose VLAN ID is free at all sites. Nothing of it remains at the end."""
+    """Yield a network of two hosts at Brno whose VLAN ID is free at all sites.
+
+    The network is removed after the test.
+    """
     assert before
     yield create(client, "root", spec("brno-h1", "brno-h2", first=1, name="ring", vlan=125))
     remove(client, "root")
@@ -53,7 +56,7 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two members join at the same time, one leaves while another joins, and the last member ends with its network."""
+    """Two members join at the same time, one leaves while another joins, and the last member ends with the network."""
     without_members = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))
@@ -74,9 +77,9 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 
 
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """A member fails because the agent of its host is stopped.
+    """One member fails, because the agent of its host is stopped.
 
-    SBF is killed while another member joins, and again while that member leaves.
+    SBF is killed once while another member joins, and once while this other member leaves.
     """
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:

@@ -31,7 +31,7 @@ ALL_HOSTS_VLANS = {
     "sw3": {"to1": "100", "lagh2": "100"},
     "psw": {"h1": "100", "h2": "100", "edge": "100"},
 }
-"""The VLANs of a cluster on all hosts: the third side of the ring and the second uplink of h1 do not carry it."""
+"""The VLANs of a cluster on all hosts. The third side of the ring and the second uplink of h1 carry none of them."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,10 @@ wait"""
 
 
 def find_unreachable(lab: Lab, sender: str) -> list[str]:
-    """Ping every guest with full-size frames from the guest on ``sender``. Return the hosts that do not answer."""
+    """Ping every guest with full-size frames from the guest on ``sender``.
+
+    Return the hosts whose guests do not answer.
+    """
     (domain,) = read_guests(lab, sender)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
@@ -97,7 +100,10 @@ def find_unreachable(lab: Lab, sender: str) -> list[str]:
 
 @contextmanager
 def topology_without(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
-    """Remove links from the topology, each named by one of its ports. Restore them after the context."""
+    """Remove links from the topology.
+
+    ``without`` contains one port of each link. Restore the links after the context.
+    """
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
     client.put_topology(Topology.model_validate(document | {"links": kept}), ANY_VERSION)
@@ -114,7 +120,7 @@ def disconnected(lab: Lab, node: str, port: str) -> Iterator[None]:
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
-    """Return a spec of a network or a member. The names and addresses of its guests are numbered from ``first``."""
+    """Return a spec of a network or a member. The names and addresses of the guests are numbered from ``first``."""
     guests = [
         {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)
@@ -123,7 +129,10 @@ def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
 
 
 def wait_for_vlans(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Wait until the switches carry the wanted VLANs. Return the VLANs that they carry at the end."""
+    """Wait until the switches carry the wanted VLANs.
+
+    Return the VLANs that the switches carry at the end of the wait.
+    """
     deadline = time.monotonic() + LIMIT_S
     while (seen := read_vlans(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -160,7 +169,7 @@ def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
     (domain,) = read_guests(paths, "h1")
     with ThreadPoolExecutor() as pool:
         captures = {host: capture_broadcasts(pool, paths, host) for host in HOSTS}
-        time.sleep(1.5)  # until the programs listen
+        time.sleep(1.5)  # wait until the programs listen
         paths.run("h1", ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
         received = {
             host: re.findall(r"echo request, .*seq (\d+)", capture.result()) for host, capture in captures.items()
@@ -204,12 +213,12 @@ def test_a_second_cluster_on_an_access_link_is_refused(
 
 def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster: ClusterView) -> None:
     with disconnected(paths, "sw3", "h2a"):
-        time.sleep(1)  # ten checks of the link state (miimon)
+        time.sleep(1)  # the time of ten checks of the link state (miimon)
         assert find_unreachable(paths, "h2") == []
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The cluster moves to the aggregate between sw2 and sw3, works with one of its cables, and moves back."""
+    """The cluster moves to the aggregate between sw2 and sw3, works with one cable of the aggregate, and moves back."""
     with topology_without(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},
@@ -221,7 +230,7 @@ def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient
         until(client, "ring", lambda view: view.state is ClusterState.ACTIVE)
         assert find_unreachable(paths, "h2") == []
         with disconnected(paths, "sw2", "lag3a"):
-            time.sleep(1)  # ten checks of the link state (miimon)
+            time.sleep(1)  # the time of ten checks of the link state (miimon)
             assert find_unreachable(paths, "h2") == []
     assert wait_for_vlans(paths, ALL_HOSTS_VLANS) == ALL_HOSTS_VLANS
     assert find_unreachable(paths, "h2") == []

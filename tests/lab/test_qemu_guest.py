@@ -101,13 +101,13 @@ ls /sys/class/net
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell once the guest answers. Return their output."""
+    """Run commands in the QEMU guest's shell as soon as the guest answers. Return the output of the commands."""
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """A guest writes to its own overlay. Its host loses everything except its disks and then starts the guest again."""
+    """A guest writes to its overlay. The host loses everything except its disks and then starts the guest again."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()
@@ -139,7 +139,7 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 
 
 def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
-    """A guest may still run without a network: the removal of the cluster is confirmed when libvirtd answers again."""
+    """The guest may still run, but without a network. The agent confirms the removal when libvirtd answers again."""
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]

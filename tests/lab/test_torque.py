@@ -49,7 +49,7 @@ def has_ended(client: SbfClient, wanted: TorqueJob) -> bool:
 
 
 def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    """A job over two sites leaves nothing, and each script can be run again."""
+    """A job at two sites leaves no remains, and each script can be run again."""
     own_job, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(own_job)
     assert (started.returncode, started.stderr) == (0, "")
@@ -66,7 +66,7 @@ def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab,
 
 
 def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, client: SbfClient) -> None:
-    """Torque kills a prologue at its time limit, perhaps without an epilogue, and runs the job again on other hosts."""
+    """Torque kills a prologue at its time limit, may omit the epilogue, and runs the job again on other hosts."""
     first = job(2, "brno-h1", "brno-h2")
     torque.sisters(first)
     killed = torque.threads.submit(torque.script, "brno-h1", "prologue", first)

@@ -1,4 +1,4 @@
-"""Two labs that run directly on one kernel with all features, which is the kernel of another lab."""
+"""Two labs that run directly on one kernel. The kernel has all features, because it is the kernel of another lab."""
 
 import json
 import subprocess
@@ -30,7 +30,10 @@ def state_of_services(lab: Lab, state: str) -> set[str]:
 
 
 def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
-    """The first lab has a cluster with guests. The second lab starts and stops, and changes nothing of the first."""
+    """The first lab has a cluster with guests.
+
+    The second lab starts and stops, and changes nothing in the first lab.
+    """
     list_folders = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
     before = lab.run("user", list_folders).stdout
     virtcloud(lab, FIRST, "lab", "up", "--kernel", "direct", PLAIN)

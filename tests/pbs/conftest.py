@@ -16,7 +16,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState
 
 @pytest.fixture(scope="session")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
-    """Run an OpenPBS in its own lab. Nothing of the lab remains afterwards."""
+    """Run an OpenPBS in a separate lab. Nothing of the lab remains after the tests."""
     try:
         file = read_lab_file()
         running = Lab.up(file, LabOptions(timing=TIMING), state=LabState(tmp_path_factory.mktemp("pbs") / "lab"))
@@ -49,7 +49,7 @@ def world(batch: LabPbs) -> Iterator[RealWorld]:
 
 @pytest.fixture
 def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
-    """Yield a stage without jobs. Check afterwards that switches and hosts carry nothing of the test's jobs."""
+    """Yield a stage without jobs. After the test, check that switches and hosts carry nothing of the test's jobs."""
     stage = ScenarioStage(world.batch, world.batch, world)
     yield stage
     for job in stage.jobs:

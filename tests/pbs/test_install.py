@@ -20,7 +20,7 @@ OTHERS = ("create hook foreign", "set hook foreign event = queuejob", "create re
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """Create a foreign hook and a foreign resource. Yield their state."""
+    """Create a hook and a resource that virtcloud does not own. Yield their state."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _print_others(batch)
@@ -35,7 +35,7 @@ def _print_others(batch: LabPbs) -> str:
 
 
 def pbs(batch: LabPbs, *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` on the server's host. Return exit code, stdout and stderr."""
+    """Run ``virtcloud pbs`` on the server's host. Return the exit code, stdout and stderr."""
     done = batch.try_virtcloud("pbs", *words)
     return done.returncode, done.stdout, done.stderr
 
@@ -101,7 +101,7 @@ def test_an_unreachable_server_is_reported(batch: LabPbs) -> None:
 
 
 def pbs_with(batch: LabPbs, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
-    """Run ``virtcloud pbs`` with other environment variables."""
+    """Run ``virtcloud pbs`` with additional environment variables."""
     done = batch.try_virtcloud("pbs", *words, environment=environment)
     return done.returncode, done.stdout, done.stderr
 

@@ -1,4 +1,4 @@
-"""Queues whose default resources contain a request: hooks do not see such a request at submission."""
+"""Queues whose default resources contain a request. At submission, hooks do not see such a request."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ QUEUE = "clusters"
 
 @pytest.fixture
 def queue(batch: LabPbs) -> Iterator[str]:
-    """Create a queue that sets a request."""
+    """Create a queue whose default resources contain a request."""
     batch.root("qmgr", "-c", f"create queue {QUEUE} queue_type=execution,enabled=true,started=true")
     batch.root("qmgr", "-c", f"set queue {QUEUE} resources_default.vcluster = image=busybox")
     yield QUEUE
@@ -21,7 +21,7 @@ def queue(batch: LabPbs) -> Iterator[str]:
 
 
 def submit(batch: LabPbs, queue: str, *more: str) -> str:
-    """Submit a job without a request of its own to the queue."""
+    """Submit a job to the queue. The job itself contains no request."""
     shape = ["-l", "select=1:ncpus=1", "-l", "walltime=0:05:00", "-q", queue, *more]
     return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
 

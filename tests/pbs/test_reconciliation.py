@@ -1,4 +1,4 @@
-"""Reconciliation with a real OpenPBS server in cases where no hook was called."""
+"""Reconciliation with a real OpenPBS server in cases where the server called no hook."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def actions(pbs: LabPbs) -> list[tuple[str, str]]:
 
 
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not know job 999999. An operator, not a hook, created the cluster 999998."""
+    """The server does not know job 999999. Cluster 999998 was created by an operator, not by a hook."""
     job = stage.submit(script=FOREVER)
     stage.await_active(job)
     server = job.partition(".")[2]
@@ -68,7 +68,10 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
 
 
 def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server calls no hook at the end of the lost run (jobobit), nor for another run, because nodes are missing."""
+    """The server calls no hook at the end of the lost run (jobobit).
+
+    It starts no other run, because nodes are missing.
+    """
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=3)
         await_fault()
