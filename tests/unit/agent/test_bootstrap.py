@@ -62,7 +62,7 @@ sys.exit(bootstrap.main(sys.argv[1:]))
 
 
 def test_one_agent_serves_a_host_and_a_scheduler() -> None:
-    folder = Path(tempfile.mkdtemp())  # a socket's path is short: at most 107 characters
+    folder = Path(tempfile.mkdtemp())  # not tmp_path, because the path of a socket has at most 107 characters
     lines = ['element = "h1"', f'sbf = "unix://{folder}/none"', f'state = "{folder}"', f'socket = "{folder}/a.sock"']
     lines += [f'jobs = "{folder}/jobs"', "[scheduler]", f'commands = "{folder}"', f'status = "{folder}/status.json"']
     (folder / "agent.toml").write_text("\n".join(lines))
@@ -79,7 +79,7 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
 
 
 def _read_events(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
-    """Read log lines until all wanted events occurred; return the first line of each."""
+    """Read log lines until every wanted event has occurred. Return the first line of each event."""
     assert lines is not None
     events: dict[str, str] = {}
     while not wanted <= set(events):

@@ -1,4 +1,4 @@
-"""Tests of the host's checks (``virtcloud doctor --host``): a failed check is returned and raises no error."""
+"""Tests of the host's checks (``virtcloud doctor --host``). A failed check is returned, and raises no error."""
 
 import json
 import os
@@ -19,7 +19,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes netwo
 
 @pytest.fixture
 def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of br_netfilter's sysctls, which are all 0."""
+    """Return a folder with the sysctls of br_netfilter. All are 0."""
     folder = tmp_path / "sys/bridge"
     folder.mkdir(parents=True)
     for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables"):

@@ -31,7 +31,7 @@ def waits() -> list[float]:
 
 
 class RecordingEvent(threading.Event):
-    """An event whose wait returns immediately and records the timeout."""
+    """An event whose ``wait`` returns immediately and records its timeout."""
 
     def __init__(self, waits: list[float]) -> None:
         super().__init__()
@@ -396,7 +396,7 @@ def test_an_internal_error_of_one_cluster_blocks_no_other(
 def test_progress_is_reported_after_each_completed_piece_of_work(
     service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
-    """While a step hangs, no progress is progress_reports."""
+    """While a step hangs, no progress is reported."""
     progress_reports: list[int] = []
     reports_before_step: list[int] = []
     apply = host.apply

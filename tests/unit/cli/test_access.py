@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud quota``: output of a user's usage and limits, and input of limits."""
+"""Tests of ``virtcloud quota``: the printed usage and limits of a user, and the parsing of limits."""
 
 import pytest
 from cli_calls import RunCommand

@@ -1,4 +1,4 @@
-"""Tests of simple commands, and of rules for all commands."""
+"""Tests of simple commands, and of rules that hold for all commands."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of the output of errors and unsaved configurations: shortened in tables, in full for one element."""
+"""Tests of the output of errors and unsaved configurations. Tables shorten long texts; ``element show`` does not."""
 
 import pytest
 from cli_calls import RunCommand

@@ -14,8 +14,8 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with three images: readable by everybody, with a missing file, and readable only by the owner."""
-    folder = Path(tempfile.mkdtemp())  # other users cannot read the folder tmp_path of pytest
+    """A folder with three images: readable by everybody, with a missing file, and readable only by its owner."""
+    folder = Path(tempfile.mkdtemp())  # other users cannot read pytest's tmp_path
     yield _create_images(folder)
     shutil.rmtree(folder)
 

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud topology``: the difference is printed first, and ``--site`` changes only this site."""
+"""Tests of ``virtcloud topology``. The command first prints the difference. ``--site`` changes only one site."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fixtures: a real SBF on a Unix socket, a scripted HTTP server, and a client of the scripted server."""
+"""Fixtures: a real SBF on a Unix socket, a scripted HTTP server, and a client of this server."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of the client with a scripted HTTP server: the requests that it sends, and the parsing of answers."""
+"""Tests of the client with a scripted HTTP server: the client's requests, and its parsing of answers."""
 
 import json
 import os

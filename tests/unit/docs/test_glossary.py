@@ -1,4 +1,4 @@
-"""Tests of the glossary: the number of terms, duplicate terms, and the existence of the modules that it names."""
+"""Tests of the glossary: the number of terms, duplicate terms, and the existence of the modules in the glossary."""
 
 import re
 from pathlib import Path

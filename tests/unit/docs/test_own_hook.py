@@ -1,4 +1,4 @@
-"""Test of the examples of the page "test your own hook"."""
+"""Test of the examples on the page "test your own hook"."""
 
 import inspect
 import re
@@ -9,10 +9,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-your-own-hook.md"
 
 
 def test_the_examples_pass(tmp_path: Path) -> None:
-    """Run each test of the page as it is printed there."""
+    """Run each test of the page exactly as printed."""
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE):
-        if "recorded_event(" not in block:  # needs a recording from the reader's site
+        if "recorded_event(" not in block:  # this example needs a recording from the reader's site
             exec(block, names)  # noqa: S102 - executes the code of the page
     tests = {name: function for name, function in names.items() if name.startswith("test_")}
     assert len(tests) == 3

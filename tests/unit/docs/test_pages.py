@@ -1,4 +1,4 @@
-"""Tests of the documentation's pages: links, numbers of decisions, and generated pages."""
+"""Tests of the documentation's pages: links, the numbering of decisions, and generated pages."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of the page about security: the tests that it names exist, and each role has a section about stolen tokens."""
+"""Tests of the page about security: each test on the page exists, and each role has a section about stolen tokens."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ STOLEN = "## What a stolen token can do"
 
 @cache
 def functions(path: str) -> frozenset[str]:
-    """Return the names of the functions in a file; empty if the file does not exist."""
+    """Return the names of the functions in a file. Without the file, there are no names."""
     file = ROOT / path
     nodes = ast.walk(ast.parse(file.read_text())) if file.exists() else ()
     return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -1,4 +1,4 @@
-"""Tests of the tour of the source: its modules exist, and a creation of a cluster passes through few modules."""
+"""Tests of the tour of the source: the tour's modules exist, and few modules take part in creating a cluster."""
 
 import re
 from pathlib import Path

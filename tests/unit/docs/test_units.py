@@ -1,4 +1,4 @@
-"""Tests of systemd's units: they start existing commands, and messages and pages use their names."""
+"""Tests of the systemd units: each unit starts an existing command, and messages and pages name existing units."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demonstration succeeds only if it checked at least one claim and all claims are true."""
+"""The demonstration succeeds only if it checked at least one claim and no claim was false."""
 
 import io
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_the_commands_exit_code_is_the_result(monkeypatch: pytest.MonkeyPatch, i
 
 
 class FakeLab:
-    """A lab that does not answer after its start."""
+    """A lab that starts, and then answers no request."""
 
     state = SimpleNamespace()
     is_down = False

@@ -1,4 +1,4 @@
-"""The kernel of QEMU guests: an installed kernel, or a kernel downloaded with apt and stored for the next lab."""
+"""The kernel of QEMU guests: an installed kernel, or a kernel that apt downloads and the next lab uses again."""
 
 import lzma
 import os

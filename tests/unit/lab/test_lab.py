@@ -1,4 +1,4 @@
-"""Errors at the start of a lab: a caller other than root, a full disk."""
+"""Errors at the start of a lab, for example if the caller is not root or the disk is full."""
 
 import errno
 import os

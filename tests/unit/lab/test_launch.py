@@ -1,4 +1,4 @@
-"""Interrupts of a lab's start are deferred between the start of a process and the record of its process ID."""
+"""Interrupts of a lab's start are deferred from the start of a process until its process ID is recorded."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 def send_deferred(*numbers: signal.Signals) -> list[str]:
-    """Send signals to this process while signals are deferred. Return the actions of the process."""
+    """Send signals to this process inside ``defer_interrupts``. Return the recorded actions."""
     actions = []
     try:
         with terminate_as_interrupt(), defer_interrupts():

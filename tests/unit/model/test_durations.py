@@ -1,4 +1,4 @@
-"""Tests of durations as users enter and read them."""
+"""Tests of durations in the notation that users enter and read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the faults of a topology. A message contains the file, the line, the key and the expectation."""
+"""Tests of errors in a topology. Each message contains the file, the line, the key and the expectation."""
 
 import pytest
 from pydantic import ValidationError

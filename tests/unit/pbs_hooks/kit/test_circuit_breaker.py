@@ -1,4 +1,4 @@
-"""The circuit breaker: if SBF does not answer, the batch system waits for one timeout per minute only."""
+"""The circuit breaker: if SBF does not answer, the batch system waits for only one timeout per minute."""
 
 import re
 import socket
@@ -36,7 +36,7 @@ def address(server: socket.socket) -> str:
 
 
 def count_calls(server: socket.socket) -> int:
-    """Return the number of connections since the last call of this function."""
+    """Return the number of connections since the previous call of this function."""
     count = 0
     with suppress(BlockingIOError):
         while True:
@@ -46,7 +46,7 @@ def count_calls(server: socket.socket) -> int:
 
 
 def failed_call(url: str, pause: float = 60) -> str:
-    """Call SBF as one event does. Return the error."""
+    """Call SBF as a hook does at one event. Return the error message."""
     with pytest.raises(SbfUnreachable) as caught:
         HookSbfClient(SbfAddress(url), Deadline(ALLOWED), ALLOWED, pause).network("x")
     return str(caught.value)
@@ -74,7 +74,7 @@ def test_calls_of_one_event_share_one_timeout(silent: socket.socket) -> None:
 
 
 def test_a_refused_connection_keeps_the_circuit_closed() -> None:
-    """While SBF restarts, connections are refused without delay. For the next job SBF may run again."""
+    """During a restart of SBF, connections are refused without delay. SBF may run again before the next job."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert [failed_call(url), failed_call(url)] == ["Connection refused", "Connection refused"]
@@ -86,7 +86,7 @@ def test_an_answer_keeps_the_circuit_closed(sbf: ScriptedSbf) -> None:
 
 
 def test_the_state_survives_a_restart_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PBS restarts its Python interpreter after a hundred hooks: modules are lost, environment variables are not."""
+    """PBS restarts its Python interpreter after a hundred hooks. Modules are lost; environment variables remain."""
     sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
     assert sbf_client.seconds_until_retry() > 30
 

@@ -1,4 +1,4 @@
-"""The settings of hooks are validated before a hook does anything else."""
+"""A hook validates its settings before it does anything else."""
 
 import json
 from pathlib import Path

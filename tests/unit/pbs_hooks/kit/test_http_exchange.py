@@ -1,4 +1,4 @@
-"""HTTP calls to SBF: each call ends at its deadline, even if the server does not answer."""
+"""HTTP calls to SBF. Each call ends at its deadline, even if the server does not answer."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ ALLOWED = 0.3
 
 @contextmanager
 def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int = 8) -> Iterator[int]:
-    """Listen on the loopback interface; ``behave`` serves one connection (None: no connection is accepted)."""
+    """Listen on the loopback interface. ``behave`` serves one connection. With None, no connection is accepted."""
     with socket.create_server(("127.0.0.1", 0), backlog=backlog) as server:
         thread = threading.Thread(target=_serve, args=(server, behave)) if behave else None
         if thread:
@@ -108,7 +108,7 @@ def test_a_missing_socket_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("behave", [silent, dripping, dripping_body], ids=["silent", "dripping", "dripping_body"])
 def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
-    """The slow answer would end after five seconds with another error. A limit per read would not stop it."""
+    """Without the deadline, the slow answer would end after five seconds, even with a time limit for each read."""
     with listener(behave) as port:
         error = refused(f"http://127.0.0.1:{port}")
     assert error == "no answer in time"
@@ -118,7 +118,7 @@ def test_a_late_answer_ends_at_the_deadline(behave: Callable[[socket.socket], No
 def test_a_late_handshake_ends_at_the_deadline(behave: Callable[[socket.socket], None]) -> None:
     with listener(behave) as port:
         error = refused(f"https://127.0.0.1:{port}")
-    assert error  # ``dripping`` sends no TLS record, so its error comes before the deadline
+    assert error  # ``dripping`` sends no TLS record, so this call fails before the deadline with another error
 
 
 def test_an_unaccepted_connection_ends_at_the_deadline() -> None:
@@ -197,6 +197,6 @@ def test_status_503_counts_as_unreachable() -> None:
 
 
 def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ssl.create_default_context()  # a TLS context without a connection
+    ssl.create_default_context()  # create a TLS context before the call, without a connection
     with pytest.raises(Exception, match="no result within the time limit"):
         http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))

@@ -1,4 +1,4 @@
-"""Faults of MoMs that ``virtcloud pbs status`` detects on the server's host."""
+"""Faults of MoMs that ``virtcloud pbs status`` detects on the host of the PBS server."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""``virtcloud pbs install`` and ``uninstall``: the server's objects that they change, and those that they do not."""
+"""``virtcloud pbs install`` and ``uninstall``: the objects of the PBS server that they change or leave unchanged."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ REQUESTED = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_f
 
 @pytest.fixture
 def installation(tmp_path: Path) -> PbsInstallation:
-    """Return an OpenPBS installation whose Python accepts every program."""
+    """Return an OpenPBS installation whose Python accepts every script."""
     return with_python(tmp_path, "echo 3.6")
 
 
@@ -31,7 +31,7 @@ def with_python(folder: Path, script: str) -> PbsInstallation:
 
 
 def with_script(installation: PbsInstallation, name: str, script: str) -> PbsInstallation:
-    """Replace a program of the PBS installation by a shell script."""
+    """Replace a program of the PBS installation with a shell script."""
     program = installation.exec / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n{script}\n")

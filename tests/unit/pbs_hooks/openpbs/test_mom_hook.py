@@ -1,4 +1,4 @@
-"""The MoM hook at each event, in a fake of PBS's interpreter, with a fake agent on a real socket."""
+"""The MoM hook at each event, in a fake PBS interpreter, with a fake agent on a real socket."""
 
 import getpass
 import json
@@ -40,7 +40,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
-    """Run the hook at an event; by default for run 3 of job 12.PBSsrv on the job's first host."""
+    """Run the hook at an event. The default is run 3 of job 12.PBSsrv on the job's first host."""
     fields = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
     outcome = run_hook(MOM, HookEvent(kind, config=config, **fields))  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **m
 
 
 def reason(outcome: HookOutcome) -> str | None:
-    """Return the job variable in which the hook leaves the reason for the server hook."""
+    """Return the job variable that contains the hook's reason for the server hook."""
     return outcome.changed.get("Variable_List.VCLUSTER_LAST")
 
 
@@ -91,7 +91,7 @@ def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> No
 
 
 def test_the_first_host_reports_a_rejecting_sister(tmp_path: Path) -> None:
-    """Variables that a sister sets may be lost, so the first host reports the reason in its abort event."""
+    """PBS may lose the variables that a sister sets. Therefore the first host reports the reason in its abort event."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
     text = "vcluster: one of the hosts n1%2C n2 could not start the job; the log of this host has the reason"
@@ -105,7 +105,7 @@ def test_an_abort_keeps_the_reason_of_the_first_host(tmp_path: Path) -> None:
 
 
 def test_a_job_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
-    """Arrays are rejected at submission, but this array got its request from a queue later."""
+    """Arrays are rejected at submission. This array got its request later, from a queue."""
     outcome = hook("execjob_begin", tmp_path, job=replace(job(tmp_path), id="12[1].PBSsrv"))
     assert (outcome.message, outcome.delete) == ("vcluster: job arrays are not supported", True)
     assert agent.asked() == []
@@ -165,7 +165,7 @@ def test_a_failed_network_requeues_the_job(tmp_path: Path, agent: FakeAgent, sta
 
 
 def test_the_prologue_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """PBS ignores a deletion during the prologue unless the prologue requests the deletion again."""
+    """PBS ignores a deletion during the prologue, unless the prologue requests the deletion again."""
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     deletion = later(0.5, do=lambda: hook("execjob_preterm", tmp_path))
     outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 60})
@@ -208,7 +208,7 @@ def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> 
 
 
 def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hook calls ``rerun()``, because a rejection alone would delete the job."""
+    """The hook calls ``rerun()``, because PBS would delete the job after a rejection alone."""
     monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 1.0"))
     agent.say("waiting", "host n2 at brno has not confirmed")
     outcome = hook("execjob_launch", tmp_path)
@@ -217,7 +217,7 @@ def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeyp
 
 
 def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """The deletion came after the prologue. With a rerun, the job would run again."""
+    """The deletion arrived after the prologue. After a rerun, the job would run again."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)
@@ -235,7 +235,7 @@ def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> No
 
 
 def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
-    """On other hosts PBS runs preterm at every end of a job."""
+    """On the other hosts PBS runs preterm whenever a job ends."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
     assert hook("execjob_preterm", tmp_path).accepted
@@ -294,7 +294,7 @@ def test_the_periodic_event_reports_running_jobs(tmp_path: Path, agent: FakeAgen
 
 
 def test_the_server_may_run_the_mom_hook(tmp_path: Path, agent: FakeAgent) -> None:
-    """OpenPBS 23.06 also runs a hook that has the event ``exechost_periodic`` in the server."""
+    """If a hook has the event ``exechost_periodic``, OpenPBS 23.06 also runs this hook in the server."""
     assert hook("periodic", tmp_path).accepted
     assert agent.asked() == []
 

@@ -1,4 +1,4 @@
-"""The hosts of a PBS job, and the reason for a failed start that a job variable carries."""
+"""The hosts of a PBS job, and the job variable that contains the reason for a failed start."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pause after a refusal: many jobs of a user over the quota cause one request to SBF per scheduling cycle."""
+"""The pause after a refusal: the jobs of a user over the quota cause only one request to SBF per scheduling cycle."""
 
 import time
 from collections import defaultdict
@@ -29,7 +29,7 @@ def _forgotten() -> Iterator[None]:
 def event(
     sbf: ScriptedSbf, number: int, walltime: str = "1:00:00", run_version: int | None = None
 ) -> tuple[ServerHookEvent, Any]:
-    """Return an event in an interpreter that persists, unlike that of the fake PBS, and the list of its rejections."""
+    """Return an event and the list of its rejections. Unlike in the fake PBS, all events share one interpreter."""
     shape = {"select": "1:ncpus=1", "place": "scatter:excl", "walltime": walltime}
     resources = defaultdict(lambda: None, vcluster="image=a", **shape)
     job = SimpleNamespace(

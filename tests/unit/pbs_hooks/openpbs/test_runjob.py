@@ -1,4 +1,4 @@
-"""The server hook at a job's start and end: its requests to SBF, its changes of the job, and its messages."""
+"""The server hook at the start and end of a job: the requests to SBF, the changes of the job, and the messages."""
 
 import json
 import time
@@ -159,7 +159,7 @@ def test_a_job_without_a_network_is_requeued_with_the_reason(  # noqa: PLR0913, 
 
 
 def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The first host leaves the reason in a job variable. PBS offers the job to the hook again in the same second."""
+    """The first host stores the reason in a job variable. PBS offers the job to the server hook in the same second."""
     text = "vcluster: guest g2 does not answer at 10.0.0.3, nor at 10.0.0.4" + AGAIN
     left = {"VCLUSTER_LAST": format_reason(3, text)}
     sbf.say(DELETE, (202, {}))
@@ -173,7 +173,7 @@ def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, 
 
 
 def waited(moment: str | None) -> int | None:
-    """Return the known delay (5 s or 120 s) that is closest to the delay until ``moment``."""
+    """Return 5 or 120, whichever is closer to the seconds from now until ``moment``. Return None for None."""
     if moment is None:
         return None
     return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
@@ -231,7 +231,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
 def test_a_used_run_number_lets_the_job_start_and_fail(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
-    """PBS increases the run number when it sends a job to its hosts. A rejected job would never get a new number."""
+    """PBS increases the run number only when it sends a job to hosts. A rejected job would never get a new number."""
     sbf.say(PUT, answer)
     found = server_hook.start("image=debian12")
     assert found.accepted
@@ -270,7 +270,7 @@ def test_an_unchecked_request_holds_the_job_for_its_user(
 
 
 def test_a_job_of_an_array_is_accepted(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """If the server hook rejected the job, the scheduler would offer it again forever (OpenPBS 23.06)."""
+    """If the server hook rejected the job, the scheduler would try to start it again forever (OpenPBS 23.06)."""
     assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
     found = server_hook.end(1, key="5[1].pbssrv")
     assert (found.accepted, found.log, sbf.asked) == (True, (), [])
