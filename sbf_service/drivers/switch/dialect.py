@@ -183,7 +183,7 @@ class Dialect:
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
     """Alternatives to each command of ``show``, tried in order if the command is refused or its answer is empty.
-    An account may lack a right, and a release may lack a filter. ``see`` also parses these answers.
+    An account may lack a right, and a release may lack a filter. ``see`` also parses the alternatives' answers.
     """
     may_fail: frozenset[str] = frozenset()
     """Templates that some models refuse. A refusal is no fault, because the read-back shows whether a change failed."""

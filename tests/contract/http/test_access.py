@@ -19,7 +19,7 @@ UNKNOWN = (404, "not-found", "cluster demo is not known")
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
+    """The paper's installation. SQLite suffices, because these tests do not depend on the kind of database."""
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation
@@ -52,7 +52,7 @@ def test_path_variants_do_not_bypass_authentication(world: World, path: str) -> 
 
 @pytest.mark.parametrize("path", ["/healthz", "/docs", "/openapi.json", "/metrics"])
 def test_open_paths_need_no_token(world: World, path: str) -> None:
-    """``/metrics`` is open on the loopback only, which a call of this process uses."""
+    """``/metrics`` is open only on the loopback. The calls of this test come from the loopback."""
     assert ask(world, "GET", path, token="").status_code == 200
 
 
@@ -223,7 +223,7 @@ def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
 
 
 def test_pages_contain_only_visible_clusters(world: World) -> None:
-    """Otherwise a user could not page past clusters of others."""
+    """Otherwise a page could be empty although later pages contain visible clusters."""
     for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
         world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
         world.clock.advance(1)

@@ -19,12 +19,12 @@ from virtcloud.model.changes import HostDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
-SECRET = "hunter2"  # noqa: S105 - the test searches for it
+SECRET = "hunter2"  # noqa: S105 - the tests search for this text
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
+    """The paper's installation. SQLite suffices, because these tests do not depend on the kind of database."""
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation
@@ -201,7 +201,7 @@ def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
 
 
 def added_and_removed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
-    """Return the clusters that a host added (key, VLAN ID, port, guests) and the clusters that it removed."""
+    """Return the clusters that a host added (key, VLAN ID, port, guests) and the clusters that the host removed."""
     difference = HostDifference.model_validate(row["difference"])
     added = [
         (segment.key, segment.vlan, segment.port, [guest.name for guest in segment.guests])

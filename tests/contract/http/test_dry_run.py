@@ -1,4 +1,4 @@
-"""Tests that dry runs and differences predict changes without making them."""
+"""Tests that dry runs and differences predict changes, but make no changes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
+    """The paper's installation. SQLite suffices, because these tests do not depend on the kind of database."""
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation
@@ -146,9 +146,9 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
 
 
 def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
-    """Twice the sites cost twice the steps.
+    """A dry run across twice as many sites takes twice as many steps.
 
-    The cost would be four times as high if each element loaded all clusters again.
+    The dry run would take four times as many steps if each element loaded all clusters again.
     """
     few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
     assert few < many < 3 * few

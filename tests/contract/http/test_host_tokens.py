@@ -1,4 +1,4 @@
-"""Tests of the limits of the tokens of a host's agent and job starter. The attacker is root on the host."""
+"""Tests of the limits of the tokens of a host's agent and job starter. The attacker is root on this host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from virtcloud.model.values import Name
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, whose root is the attacker. Bob has a cluster on brno-h2."""
+    """Alice has a cluster on brno-h1, and the attacker is root on brno-h1. Bob has a cluster on brno-h2."""
     installation = make_world(tmp_path)
     installation.furnish()
     installation.put("hers", spec("brno-h1"))
@@ -58,9 +58,9 @@ def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
 
 
 def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
-    """The host confirms the removal of a VLAN that it still uses.
+    """The host confirms the removal of a VLAN that the host still uses.
 
-    SBF allocates the VLAN ID only after the switch confirmed too.
+    SBF does not allocate the VLAN ID again until the switch has also confirmed the removal.
     """
     vlan = world.view("hers").vlans[Name("brno")]
     world.delete("hers")
@@ -91,7 +91,7 @@ def test_an_agent_token_with_a_switchs_name_has_no_effect(world: World) -> None:
 
 
 def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
-    """A known limit: the batch server confirms a job's owner, hosts and network, but not the rest of its request."""
+    """A known limit: the batch server confirms a job's owner, hosts and network, but no other part of the request."""
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}
     ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)

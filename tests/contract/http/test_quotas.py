@@ -1,6 +1,6 @@
 """Tests of quotas.
 
-Operators set quotas over HTTP. SBF checks them when a cluster is created, on both kinds of database.
+Operators set quotas over HTTP. SBF checks quotas when a cluster is created, on both kinds of database.
 """
 
 from concurrent.futures import ThreadPoolExecutor

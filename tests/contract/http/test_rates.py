@@ -1,4 +1,4 @@
-"""Tests of rate limits. The windows last one hour, so that no test depends on the clock."""
+"""Tests of rate limits. A window lasts one hour, so no test depends on the clock."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Tests with valid and invalid calls that are generated from the OpenAPI document.
 
 No answer has status 500, and all answers conform to the document. No worker runs, and the switches are fakes. The seed
-is fixed, so that a failure can be repeated.
+is fixed to make failures repeatable.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def schema(world: World) -> BaseSchema:
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
-    """Remove generated tokens, so that the call is made as an operator instead of being refused. Shorten long polls."""
+    """Remove generated tokens, because SBF would refuse them. The caller is then an operator. Shorten long polls."""
     if case.headers:
         case.headers.pop("Authorization", None)
     query = case.query or {}
@@ -84,7 +84,7 @@ def without_workers(app: ASGIApp) -> ASGIApp:
 
 
 def calls() -> Iterator[tuple[str, GenerationMode]]:
-    """Yield every operation with valid arguments and, if it has arguments, with invalid ones."""
+    """Yield every operation with valid arguments and, if it has arguments, with invalid arguments."""
     for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items():
         for method, call in methods.items():
             yield f"{method.upper()} {path}", GenerationMode.POSITIVE

@@ -70,10 +70,10 @@ EVERY_CALL = frozenset(
     }
 )
 OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
-"""Operations that need no token. ``get_metrics`` is one of them because these calls come from the loopback."""
+"""Operations that need no token. ``get_metrics`` needs no token, because these calls come from the loopback."""
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
-"""Operations that answer with visible entries only. test_access.py checks which entries are visible."""
+"""Operations that return only visible entries. test_access.py checks which entries are visible."""
 READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -143,7 +143,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
-    """Return the path and the body of a call, either on alice's and brno's resources or on bob's and praha's."""
+    """Return the path and the body of a call, on the resources of alice and brno or on those of bob and praha."""
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-h1"
     part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}
@@ -239,7 +239,7 @@ def test_a_stolen_token_cannot_act_on_others_resources(world: World, role: Role)
 @pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
 def test_denied_calls_on_others_resources_change_nothing(world: World, role: Role) -> None:
     token = world.token(role, *HOLDERS[role])
-    ask(world, "GET", "/v1/whoami", token=token)  # SBF records the use of the token now, and not again for an hour
+    ask(world, "GET", "/v1/whoami", token=token)  # SBF records this use of the token, and no further use for an hour
     before = read_resources(world)
     permitted_calls(world, token, own=False)
     assert read_resources(world) == before

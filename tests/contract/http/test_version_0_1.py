@@ -1,4 +1,4 @@
-"""Tests that callers of version 0.1 receive only keys and problem types of that version; other callers receive all."""
+"""Tests that callers of version 0.1 receive only keys and problem types of version 0.1. Other callers receive all."""
 
 from typing import Any
 

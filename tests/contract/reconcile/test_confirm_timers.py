@@ -57,7 +57,7 @@ def test_a_confirmed_commit_makes_a_cluster_active(world: World, junos: ConfirmT
 def test_an_unconfirmed_commit_makes_no_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:
     """The worker is killed before it confirms the commit.
 
-    The next worker reads the wanted state, but the switch may still revert the commit.
+    The next worker finds the wanted state on the switch, but the switch may revert the commit later.
     """
     world.put("c1", spec("brno-h1", "praha-h1"))
     junos.fail("disconnect", "^commit-configuration$")

@@ -1,4 +1,4 @@
-"""Tests of the deadline sweep. It runs every second, and must read only clusters with a due transition."""
+"""Tests of the deadline sweep, which runs every second and must read only clusters with a due transition."""
 
 import pytest
 from sbf_fakes.world import World, spec

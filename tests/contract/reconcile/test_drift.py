@@ -20,7 +20,7 @@ INTERVAL_S = 301
 def world(tmp_path: Path) -> Iterator[World]:
     """Cluster demo is active on VLAN 100 at Brno.
 
-    SQLite suffices: these tests do not depend on the kind of database.
+    SQLite suffices, because these tests do not depend on the kind of database.
     """
     world = make_world(tmp_path)
     world.furnish()

@@ -124,7 +124,7 @@ class RecordingSessions:
 def hold_lease(renewals: ScriptedRenewals) -> Iterator[tuple[LeaseHeartbeats, RecordingSessions]]:
     """Hold a lease of 30 s, with a conversation timeout of 60 s.
 
-    No thread is started: the test calls `renew_all` and `end_overdue`.
+    No thread is started, because the test calls `renew_all` and `end_overdue`.
     """
     sessions = RecordingSessions()
     timing = ServiceSettings.model_validate({"timing": {"worker_lease": 30, "conversation_timeout": 60}}).timing
@@ -171,7 +171,7 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
 
 
 def test_no_bytes_are_sent_after_the_deadline() -> None:
-    """The session checks the clock before it sends. This needs no thread, so it also works after a suspension."""
+    """The session checks the clock before it sends. The check needs no thread, so it works even after a suspension."""
     now = [0.0]
     scope = CancelScope(lambda: now[0])
     scope.allow(10, "over")
@@ -191,7 +191,7 @@ def test_a_cancelled_scope_ends_later_connections() -> None:
 
 @contextmanager
 def run_dripping_device(banner: bytes) -> Iterator[str]:
-    """Run a device that sends ``banner``, and then a byte every 50 ms until the context ends. Yield its address."""
+    """Run a device that sends ``banner``, and then a byte every 50 ms until the context ends. Yield the address."""
     ended = Event()
 
     def drip(connection: socket.socket) -> None:
@@ -283,7 +283,7 @@ def site_of(device: EmulatedSwitch) -> Topology:
 
 
 def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch answers the first reading. To the second reading it sends a byte every 50 ms, without end."""
+    """The switch answers the first reading. In the second reading, the switch sends a byte every 50 ms without end."""
     with run_pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
         assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED

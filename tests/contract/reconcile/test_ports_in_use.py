@@ -1,6 +1,7 @@
 """Tests of managed ports in other use.
 
-SBF does not configure such a port until an administrator adopts it, and restores the former use after the release.
+SBF does not configure such a port until an administrator adopts the port. After the port's release, SBF restores the
+former use.
 """
 
 import asyncio

@@ -256,7 +256,7 @@ def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
 
 
 def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
-    """A commit of this driver is persistent, so there is no second reading after a save."""
+    """A commit of this driver is persistent. SBF therefore saves nothing and needs no second reading."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
