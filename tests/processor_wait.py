@@ -1,4 +1,4 @@
-"""Durations without the time during which other processes used the processors."""
+"""Durations of processes, without the time in which other processes used the processors."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def waited_for_processor(pid: int) -> float:
-    """Return for how many seconds the threads of a process were ready to run but had no processor (Linux)."""
+    """Return the total time in seconds that the threads of a process were ready but had no processor (Linux)."""
     seconds = 0.0
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         try:
@@ -18,9 +18,9 @@ def waited_for_processor(pid: int) -> float:
 
 
 def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
-    """Wait until a process ends.
+    """Wait until a process ends. Return the duration in seconds.
 
-    Return the duration without the time that it and this process waited for a processor.
+    The time that the process and this process waited for a processor is subtracted.
     """
     start, waited_before, own_waited_before = (
         time.monotonic(),

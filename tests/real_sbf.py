@@ -1,4 +1,4 @@
-"""A real SBF with an empty database on its own AF_UNIX socket."""
+"""A real SBF with an empty database and a separate AF_UNIX socket."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import pytest
 
 @contextmanager
 def running_sbf() -> Iterator[str]:
-    """Run an SBF and yield its address. The caller has the role of operator."""
+    """Run an SBF and yield the SBF's address. The caller has the role of operator."""
     pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
     folder = Path(tempfile.mkdtemp(prefix="sbf"))  # the path of a socket has at most 107 characters
     config, socket = folder / "sbf.toml", folder / "sbf.sock"

@@ -10,14 +10,14 @@ from sbf_fakes.world import World
 
 
 class Crash(BaseException):
-    """The crash of the process. It is a BaseException, so that the service's code does not catch it."""
+    """The crash of the process. The service's code does not catch this class, because it is a BaseException."""
 
 
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
     """Crash at the n-th statement from now, and at every later statement.
 
-    Yield the list of the statements that were reached.
+    Yield the list of the statements that the service has begun.
     """
     engine = world.store.engine
     seen: list[str] = []
@@ -25,7 +25,7 @@ def crash_at(world: World, statement: int) -> Iterator[list[str]]:
     def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - the parameters of SQLAlchemy's event
         seen.append(sql)
         if len(seen) >= statement:
-            connection.connection.dbapi_connection.rollback()  # as after the end of a process
+            connection.connection.dbapi_connection.rollback()  # as the database does when a process ends
             raise Crash(sql)
 
     event.listen(engine, "before_cursor_execute", count)

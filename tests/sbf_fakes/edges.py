@@ -18,7 +18,7 @@ from virtcloud.model.transport import TransportKind
 class FakeEdge:
     """An edge: its circuits, the parts of incomplete circuits, its planned faults, and the calls it received.
 
-    ``backbones`` has the backbone of each session.
+    ``backbones`` contains the backbone of each session.
     """
 
     name: str
@@ -31,7 +31,7 @@ class FakeEdge:
     lies: bool = False
     unsafe: bool = False
     shut: bool = False
-    """Whether its ports are shut down."""
+    """Whether the edge's ports are shut down."""
     breaks: bool = False
     hangs: Event | None = None
     calls: list[str] = field(default_factory=list)
@@ -44,11 +44,11 @@ class FakeEdge:
         return [(circuit.port, int(circuit.vlan), circuit.service) for circuit in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
-        """Lose all configuration, like a device that was never saved."""
+        """Lose the whole configuration, like a device that was never saved."""
         self.circuits, self.parts = set(), set()
 
     def answer(self, call: str) -> None:
-        """Record a call, and fail if a fault is planned for it."""
+        """Record a call. Fail if a fault is planned for the call."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()
@@ -108,7 +108,7 @@ def _is_managed(part: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
 
 @dataclass
 class FakeEdges:
-    """All fake edges, which are created on first use, and a platform for each."""
+    """All fake edges, and a platform for each edge. An edge is created on first use."""
 
     found: dict[str, FakeEdge] = field(default_factory=dict)
     facts: EdgeCapabilities = field(default_factory=lambda: EdgeCapabilities(kinds=frozenset(TransportKind)))

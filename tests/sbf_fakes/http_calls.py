@@ -1,4 +1,4 @@
-"""Calls of the HTTP API of a world's service, in this process, as an operator or with a token."""
+"""Calls of the HTTP API of a world's service, in this process. The caller is an operator or has a token."""
 
 import asyncio
 from typing import Any
@@ -16,17 +16,18 @@ from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.views import Problem
 
 ROOT = LocalPeer(0, "root")
-"""The peer of a call by root over the service's socket; root is an operator."""
+"""The peer of a call by root over the service's socket. root is an operator."""
 
 
 ROUTERS: list[APIRouter] = []
-"""The router of the first application. All applications share it, because FastAPI analyses all routes when an
-application is first called.
+"""The router of the first application. All applications share this router to save time.
+
+FastAPI analyses all routes when an application is first called.
 """
 
 
 def app_of(service: SbfService) -> FastAPI:
-    """Create a service's application with the shared router, for servers and clients without a lifespan."""
+    """Create a service's application with the shared router, for servers and clients that run no lifespan."""
     app = create_app(service)
     if not ROUTERS:
         ROUTERS.append(app.router)
@@ -35,7 +36,7 @@ def app_of(service: SbfService) -> FastAPI:
 
 
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
-    """Return a client of the operator, or of the caller with this token (over TCP), or of this local user."""
+    """Return a client. The caller is the holder of ``token`` (over TCP), otherwise ``local``, otherwise root."""
     app = app_of(service)
     target = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
@@ -72,7 +73,7 @@ def ask(  # noqa: PLR0913 - a call and its caller
 
 
 def problem(answer: httpx.Response) -> tuple[int, str, str]:
-    """Return the status, type and detail of an answer, which must be a problem document."""
+    """Return the status, type and detail of an answer. The answer must be a problem document."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     document = Problem.model_validate_json(answer.content)
     assert document.status == answer.status_code

@@ -1,4 +1,4 @@
-"""A fake Linux provider edge with a command line: its interfaces, and the VLANs of its bridge."""
+"""A fake Linux provider edge with a command line: interfaces, and a bridge with its VLANs."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ class Interface:
     learning: bool = True
 
     def show(self, name: str) -> dict[str, Any]:
-        """Return the fields of ``ip -details -json link show`` of iproute2 6.1 that the driver reads."""
+        """Return the fields that the driver reads from ``ip -details -json link show`` of iproute2 6.1."""
         shown: dict[str, Any] = {
             "ifname": name,
             "flags": ["BROADCAST", "UP"] if self.up else ["BROADCAST"],
@@ -60,7 +60,7 @@ class LinuxPe:
         return ports
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a shell command; return its exit code and its output."""
+        """Run a shell command. Return its exit code and its output."""
         if self.says is not None:
             return 0, self.says
         if command.startswith("ip -details -json link show"):
@@ -78,7 +78,7 @@ class LinuxPe:
         return (1 if faults else 0), "".join(faults)
 
     def do(self, program: str, line: str) -> str | None:
-        """Run one line of a batch; return its error message."""
+        """Run one line of a batch. Return its error message."""
         words = line.split()
         if program == "bridge":
             return self._vlan(words[1], words[3], int(words[5]), words[6:])

@@ -9,7 +9,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LinuxSwitch:
-    """A switch. ``ports`` maps each port of its bridge to the flags of its VLANs, by VLAN ID."""
+    """A switch. ``ports`` maps each port of its bridge to a mapping from VLAN IDs to flags."""
 
     ports: dict[str, dict[int, list[str]]]
     cut_off: bool = False
@@ -18,7 +18,7 @@ class LinuxSwitch:
     down: set[str] = field(default_factory=set)
 
     def show(self) -> str:
-        """Return the output of ``bridge -compressvlans -json vlan show`` of iproute2 6.1: ranges, and flags by name."""
+        """Return the output of ``bridge -compressvlans -json vlan show`` (iproute2 6.1): VLAN ranges with flags."""
         return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
 
     def links(self) -> str:
@@ -28,7 +28,7 @@ class LinuxSwitch:
         )
 
     def batch(self, lines: list[str]) -> tuple[int, str]:
-        """Run the lines of ``bridge -force -batch -``; return the exit code and the output."""
+        """Run the lines of ``bridge -force -batch -``. Return the exit code and the output."""
         faults = [f"{fault}\nCommand failed -:{n}\n" for n, line in enumerate(lines, 1) if (fault := self._do(line))]
         return (1 if faults else 0), "".join(faults)
 

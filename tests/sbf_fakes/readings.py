@@ -1,4 +1,4 @@
-"""Functions that make readings of devices, for tests of the read-back check."""
+"""Functions that create readings of devices, for tests of the read-back check."""
 
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
 from sbf_service.reconcile.device_task import DeviceReading

@@ -48,14 +48,14 @@ QUIET_S = 10
 
 @dataclass
 class TerminalShell:
-    """An interactive shell as sshd would start it. It starts on first use and ends with :meth:`close`."""
+    """An interactive shell as sshd would start it. The shell starts on first use. :meth:`close` ends the shell."""
 
     environment: Mapping[str, str]
     prompt: str = r"^# "
     _terminal: list[int] = field(default_factory=list)
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Type lines, and read until the output matches the pattern."""
+        """Type lines. Read until the output matches the pattern."""
         descriptor = self._start()
         os.write(descriptor, f"{command}\n".encode())
         output = ""

@@ -17,8 +17,8 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 class FakeSwitch:
     """A switch: the VLANs of each port, its planned faults, and the calls it received.
 
-    ``table`` has the names of the switch's VLANs and does not change in a restart. It is None for a switch without
-    names.
+    ``table`` contains the names of the switch's VLANs and does not change in a restart. ``table`` is None for a switch
+    without names of VLANs.
     """
 
     name: str
@@ -41,7 +41,7 @@ class FakeSwitch:
     before_save: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
-        """The VLANs of each port that carries any VLAN, as ranges."""
+        """The VLANs of each port, as ranges. Ports without VLANs are omitted."""
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
 
     @property
@@ -55,12 +55,12 @@ class FakeSwitch:
         self.ended_session = True
 
     def restart(self) -> None:
-        """Lose all configuration, like a switch that was never saved, and end the session."""
+        """Lose the whole configuration, like a switch that was never saved, and end the session."""
         self.ports = {}
         self.ended_session = True
 
     def answer(self, call: str) -> None:
-        """Record a call, and fail if a fault is planned for it."""
+        """Record a call. Fail if a fault is planned for the call."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()
@@ -132,7 +132,7 @@ class FakeDriver:
 
 @dataclass
 class FakeSwitches:
-    """All fake switches, which are created on first use, and a platform for each."""
+    """All fake switches, and a platform for each switch. A switch is created on first use."""
 
     found: dict[str, FakeSwitch] = field(default_factory=dict)
     facts: SwitchCapabilities = field(default_factory=SwitchCapabilities)

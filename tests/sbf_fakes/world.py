@@ -1,4 +1,4 @@
-"""A complete service on a database, with fake devices and agents, and with a clock that the test advances."""
+"""A complete service with a database, fake devices, fake agents, and a clock that the test advances."""
 
 import secrets
 import sqlite3
@@ -38,11 +38,11 @@ SITES = ("brno", "praha", "plzen")
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 COMPILED: dict[str, Engine] = {}
-"""The first engine for each kind of database; later engines use its compiled statements."""
+"""The first engine for each kind of database. Later engines use the compiled statements of the first engine."""
 
 
 def share_compiled(engine: Engine) -> None:
-    """Share the compiled statements of the first engine of this process with ``engine``, to save time."""
+    """To save time, let ``engine`` use the compiled statements of the first engine of this process."""
     first = COMPILED.get(engine.dialect.name)
     if first is not None:
         engine.dialect = engine.pool._dialect = first.dialect
@@ -50,13 +50,13 @@ def share_compiled(engine: Engine) -> None:
 
 
 def disable_synchronous_writes(connection: DBAPIConnection, _entry: object) -> None:
-    """Disable the synchronous writes of SQLite, because tests may kill a process but cause no power loss."""
+    """Disable the synchronous writes of SQLite. Tests may kill a process, but they cause no power loss."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
 
 def site(name: str, hosts: int = 2) -> dict[str, object]:
-    """Return a site with one switch, hosts on its ports p1…, and an uplink to the core."""
+    """Return a site with one switch. The switch has hosts at its ports p1…, and an uplink to the core."""
     ports = [f"p{number}" for number in range(1, hosts + 1)]
     return {
         "name": name,
@@ -79,7 +79,7 @@ def three_sites(**changes: object) -> Topology:
 
 
 def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
-    """Return a site whose switch is linked to a provider edge; the edge attaches the site to these transports."""
+    """Return a site whose switch is linked to a provider edge. The edge attaches the site to these transports."""
     port = f"{name}-pe1:ac"
     return site(name, hosts) | {
         "attachments": [{"transport": transport, "port": port} for transport in transports],
@@ -99,7 +99,7 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000}
 
 
 def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
-    """Return three sites with a few hosts each, joined at provider edges by these transports (default: EVPN)."""
+    """Return three sites with ``hosts`` hosts each, joined at provider edges by ``transports`` (default: EVPN)."""
     documents = transports or (EVPN,)
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in range(1, hosts + 1)]
     links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES]
@@ -116,7 +116,7 @@ def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
 
 @dataclass
 class FakeClock:
-    """A clock that a test advances (``stands``), or otherwise the database's clock."""
+    """A clock that a test advances. If ``stands`` is False, the database's clock is used instead."""
 
     now: datetime = STARTED
     stands: bool = True
@@ -139,7 +139,7 @@ class World:
     edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
     made: list[SbfService] = field(default_factory=list, repr=False)
-    """Every service created on this database; tests may replace ``service`` or use several services together."""
+    """Every service created on this database. Tests may replace ``service`` or use several services together."""
 
     def __post_init__(self) -> None:
         create_sqlite(self.database)
@@ -161,7 +161,7 @@ class World:
         return self.service.store
 
     def close(self) -> None:
-        """Wait until the service is idle, then close the connections of every service created."""
+        """Wait until the service is idle. Then close the database connections of all services."""
         scheduler = self.service.scheduler
         if scheduler._thread is not None and scheduler._stopping:
             scheduler._thread.join(10)
@@ -171,7 +171,7 @@ class World:
             service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
-        """Put the topology, and put this pool for each site."""
+        """Put the topology. Then put this pool for each site."""
         document = topology or three_sites()
         with self.store.change() as unit:
             put_topology(unit, document)
@@ -207,7 +207,7 @@ class World:
         return self.service.scheduler.worker.reconcile(name)
 
     def converge_switches(self) -> None:
-        """Reconcile every due device until it is confirmed or has failed once."""
+        """Reconcile every due device until the device is confirmed or has failed once."""
         for name in self._due():
             while self.converge(name) is ReconcileOutcome.OVERTAKEN:
                 pass

@@ -1,4 +1,4 @@
-"""The actors: replicas with the real scheduler, sweep, worker and sessions, and the agents of hosts."""
+"""The actors: the agents of hosts, and replicas with the real scheduler, sweep, worker and sessions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ SETTINGS = ServiceSettings()
 
 @dataclass
 class Replica:
-    """One replica of the service. After it was killed, a new scheduler starts, which knows only the database."""
+    """One replica of the service. After a kill, a new scheduler starts. It knows only the content of the database."""
 
     holder: str
     database: Database
@@ -33,7 +33,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """Start the replica, as ``WorkerScheduler.start`` does."""
+        """Start the replica in the same way as ``WorkerScheduler.start``."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
         sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)

@@ -1,7 +1,8 @@
 """Switches, edges and hosts in memory with all their faults, and the sessions that the real workers use as drivers.
 
 A switch and an edge have a running configuration and a startup configuration. A restart loads the startup
-configuration, or an empty one if the device was erased. A part of both configurations is not managed by SBF.
+configuration. If the device was erased, the startup configuration is empty. SBF does not manage the whole configuration
+of a device.
 """
 
 from collections.abc import Callable
@@ -23,14 +24,14 @@ OTHERS_PORT = PortName("others")
 OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
 """A VLAN ID and a service ID in other use, outside the site's pool and the transport's range."""
 OTHERS_IN_POOL = 102
-"""A VLAN ID of the pool that is in other use on one switch. The first reading has shown this use."""
+"""A VLAN ID of the pool that is in other use on one switch. The first reading has detected this use."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchConfig:
     """The existing VLANs, and the list of allowed VLANs of each port.
 
-    A port with None has no list and carries all VLANs.
+    None instead of a list means that the port carries all VLANs.
     """
 
     vlans: frozenset[int] = frozenset()
@@ -55,15 +56,16 @@ class EdgeConfig:
 
 @dataclass
 class Device:
-    """A device that SBF configures. ``fault`` is its present fault, ``row`` its row in the store.
+    """A device that SBF configures. ``fault`` is the device's present fault. ``row`` is the device's row in the store.
 
-    ``unread`` is true after the device restarted or a late worker changed it, until a holder of the lease has read the
-    device and recorded the reading. Until then, SBF cannot know what the device carries. ``doubtful`` is true after a
-    late worker changed the device, until a reading shows the wanted state: a device does not check fencing tokens.
+    ``unread`` becomes true when the device restarts or a late worker changes the device. ``unread`` remains true until
+    a holder of the lease has read the device and recorded the reading. Until then, SBF cannot know what the device
+    carries. ``doubtful`` becomes true when a late worker changes the device, because a device does not check fencing
+    tokens. ``doubtful`` remains true until a reading shows the wanted state.
 
-    ``surprises`` counts unexpected changes. Three fields map each replica to a value: ``fences`` to its fencing token,
-    ``announced`` to the fencing token of its last announced change, and ``seen`` to the value of ``surprises`` at its
-    last reading.
+    ``surprises`` counts unexpected changes. Three fields map each replica to a value. ``fences`` contains the replica's
+    fencing token. ``announced`` contains the fencing token of the replica's last announced change. ``seen`` contains
+    the value of ``surprises`` at the replica's last reading.
     """
 
     name: Name
@@ -80,20 +82,20 @@ class Device:
     seen: dict[str, int] = field(default_factory=dict)
 
     def is_current(self, holder: str) -> bool:
-        """Return whether no other holder has acquired the element's lease since ``holder``."""
+        """Return whether ``holder`` is the last replica that acquired the element's lease."""
         return self.fences.get(holder) == self.row.fence
 
     def is_known(self, holder: str) -> bool:
         """Return whether the last reading of ``holder`` is still correct.
 
-        It is correct while no other holder has acquired the lease and no unexpected change has happened.
+        The reading is correct until another holder acquires the lease or an unexpected change happens.
         """
         return self.is_current(holder) and self.seen.get(holder) == self.surprises
 
 
 @dataclass
 class Switch(Device):
-    """A switch. ``managed`` are its managed ports, ``foreign_vlans`` its VLANs in other use."""
+    """A switch. ``managed`` are the switch's managed ports. ``foreign_vlans`` are the switch's VLANs in other use."""
 
     managed: tuple[PortName, ...] = ()
     foreign_vlans: frozenset[int] = frozenset({OTHERS_VLAN})
@@ -120,13 +122,13 @@ class Switch(Device):
 
 @dataclass
 class Edge(Device):
-    """A provider edge. A circuit is created by two commands, and is incomplete between them."""
+    """A provider edge. Two commands create a circuit. Between the two commands, the circuit is incomplete."""
 
     running: EdgeConfig = field(default_factory=EdgeConfig)
     startup: EdgeConfig = field(default_factory=EdgeConfig)
 
     def furnish(self, *, factory: bool) -> None:
-        """Set the first configuration: a circuit in other use, or with ``factory`` no circuit."""
+        """Set the first configuration, which is a circuit in other use. With ``factory``, there is no circuit."""
         foreign = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
         self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({foreign}))
 
@@ -153,7 +155,7 @@ def _restart(device: Switch | Edge) -> None:
 class Session:
     """A session of one replica with a device.
 
-    A reading connects if necessary; a command fails if the session has ended.
+    A reading connects if necessary. A command fails if the session has ended.
     """
 
     device: Device
@@ -167,7 +169,7 @@ class Session:
         self.boot = None
 
     def _begin_reading(self) -> None:
-        """Wait until the schedule continues the actor, and connect. The reading shows the state after this wait."""
+        """Wait until the schedule continues the actor, then connect. The reading shows the state after the wait."""
         self.device.stage.gate(f"{self.device.name} is read")
         self._reach()
         self.boot = self.device.boots
@@ -176,7 +178,7 @@ class Session:
             raise Unsafe(f"{self.device.name}: expected a readable configuration, got an unreadable one")
 
     def save(self) -> bool:
-        """Save the running configuration, sometimes in a new session, which may have begun after a restart."""
+        """Save the running configuration. In some cases, use a new session, which may begin after a restart."""
         if self.device.coin():
             self.boot = None
         self._send("save")
@@ -200,9 +202,9 @@ class Session:
             raise Unreachable(f"{self.device.name} ended the session")
 
     def _change(self, line: str, refused: list[str]) -> bool:
-        """Send a command of a change.
+        """Send a command of a change. Return whether the command takes effect.
 
-        Return whether the command takes effect; after a refused command, the next ones follow.
+        After a refused command, the next commands are sent nevertheless.
         """
         self._send(line)
         device = self.device
@@ -234,10 +236,10 @@ class SwitchSession(Session):
         return SwitchObserved(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Send one command after another; other actors may act in between.
+        """Send one command after another. Other actors may act between two commands.
 
-        The lists of open ports are emptied first and read back. No other command is sent while one of these ports is
-        open.
+        The lists of open ports are first emptied and read back. If one of these ports is still open, no other command
+        is sent.
         """
         refused: list[str] = []
         for port in difference.close:
@@ -254,7 +256,7 @@ class SwitchSession(Session):
             raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
 
     def _lines(self, wanted: SwitchDifference) -> list[tuple[str, Callable[[SwitchConfig], SwitchConfig]]]:
-        """Return the other commands of a change in the order in which drivers send them."""
+        """Return the commands that follow the commands for open ports, in the order in which drivers send them."""
         return [
             *(
                 (f"{port} remove {vlans}", lambda now, port=port, vlans=vlans: _allow(now, port, none=vlans))
@@ -276,7 +278,7 @@ class SwitchSession(Session):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Change a port's list. A port without a list still carries all VLANs."""
+    """Change a port's list. A port without a list does not change and carries all VLANs."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 
@@ -293,7 +295,7 @@ class EdgeSession(Session):
         return EdgeObserved(circuits=sort_circuits(circuits), parts=tuple(self.device.running.parts))
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Send one command after another; other actors may act in between."""
+        """Send one command after another. Other actors may act between two commands."""
         refused: list[str] = []
         for part in difference.clear:
             if self._change("clear", refused):
@@ -321,7 +323,7 @@ class EdgeSession(Session):
 
 @dataclass
 class Host:
-    """A host with its segments by cluster ID; a restart deletes them."""
+    """A host. ``segments`` maps cluster IDs to VLAN IDs. A restart deletes the segments."""
 
     name: Name
     segments: dict[str, int] = field(default_factory=dict)
@@ -330,11 +332,11 @@ class Host:
 
     @property
     def unread(self) -> bool:
-        """Whether the host restarted; the agent then resets its confirmed revision before it restores the segments."""
+        """Whether the host restarted. Then the agent resets the confirmed revision before it restores the segments."""
         return self.doubtful
 
     def restart(self, *, erased: bool) -> None:
-        """Delete all segments, whether erased or not."""
+        """Delete all segments. ``erased`` has no effect."""
         self.doubtful = self.doubtful or bool(self.segments)
         self.segments = {}
 

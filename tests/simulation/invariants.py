@@ -19,7 +19,10 @@ class BrokenError(AssertionError):
 
 
 def require(holds: bool, what: str | Callable[[], str]) -> None:
-    """Raise BrokenError with the text ``what`` unless ``holds``. A callable is called only then, to save time."""
+    """Raise BrokenError with the text ``what`` unless ``holds``.
+
+    If ``what`` is a function, it is called only for an error, to save time.
+    """
     if not holds:
         raise BrokenError(what if isinstance(what, str) else what())
 
@@ -28,7 +31,7 @@ def require(holds: bool, what: str | Callable[[], str]) -> None:
 class Invariants:
     """Compares the store with the state of devices and hosts.
 
-    ``others`` is the configuration on them that is not SBF's.
+    ``foreign`` contains the configuration of each device that SBF does not manage.
     """
 
     store: MemoryStore
@@ -43,7 +46,7 @@ class Invariants:
         self.foreign = {name: device.read_foreign() for name, device in self.devices.items()}
 
     def check(self) -> None:
-        """Check DESIGN.md §7.1, 2, 4 and 5, and the faults that the stage recorded."""
+        """Check §7.1, §7.2, §7.4 and §7.5 of DESIGN.md, and the faults that the stage recorded."""
         require(not self.stage.broken, lambda: "; ".join(self.stage.broken))
         held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
         require(len(held) == len(set(held)), lambda: f"7.1: a VLAN ID is claimed twice: {held}")
@@ -71,7 +74,7 @@ class Invariants:
                 raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check §7.2: no element carries a VLAN that is not its cluster's, and none would after a restart."""
+        """Check §7.2: now and after a restart, no element carries a VLAN that no cluster has claimed there."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
@@ -83,7 +86,7 @@ class Invariants:
                 raise BrokenError(f"7.2: {name} carries {stray}, which no cluster has claimed there")
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
-        """Return the result of :func:`carried`; the result for an unchanged configuration is cached."""
+        """Return the result of the function :func:`carried`, which is cached for an unchanged configuration."""
         theirs = device.foreign_vlans if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)
@@ -92,7 +95,10 @@ class Invariants:
         return before[2]
 
     def allowed(self) -> dict[Name, set[tuple[PortName, int]]]:
-        """Return the VLANs that each device may carry, by port: those of clusters without a confirmed removal."""
+        """Return the VLANs that each device may carry, with their ports.
+
+        These are the VLANs of all clusters whose removal the device has not confirmed.
+        """
         found: dict[Name, set[tuple[PortName, int]]] = {name: set() for name in self.devices}
         for row in self.store.clusters:
             claims = row.network.claims
@@ -104,7 +110,7 @@ class Invariants:
         return found
 
     def find_path(self, row: Cluster) -> list[tuple[Name, PortName]]:
-        """Return the ports that must carry a cluster; they never change."""
+        """Return the ports that must carry a cluster. The ports of a cluster never change."""
         if row.id not in self.paths:
             self.paths[row.id] = [
                 (end.element, end.port) for end in find_cluster_ports(self.store.topology, row.make_live())
@@ -121,7 +127,7 @@ class Invariants:
         return {(one.id, int(one.claims[at])) for one in self.store.clusters if at in one.claims}
 
     def list_carried_vlans(self, at: Name) -> set[int]:
-        """Return the VLAN IDs carried at a site; devices and hosts whose state nobody can know are omitted."""
+        """Return the VLAN IDs carried at a site. Devices and hosts in an unknown state are omitted."""
         devices = [one for name, one in self.devices.items() if name.startswith(at) and not one.doubtful]
         hosts = [one for name, one in self.hosts.items() if name.startswith(at) and not one.doubtful]
         return {
@@ -129,7 +135,7 @@ class Invariants:
         } | {vlan for one in hosts for vlan in one.segments.values()}
 
     def list_carried_services(self) -> set[int]:
-        """Return the service IDs of SBF carried by edges; edges whose state nobody can know are omitted."""
+        """Return the service IDs of SBF that edges carry. Edges in an unknown state are omitted."""
         edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
         found = {
             one.service
@@ -143,9 +149,9 @@ class Invariants:
         return self.hosts[name] if name in self.hosts else self.devices[name]
 
     def carries(self, row: Cluster, name: Name) -> bool:
-        """Return whether an element carries a cluster on all necessary ports, and would do so after a restart.
+        """Return whether an element carries a cluster on all necessary ports, now and after a restart.
 
-        An unread element counts as carrying the cluster, because SBF cannot know its state yet.
+        Return True for an unread element, because SBF cannot know the element's state yet.
         """
         thing, vlan = self.find_element(name), row.network.claims[self.store.elements[name].site]
         if thing.unread:
@@ -179,7 +185,7 @@ class Invariants:
 
 
 def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:
-    """Return the VLANs of the pool that a device carries in this configuration, by port, except VLANs in other use."""
+    """Return each port with each VLAN that it carries in ``config``: VLANs of the pool that are not in other use."""
     if isinstance(config, SwitchConfig):
         ours = frozenset(pool) - device.foreign_vlans
         return {(port, vlan) for port in device.managed for vlan in config.carried(port) & ours}
@@ -187,7 +193,10 @@ def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[P
 
 
 def expected_vlans(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
-    """Return the VLANs that an element must carry, in the form of :func:`carried` or of a host's segments."""
+    """Return the VLANs that an element must carry.
+
+    The form is that of :func:`carried` for a device, and that of the segments for a host.
+    """
     if isinstance(wanted, HostWanted):
         return {(one.id, int(one.vlan)) for one in wanted.segments}
     if isinstance(wanted, EdgeWanted):

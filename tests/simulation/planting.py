@@ -1,4 +1,4 @@
-"""Planted bugs: one function of the real code is replaced by a copy with a changed text."""
+"""Planted bugs. A copy with a changed text replaces one function of the real code."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ import pytest
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
-    """Replace ``old`` by ``new`` in a function or method of ``module``, where ``old`` must occur exactly once."""
+    """Replace ``old`` by ``new`` in a function or method. ``old`` must occur exactly once in ``module``."""
     source = inspect.getsource(module)
     assert source.count(old) == 1, f"{module.__name__} has this {source.count(old)} times: {old!r}"
     owner, name = _function_at(ast.parse(source), source[: source.index(old)].count("\n") + 1)
@@ -21,7 +21,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: st
 
 
 def _function_at(tree: ast.Module, line: int) -> tuple[str | None, str]:
-    """Return the class (None outside of classes) and the function that contain a line."""
+    """Return the names of the class and of the function that contain a line. Outside a class, the class is None."""
     for node in tree.body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         for one in inner:

@@ -1,4 +1,4 @@
-"""One schedule: the events that follow from a seed, the checks after each step, and the final check."""
+"""One schedule: the events that a seed determines, the checks after each step, and the final check."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ WITH_EDGES = Topology.model_validate(
     }
 )
 EDGE_INTERVAL = 5
-"""One of this many schedules uses a topology with provider edges."""
+"""Of this number of schedules, one schedule uses a topology with provider edges."""
 STRIDES = (1, 1, 2, 4, 8)
 """The possible numbers of calls that an actor makes before another actor may run."""
 POOL = VlanSet.parse("100-102")
@@ -61,12 +61,12 @@ REQUESTS = [
     for key in "ab"
     for attempt in (None, 2)
 ]
-"""8 of 18 requests join another cluster's network, 4 have the owner bob, and 4 have short leases."""
+"""There are 18 requests: 8 join another cluster's network, 4 have the owner bob, and 4 have short leases."""
 
 
 @dataclass
 class Schedule:
-    """All events of one seed. ``log`` describes the events until now."""
+    """All events of one seed. ``log`` describes the events that have happened."""
 
     seed: int
     log: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Schedule:
         return self.random.random() < 0.5
 
     def run(self, steps: int = 120) -> None:
-        """Run the schedule, then remove all faults and check the final state. Raise BrokenError."""
+        """Run the schedule. Then remove all faults and check the final state. Raise BrokenError."""
         try:
             if self.coin():
                 self.request_initial_clusters()
@@ -131,7 +131,7 @@ class Schedule:
                 one.kill()
 
     def request_initial_clusters(self) -> None:
-        """Request two clusters before anything fails."""
+        """Request two clusters before the first fault."""
         self.stage.each_time = self.check_at
         for _ in range(2):
             self.record(self.request_cluster())
@@ -140,7 +140,7 @@ class Schedule:
         self.record("faults begin")
 
     def run_all_actors(self) -> None:
-        """Run two rounds of each replica and one of each agent."""
+        """Run two rounds of each replica and one round of each agent."""
         for replica in (*self.replicas, *self.replicas):
             replica.scheduler.run_once()
         require(not self.store.is_overdue(), "7.3: a deadline has passed, and its cluster's state has not changed")
@@ -282,7 +282,7 @@ class Schedule:
     def check_convergence(self) -> None:
         """Remove all faults, continue all actors, and check §7.3.
 
-        Every element must carry exactly the wanted state, and every cluster must be active or have ended.
+        Every element must carry exactly the wanted state. Every cluster must be active or have ended.
         """
         self.database.fault = None
         for device in self.devices.values():

@@ -1,7 +1,7 @@
 """Actors: real code that stops before every call of the store or of a device, until a schedule continues it.
 
-Each actor is a coroutine (a greenlet). The schedule continues an actor and continues itself at the actor's next stop.
-Nothing else switches between them, so that a seed always leads to the same steps.
+Each actor is a coroutine (a greenlet). When the schedule continues an actor, the schedule waits until the actor stops
+again. No other code switches between coroutines. So a seed always leads to the same steps.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,24 @@ from virtcloud.model.values import Name
 class KilledError(BaseException):
     """The actor's process was killed.
 
-    The error unwinds its code, and every further call of the actor raises it again.
+    The error ends the actor's code. Every further call of the actor raises the error again.
     """
 
 
 class _Puppet:
-    """A coroutine that runs one piece of work after another, and stops where the work calls ``stop``."""
+    """A coroutine that runs one piece of work after another. The coroutine stops when the work calls ``stop``."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None
         self._greenlet = greenlet(self._run)
 
     def go(self) -> None:
-        """Run the work until its next stop or its end."""
+        """Run the work until the work stops or ends."""
         self._greenlet.parent = getcurrent()
         self._greenlet.switch()
 
     def stop(self) -> None:
-        """Stop the work and continue the caller of ``go``; the work calls this method."""
+        """Stop the work and continue the caller of ``go``. The work calls this method."""
         assert self._greenlet.parent is not None
         self._greenlet.parent.switch()
 
@@ -47,7 +47,7 @@ _IDLE: list[_Puppet] = []
 
 @dataclass
 class Actor:
-    """Work in progress on an element. A ``paused`` actor is not run until it is woken, possibly much later."""
+    """Work in progress on an element. A ``paused`` actor does not run until it is woken, which may be much later."""
 
     stage: "Stage"
     work: Callable[[], None]
@@ -61,7 +61,7 @@ class Actor:
     _puppet: _Puppet | None = None
 
     def go(self) -> None:
-        """Run the work until its next stop. Raise its error."""
+        """Run the work until the work stops again. Raise the error of the work."""
         if self._puppet is None:
             self._puppet = _IDLE.pop() if _IDLE else _Puppet()
             self._puppet.work = self._run
@@ -101,7 +101,7 @@ class Actor:
 
 @dataclass
 class Stage:
-    """All actors in progress, and the faults that they caused (``broken``).
+    """All actors in progress, and the faults that the actors caused (``broken``).
 
     ``each_time`` is called at the stops of code that runs without an actor.
     """
@@ -112,7 +112,7 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Stop here until the actor has its turn again."""
+        """Stop here until it is the actor's turn again."""
         if self.acting is None:
             self.each_time(at)
         else:
@@ -123,7 +123,7 @@ class Stage:
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Run an actor until its next stop; remove it when it has ended."""
+        """Run an actor until the actor stops again. Remove the actor if it has ended."""
         try:
             one.go()
         finally:
@@ -131,7 +131,7 @@ class Stage:
                 self.actors.remove(one)
 
     def kill(self, holder: str) -> int:
-        """Kill all actors of ``holder``; return their number."""
+        """Kill all actors of ``holder``. Return the number of these actors."""
         found = [one for one in self.actors if one.holder == holder]
         for one in found:
             one.kill()

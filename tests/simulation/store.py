@@ -123,7 +123,7 @@ class Element:
 
 @dataclass
 class MemoryStore:
-    """The tables, and the units of work on them. The real code of ``sbf_service.domain`` makes the decisions."""
+    """The tables, and the units of work on the tables. The real code of ``sbf_service.domain`` makes the decisions."""
 
     topology: Topology
     pool: VlanSet
@@ -143,9 +143,9 @@ class MemoryStore:
     # clusters
 
     def put(self, key: str, request: ClusterRequest) -> Cluster:
-        """Request a cluster, and raise the errors of the real store.
+        """Request a cluster. Raise the same errors as the real store.
 
-        A blocked attempt drains the former attempt's cluster.
+        If the cluster of the former attempt blocks the new attempt, drain that cluster.
         """
         row = self.find_newest(key)
         former = None if row is None else LatestAttempt(row.attempt, row.state, row.spec)
@@ -171,7 +171,7 @@ class MemoryStore:
     def end(self, key: str, attempt: int | None, owner: str | None) -> None:
         """Drain a cluster.
 
-        Raise Gone for an earlier attempt or another owner's cluster, NotFound for an unknown key.
+        Raise Gone for an earlier attempt or for another owner's cluster. Raise NotFound for an unknown key.
         """
         row = self.find_newest(key)
         if row is None:
@@ -249,13 +249,13 @@ class MemoryStore:
         row.save_after = self.now + compute_save_pause(row.failed_saves)
 
     def record_heartbeat(self, name: Name) -> None:
-        """Record a heartbeat of an agent. A stale agent stays unreachable until it confirms."""
+        """Record a heartbeat of an agent. An agent that was stale stays unreachable until it confirms a revision."""
         row = self.elements[name]
         if row.seen is None or self.now - row.seen >= SEEN_STEP:
             row.seen = self.now
 
     def find_stale_agents(self, silence: timedelta) -> list[Name]:
-        """Return the reachable agents that sent no heartbeat for ``silence``."""
+        """Return the reachable agents that have sent no heartbeat for the duration ``silence``."""
         agents = [row for row in self.elements.values() if row.kind not in DEVICE_KINDS and row.reachable]
         return sorted(row.name for row in agents if row.seen is None or row.seen < self.now - silence)
 

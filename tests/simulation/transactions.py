@@ -1,7 +1,7 @@
 """The transactions of workers, schedulers and sweeps on the store in memory. An actor stops before each transaction.
 
-While the database is unreachable, a transaction changes nothing. While answers are lost, a transaction is committed,
-but the caller does not receive the result.
+If the database is unreachable, a transaction changes nothing. If answers are lost, a transaction is committed, but the
+caller does not receive the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class Database:
     fault: str | None = None
 
     def do(self, what: str, work: Callable[[], T]) -> T:
-        """Run one transaction when the actor has its turn. Raise DatabaseUnavailable."""
+        """Wait until it is the actor's turn, then run one transaction. Raise DatabaseUnavailable."""
         self.stage.gate(what)
         if self.fault == UNREACHABLE:
             raise DatabaseUnavailable(f"{what}: the database does not answer")
@@ -53,7 +53,7 @@ class Database:
 class MemoryTransactions:
     """``StoreWorkerTransactions`` on the store in memory.
 
-    The ``devices`` record the fencing tokens, so that they detect changes by late workers.
+    The ``devices`` record the fencing tokens to detect changes by late workers.
     """
 
     database: Database

@@ -1,6 +1,6 @@
 """Tests of the store and its workers under any sequence of calls, faults, restarts and times (DESIGN.md §7).
 
-Switches, edges and hosts are fakes whose real state the test knows and compares with the service's records.
+Switches, edges and hosts are fakes. The test compares the real state of the fakes with the service's records.
 """
 
 import shutil
@@ -40,7 +40,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools; further clusters need translated VLAN IDs."""
+"""Brno's pool shares two VLAN IDs with the other pools. Without a shared ID, a cluster needs translated VLAN IDs."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, joins=KEYS, wanted=SPECS)
     def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
-        """Request a member. The names of its guests contain its key, so that they are unique in the network."""
+        """Request a member. The names of its guests contain the key ``key``, so they are unique in the network."""
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         before = self.views()
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
@@ -108,7 +108,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, attempt=st.integers(0, 3), owner=OWNERS)
     def an_end_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
-        """A call about an earlier attempt, or another owner's cluster, changes nothing, whoever uses the key now."""
+        """A call about an earlier attempt, or about another owner's cluster, changes nothing.
+
+        It does not matter who uses the key now.
+        """
         before = self.views()
         try:
             meant = self.world.delete(key, attempt, owner)
@@ -174,7 +177,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(SWITCHES), vlan=st.integers(100, 105))
     def somebody_creates_a_vlan(self, name: str, vlan: int) -> None:
-        """Somebody creates a VLAN with a VLAN ID of the pools that the switch does not have yet."""
+        """Create a VLAN by hand. Its VLAN ID is in a pool, and the switch has no VLAN with this ID yet."""
         table = self.world.switches[name].table
         if vlan not in table and not any(vlan in vlans for vlans in self.world.switches[name].ports.values()):
             table[vlan] = "offices"
@@ -214,7 +217,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_of_others_is_touched(self) -> None:
-        """§7.4: the VLANs in other use have their names, and no managed port carries them."""
+        """§7.4: the VLANs in other use keep their names, and no managed port carries these VLANs."""
         for name, vlans in self.offices.items():
             if hasattr(self, "world"):
                 switch = self.world.switches[name]
@@ -252,7 +255,10 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_carried_belongs_to_somebody(self) -> None:
-        """§7.2: every VLAN ID on an element is claimed at its site by a cluster, which may have ended."""
+        """§7.2: if an element carries a VLAN ID, a cluster has claimed the VLAN ID at the element's site.
+
+        The cluster may have ended.
+        """
         for site in SITES:
             held = {vlan for view in self.views() for at, vlan in view.vlans.items() if at == site}
             assert self.carried_at(site) <= held
@@ -261,7 +267,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def active_is_true(self) -> None:
-        """§7.5: an active cluster is present on all its elements except those that restarted unnoticed."""
+        """§7.5: an active cluster is present on all its elements, except elements that restarted unnoticed."""
         for view in self.views():
             if view.state is ClusterState.ACTIVE:
                 for part in view.placements:
@@ -274,7 +280,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def a_member_has_the_numbers_of_its_network(self) -> None:
-        """A member has the VLAN IDs of its network until it ends, because the network releases them later."""
+        """A member has its network's VLAN IDs until the member ends. The network releases these VLAN IDs later."""
         views = self.views()
         for view in views:
             if view.network is not None and view.vlans:
@@ -317,7 +323,7 @@ class Machine(RuleBasedStateMachine):
         return any(vlan in vlans for port, vlans in ports if port != OTHERS)
 
     def number_is_carried_by_nobody(self, view: ClusterView) -> None:
-        """§7.2: when VLAN IDs are allocated to a cluster, no element of its sites carries them."""
+        """§7.2: when VLAN IDs are allocated to a cluster, no element of the cluster's sites carries these VLAN IDs."""
         for site, vlan in view.vlans.items():
             assert vlan not in self.carried_at(site)
         if view.joined is not None:
@@ -331,7 +337,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.world.audit()) == rows
 
     def everybody_is_well_and_left_alone(self) -> None:
-        """§7.3: without faults, every element carries the wanted state in the end; no cluster stays in a transition."""
+        """§7.3: without faults, every element carries the wanted state in the end. No cluster stays in a transition."""
         for name in DEVICES:
             device = self.device(name)
             device.cut_off = device.refuses = device.lies = device.unsafe = False

@@ -1,4 +1,4 @@
-"""Tests that the store in memory of the fault schedules behaves like the real store."""
+"""Tests that two stores behave alike: the real store, and the store in memory that the fault schedules use."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -48,7 +48,7 @@ Outcome = object
 
 
 class StorePair:
-    """The store in memory and the real store, and the actions on both stores. ``random`` chooses the actions."""
+    """The store in memory, the real store, and the actions on both stores. ``random`` chooses the actions."""
 
     def __init__(self, folder: Path, seed: int, topology: Topology) -> None:
         self.random = Random(seed)
@@ -200,7 +200,7 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make the same worker's call in both stores, for a random device and one of its last two fencing tokens."""
+        """Make the same worker's call in both stores, for a random device. Use one of its last two fencing tokens."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
         memory, real = self.transactions[self.random.choice(REPLICAS)]
@@ -304,12 +304,12 @@ class StorePair:
 
 
 def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
-    """Return the key, turn and attempt, which identify a cluster."""
+    """Return the key, turn and attempt of a cluster. Together, they identify the cluster."""
     return row.key, row.turn, row.attempt
 
 
 def outcome(call: Callable[[], object]) -> Outcome:
-    """Return the result of a call, or the name of its error."""
+    """Return the result of a call. If the call raises an error, return the error's name."""
     try:
         return call()
     except (Conflict, Gone, NotFound, LeaseLostError) as error:
@@ -317,7 +317,7 @@ def outcome(call: Callable[[], object]) -> Outcome:
 
 
 def comparable(task: ReconcileTask) -> Outcome:
-    """Return the fields of a task except ``users``, which the store in memory does not have."""
+    """Return the fields of a task, except ``users``, because the store in memory has no ``users``."""
     return {part.name: getattr(task, part.name) for part in fields(task) if part.name != "users"}
 
 
