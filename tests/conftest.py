@@ -1,6 +1,6 @@
 """Fixtures of all tests: databases of each kind and a real Open vSwitch.
 
-Where ``VIRTCLOUD_REQUIRE_LAB`` is set, a test that needs a lab, PostgreSQL or Open vSwitch fails instead of being
+If ``VIRTCLOUD_REQUIRE_LAB`` is set, a test that needs a lab, PostgreSQL or Open vSwitch fails instead of being
 skipped.
 """
 
@@ -25,9 +25,9 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 def pytest_configure() -> None:
-    """Restore the default SIGINT handler, so that Ctrl-C also ends tests in the background.
+    """Restore the default SIGINT handler, because Ctrl-C must also end tests in the background.
 
-    Give each process its own lab.
+    Each process has a separate lab.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
@@ -64,7 +64,7 @@ def postgres_server() -> Iterator["PostgresServer"]:
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: "PostgresServer") -> str:
-    """The name of a PostgreSQL database with all tables, from which others are copied."""
+    """The name of a PostgreSQL database with all tables. Other databases are copied from this database."""
     from migrated import migrate_once  # noqa: PLC0415 - imported only by tests that need it
 
     name = postgres_server.new_database()

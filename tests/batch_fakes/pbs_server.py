@@ -1,4 +1,4 @@
-"""A fake PBS server for qmgr commands. Output and errors are those of OpenPBS 23.06."""
+"""A fake PBS server for `qmgr` commands. Output and errors are those of OpenPBS 23.06."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ CGROUPS = """Hook pbs_cgroups
 
 @dataclass
 class FakePbsServer:
-    """Stores hooks and resources. ``changes``: every executed line that changes something, in order."""
+    """Stores hooks and resources. ``changes``: every executed line that changed hooks or resources, in order."""
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)
     files: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class FakePbsServer:
 
 
 def _attribute(key: str, value: str) -> str:
-    """Return the text of an attribute. Events are in PBS's order, each on its own line."""
+    """Return the text of an attribute. Events are in PBS's order, one per line."""
     if key == "event" and value:
         first, *more = sorted(value.split(","), reverse=True)
         value = ",\n\t".join([first, *more])

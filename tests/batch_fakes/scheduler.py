@@ -1,4 +1,4 @@
-"""Fakes in memory for tests of reconciliation: a batch system, SBF, a log, clocks and commands."""
+"""In-memory fakes for tests of reconciliation: a batch system, SBF, a log, clocks and commands."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def cluster(
 
 
 class FakeScheduler:
-    """A batch system with some jobs. It reports every other job as gone."""
+    """A batch system with some jobs. The batch system reports every unknown job as gone."""
 
     def __init__(self, *jobs: SchedulerJob) -> None:
         """Start with some jobs."""
@@ -139,7 +139,7 @@ class FakeLog:
 
 
 class FakeClocks:
-    """A monotonic clock and the time of day: ``seconds`` advances both, ``set_by`` changes only the time of day."""
+    """A monotonic clock and the time of day. ``seconds`` advances both; ``set_by`` changes only the time of day."""
 
     def __init__(self) -> None:
         """Start at noon."""
@@ -154,7 +154,7 @@ class FakeClocks:
 
 
 class FakeCommands:
-    """Runs no commands: it records them and returns the result for the longest prefix that matches."""
+    """Runs no commands. Records each command, and returns the result for the longest matching prefix."""
 
     def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
         """Store exit code, stdout and stderr by the prefix of the command line."""

@@ -1,4 +1,4 @@
-"""A fake SBF with scripted answers. It records the requests that it receives."""
+"""A fake SBF with scripted answers. The fake records the requests that it receives."""
 
 import json
 import threading

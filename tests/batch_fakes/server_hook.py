@@ -17,7 +17,7 @@ NODES = "(n1:ncpus=2:mem=8388608kb)+(n2:ncpus=2:mem=8388608kb)"
 ALARM_S = 5.0
 TRIES = 20
 UNREACHABLE_MESSAGES = ("SBF does not answer", "SBF cannot be asked")
-"""The hook's messages if SBF does not answer. The second text is from version 0.1."""
+"""The hook's messages when SBF does not answer. The second text is from version 0.1."""
 
 
 @cache
@@ -35,7 +35,7 @@ class ServerHook:
     program: str | None = None
     """The program of the hook; None for this version's program."""
     patient: bool = False
-    """Repeat an event while SBF does not answer: SBF may be slow if other tests run."""
+    """Repeat an event while SBF does not answer, because SBF may be slow when other tests run."""
 
     def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - fields of HookEvent
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})

@@ -56,12 +56,12 @@ def answer_as_agent(request: FakeRequest) -> FakeAnswer:
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
-    """Return an agent's list of clusters. Each cluster is a key and a flag: whether its job is ending."""
+    """Return an agent's list of clusters. Each cluster is a pair: its key, and whether its job is ending."""
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
 def answer_as_sbf(call: SbfCall) -> tuple[int, Any]:
-    """Answer like an SBF that does not know the cluster yet and accepts it."""
+    """Answer like an SBF that does not know the cluster yet, and that accepts the cluster."""
     return UNKNOWN if call.method == "GET" else (201, {"state": "configuring"})
 
 
@@ -87,7 +87,7 @@ class TorqueHost:
         return self.answer_as_agent(request)
 
     def settings(self, **keys: object) -> Path:
-        """Add keys to the settings file. Return its path."""
+        """Add keys to the settings file. Return the path of the file."""
         file = self.folder / "torque.json"
         known = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps({**known, **keys}))
@@ -124,9 +124,9 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - as http.server names them
+        do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - http.server's name
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
             pass
 
     with (
@@ -146,7 +146,7 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
 
 
 def script_job_states(bench: TorqueHost, *states: dict[str, object]) -> None:
-    """Script the agent's answers to requests for a job's state. The last state repeats."""
+    """Set the agent's answers to requests for a job's state. The last state repeats."""
     remaining = list(states)
     default = bench.answer_as_agent
 

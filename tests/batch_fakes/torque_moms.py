@@ -1,4 +1,4 @@
-"""Runs Torque's scripts in a lab as Torque's MoMs do: in their order, with their arguments, environment and users.
+"""Runs Torque's scripts in a lab as Torque's MoMs do: same order, arguments, environment and users.
 
 Torque itself is not installed. The behaviour is taken from Torque's source (``prolog.c``, ``mom_comm.c``,
 ``mom_main.c``): ``prologue.parallel`` on the sisters ends before ``prologue`` on the first host starts, the environment
@@ -88,7 +88,7 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def install_scripts(self, client: SbfClient, patience: int = 60) -> None:
-        """Install the scripts on every host with virtcloud's command for administrators."""
+        """Install the scripts on every host with virtcloud's administrator command."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -146,12 +146,12 @@ class TorqueMoms:
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Run the script of ``qdel`` on the job's first host as the job's user. Torque kills the job afterwards."""
+        """Run the script of ``qdel`` as the job's user on the job's first host. Torque kills the job afterwards."""
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 
     def facts(self, job: TorqueJob) -> str:
-        """Return the file with the job's variables, read as the job's user."""
+        """Return the content of the file with the job's variables, read as the job's user."""
         return self.shell(job.hosts[0], f"setpriv --reuid {UID} --clear-groups cat {FACTS}/{job.id}")
 
     def _on_sisters(self, name: str, job: TorqueJob) -> list[Done]:
@@ -161,7 +161,7 @@ class TorqueMoms:
 
 @contextmanager
 def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
-    """Install the scripts on these hosts, and confirm jobs to SBF while the context is open."""
+    """Install the scripts on these hosts. Confirm jobs to SBF while the context is open."""
     batch_hosts, stop = TorqueMoms(lab, hosts), threading.Event()
     batch_hosts.install_scripts(client)
     answers = threading.Thread(

@@ -42,10 +42,10 @@ class AnsweringGuests:
 
 
 class NoJobAccess:
-    """Replaces the access of a job's script to its guests. No relay is started."""
+    """Replaces the access of a job's script to its guests. Starts no relay."""
 
     def ensure(self, opening: JobAccess, uid: int) -> Path:
-        """Return the path of a socket that nothing listens on."""
+        """Return the path of a socket on which no program listens."""
         return Path("/nonexistent")
 
     def ensure_none(self, key: str) -> None:
@@ -124,7 +124,7 @@ class FakeWorld:
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
-        """Return the VLANs on switches and the state of hosts that still carry clusters; "" for none."""
+        """Describe the switches and hosts that still carry clusters. Return "" if there are none."""
         switches = {name: switch.carried() for name, switch in self.world.switches.found.items()}
         remnants = [f"{name}: {ports}" for name, ports in switches.items() if ports]
         machines = self.machines.items()
@@ -148,7 +148,7 @@ class FakeWorld:
         self.serving.start()
 
     def kill_mom(self, host: str) -> None:
-        """Kill the MoM of a host, but not its agent."""
+        """Kill the MoM of a host, but not the host's agent."""
         assert self.batch is not None
         self.batch.kill_host(host)
 
@@ -171,7 +171,7 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Kill the MoM after its hook has run and before it reports the result, or stop the agent before the hook."""
+        """Either kill the MoM between its hook and the report of the result, or stop the agent before the hook."""
         if fault is HostFault.MOM_DIES:
             yield
             self.kill_mom(host)

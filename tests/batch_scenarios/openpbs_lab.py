@@ -75,7 +75,7 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of the script: from the host while the job runs, afterwards from the user's home."""
+        """Return the output of the script, read on the host while the job runs, afterwards in the user's home."""
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]
@@ -88,7 +88,7 @@ class RealBatch:
         )
 
     def kill_host(self, name: str) -> None:
-        """Kill a host: its MoM with all processes of jobs, its agent and its guests. Disconnect its cables."""
+        """Kill a host's MoM, all processes of jobs, the agent and the guests. Disconnect the host's cables."""
         self.pbs.lab.service(name, "agent").kill()
         self.kill_mom(name)
         self._shell(name, "for pid in $(pgrep -u alice,bob); do kill -9 $pid; done; true")
@@ -108,7 +108,7 @@ class RealBatch:
         self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
 
     def start_mom(self, name: str) -> None:
-        """Start the MoM unless it runs. A started MoM ends the jobs of an earlier MoM."""
+        """Start the MoM unless it runs. A new MoM ends the jobs of the former MoM."""
         start = scripts.start_mom(str(self.pbs.installation.exec))
         self._shell(name, f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {start}")
 
@@ -174,11 +174,11 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Return the differences of all switches and hosts from their state at the start; "" for none."""
+        """Return how all switches and hosts differ from their initial state; "" for no difference."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     def cut_off(self, switch: str) -> None:
-        """Disable a switch's management interface. SBF's session hangs, as with a switch without power."""
+        """Disable a switch's management interface. SBF's session hangs, as after a power failure of the switch."""
         self.lab.run(switch, ["ip", "link", "set", "mgmt0", "down"], check=True)
 
     def reconnect(self, switch: str) -> None:
@@ -203,7 +203,7 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent, so that the hook waits for its answer. Cause the fault while the hook waits."""
+        """Suspend the host's agent, for whose answer the hook then waits. Cause the fault during this wait."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:

@@ -1,6 +1,6 @@
 """Scenarios: events in the life of a job with a cluster, and the messages to its user.
 
-After each scenario, switches and hosts are in their state at the start.
+After each scenario, switches and hosts are in their initial state.
 """
 
 import pytest
@@ -12,7 +12,7 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A job on three hosts starts when its cluster is active, and gets its variables. Then the cluster is removed."""
+    """A three-host job starts when its cluster is active. The job gets the variables. Then the cluster is removed."""
     job = stage.submit(hosts=3)
     ended = stage.await_end(job)
     printed = stage.batch.output(job).stdout.splitlines()
@@ -49,7 +49,7 @@ def wrong_request(stage: ScenarioStage) -> None:
 
 
 def no_vlan_free(stage: ScenarioStage) -> None:
-    """While no VLAN ID is free, a job waits and its comment contains this reason. Then the job runs."""
+    """While no VLAN ID is free, a job waits, and the job's comment contains the reason. Later the job runs."""
     client, sites = stage.world.client, [site.name for site in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
     for site in sites:
@@ -66,7 +66,7 @@ def no_vlan_free(stage: ScenarioStage) -> None:
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
-    """Without SBF, a job with a valid request is accepted. It waits with the reason in its comment. Then it runs."""
+    """Without SBF, a valid request is accepted. The job waits with the reason in its comment. Later the job runs."""
     stage.world.stop_sbf()
     try:
         job = stage.submit()
@@ -78,7 +78,7 @@ def sbf_down_at_submission(stage: ScenarioStage) -> None:
 
 
 def switch_fails(stage: ScenarioStage) -> None:
-    """While a switch does not answer, a job waits with the switch's name in its comment. Then the job runs."""
+    """While a switch does not answer, a job waits with the switch's name in the job's comment. Later the job runs."""
     job = stage.submit(hosts=3)
     view = stage.await_requested(job)
     stage.await_end(job)
@@ -95,7 +95,7 @@ def switch_fails(stage: ScenarioStage) -> None:
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
-    """If a job is deleted while its cluster is set up, its script never starts."""
+    """If a job is deleted during the set-up of its cluster, the job's script never starts."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -120,7 +120,7 @@ def qdel_when_up(stage: ScenarioStage) -> None:
 
 
 def qdel_while_running(stage: ScenarioStage) -> None:
-    """If a job is deleted while its script runs, its cluster is removed."""
+    """If a job is deleted during its script, the job's cluster is removed."""
     job = stage.submit_started(hosts=2)
     stage.batch.delete(job)
     stage.await_end(job)
@@ -128,7 +128,7 @@ def qdel_while_running(stage: ScenarioStage) -> None:
 
 
 def qdel_by_force(stage: ScenarioStage) -> None:
-    """If a job is deleted by force, its cluster is removed."""
+    """If a job is deleted by force, the job's cluster is removed."""
     job = stage.submit_started(hosts=2)
     stage.batch.delete(job, force=True)
     stage.await_released(job)
@@ -163,7 +163,7 @@ def server_restarts(stage: ScenarioStage) -> None:
 
 
 def sbf_restarts(stage: ScenarioStage) -> None:
-    """If a job ends while SBF is down, SBF removes the job's cluster after the restart."""
+    """If a job ends while SBF is down, SBF removes the job's cluster after SBF's restart."""
     job = stage.submit_started(hosts=2)
     stage.world.stop_sbf()
     try:
@@ -175,7 +175,7 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
-    """If a MoM dies while the cluster is set up, the script does not start, and the cluster is removed."""
+    """If a MoM dies during the set-up of a cluster, the script does not start, and the cluster is removed."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
     try:
@@ -203,7 +203,7 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The job runs on other hosts, once and with a cluster. The cluster of the lost run is removed."""
+    """The job runs once, on other hosts, with a cluster. The cluster of the lost run is removed."""
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
         await_fault()
@@ -226,7 +226,7 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 
 
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
-    """The comment names the hosts, no script starts on them, and the job runs when the agent answers again."""
+    """The comment names the hosts, and no script starts on these hosts. The job runs when the agent answers again."""
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as await_fault:
         job = stage.submit(hosts=2)
@@ -243,7 +243,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """If the first host dies, the job ends and its cluster is removed, on the dead host after a restart."""
+    """If the first host dies, the job ends and its cluster is removed, on the dead host after the host's restart."""
     job = stage.submit_started(hosts=2)
     host = stage.batch.status(job).hosts[0]
     stage.machines.kill_host(host)
@@ -256,7 +256,7 @@ def host_dies(stage: ScenarioStage) -> None:
 
 
 def over_quota(stage: ScenarioStage) -> None:
-    """A job that would exceed the quota waits, and its comment contains the limit."""
+    """A job that would exceed the quota waits, and the job's comment contains the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
         first = stage.submit(script=FOREVER)

@@ -24,7 +24,7 @@ class HostFault(StrEnum):
 
 
 class BatchWorld(Protocol):
-    """SBF, and the switches and hosts that it configures."""
+    """SBF, and the switches and hosts that SBF configures."""
 
     client: SbfClient
     """A client with an operator's rights."""
@@ -33,10 +33,10 @@ class BatchWorld(Protocol):
     patience: float
     """The time limit of every wait, in seconds."""
     outage: float
-    """The seconds that a job must run to continue after a restart of the batch system's server."""
+    """The seconds that a job runs, long enough to outlast a restart of the batch system's server."""
 
     def left(self) -> str:
-        """Return the differences of all switches and hosts from their state at the start; "" for none."""
+        """Return how all switches and hosts differ from their initial state; "" for no difference."""
 
     def cut_off(self, switch: str) -> None:
         """Make a switch unreachable for SBF."""
@@ -51,13 +51,13 @@ class BatchWorld(Protocol):
         """Start SBF on its database."""
 
     def kill_mom(self, host: str) -> None:
-        """Kill the MoM of a host, but not its agent."""
+        """Kill the MoM of a host, but not the host's agent."""
 
     def start_mom(self, host: str) -> None:
         """Start the MoM of a host again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
-        """Cause a fault at the host's next job start. Yield a function that waits for it. Finally repair the host."""
+        """Cause a fault at the host's next job start. Yield a function that waits for the fault. Repair the host."""
 
     def log(self, job: str) -> str:
         """Return the log messages about a job, for the report of a failed test."""
@@ -104,11 +104,11 @@ class ScenarioStage:
             self.batch.delete(job, force=True)
 
     def await_running(self, job: str) -> JobStatus:
-        """Wait until the batch system reports a job as running. Its script may not have started yet."""
+        """Wait until the batch system reports a job as running, possibly before the job's script starts."""
         return self.await_job(job, lambda status: status.state is JobState.RUNNING, "run")
 
     def await_not_running(self, job: str) -> JobStatus:
-        """Wait until the batch system does not report a job as running."""
+        """Wait until the batch system no longer reports a job as running."""
         return self.await_job(job, lambda status: status.state is not JobState.RUNNING, "stop running")
 
     def await_end(self, job: str) -> JobStatus:
@@ -135,7 +135,7 @@ class ScenarioStage:
         return statuses[-1]
 
     def cluster(self, job: str) -> ClusterView | None:
-        """Return a job's cluster, or None if SBF knows none."""
+        """Return a job's cluster, or None if SBF does not have the cluster."""
         try:
             return self.world.client.cluster(job.lower())
         except NotFound:
@@ -157,7 +157,7 @@ class ScenarioStage:
         )
 
     def await_clean(self) -> None:
-        """Wait until switches and hosts are in their state at the start."""
+        """Wait until switches and hosts are in their initial state."""
         self.await_that(lambda: not self.world.left(), "the initial state", self.world.left)
 
     def await_that(self, reached: Callable[[], bool], goal: str, observed: Callable[[], object] = lambda: "") -> None:

@@ -17,20 +17,20 @@ def before_restructuring(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(params=["previous", "before_restructuring"])
 def former(request: pytest.FixtureRequest) -> Version:
-    """A version from which an installation is upgraded to this version."""
+    """A former version. An upgrade from this version leads to the current version."""
     version: Version = request.getfixturevalue(request.param)
     return version
 
 
 @pytest.fixture(scope="module")
 def old_peers(previous: Version) -> Iterator[Installation]:
-    """An SBF of this version, used by a command line and agents of the previous version."""
+    """An SBF of the current version. The command line and the agents are of the previous version."""
     with installation(THIS, previous) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def old_sbf(previous: Version) -> Iterator[Installation]:
-    """An SBF of the previous version, used by a command line and agents of this version."""
+    """An SBF of the previous version. The command line and the agents are of the current version."""
     with installation(previous, THIS) as running:
         yield running

@@ -36,7 +36,7 @@ class Installation:
         return self.peer.cli(self.url, *words)
 
     def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
-        """Run the peer's command line, which must succeed, and return its JSON output."""
+        """Run the peer's command line and return its JSON output. Raise AssertionError if the command fails."""
         done = self.cli(*words, "--json")
         assert done.returncode == 0, done
         return json.loads(done.stdout)

@@ -1,7 +1,7 @@
 """The job socket of an agent of the installed version. Only the machine is simulated.
 
-Arguments: the address of SBF, the name of the element, a folder. The program prints a line when it listens, and ends
-when its input is closed.
+Arguments: the address of SBF, the name of the element, a folder. The program prints a line when it listens. The program
+ends when its input is closed.
 """
 
 import shutil
@@ -24,7 +24,7 @@ except ImportError:  # version 0.1
 
 
 class Way:
-    """The relays of a job, which consist only of a path."""
+    """The relays of a job. Each relay consists only of a path."""
 
     def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - the type differs between versions
         return Path(f"/way-of/{opening.key}/{uid}")
@@ -34,12 +34,12 @@ class Way:
 
 
 class Ear:
-    """A prober to which every guest answers."""
+    """A prober that reports every guest as reachable."""
 
     def probe(self, addresses: Iterable[Any], _seconds: float) -> frozenset[Any]:
         return frozenset(addresses)
 
-    ask = probe  # its name in version 0.1
+    ask = probe  # the name of ``probe`` in version 0.1
 
 
 @contextmanager

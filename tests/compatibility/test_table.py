@@ -30,7 +30,7 @@ RENAMED = {
     "State": "ClusterState",
     "Trouble": "ElementErrorReport",
 }
-"""Schemas that have another name in the previous version."""
+"""Schemas with another name in the previous version."""
 Schema = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Tests that each version's command line and agents work with an SBF of the other version (docs/decisions/0040)."""
+"""Tests that a command line and agents of one version work with an SBF of the other version (docs/decisions/0040)."""
 
 import getpass
 import json
@@ -85,7 +85,7 @@ def test_an_old_client_reads_why_topology_set_fails(old_peers: Installation) -> 
 
 
 def test_an_old_client_gets_the_base_of_a_new_problem(old_peers: Installation) -> None:
-    """``beyond-limit`` is new in 0.2 and extends ``bad-input``, so the old client exits with code 2."""
+    """``beyond-limit`` is new in 0.2. It extends ``bad-input``, so the old client exits with code 2."""
     sharing = [word for number in range(257) for word in ("--share", f"user{number}")]
     done = old_peers.cli("cluster", "create", "large", *CREATE, *sharing)
     assert (done.returncode, "spec.shares_with: expected at most 256, got 257" in done.stderr) == (2, True), done
@@ -131,7 +131,7 @@ def test_a_hook_works_with_an_agent_of_another_version(
 
 
 def test_a_cluster_survives_an_upgrade_of_sbf(former: Version) -> None:
-    """The database, the settings file, the topology and the agents are of the former version."""
+    """The upgraded SBF uses the former version's database, settings file, topology and agents."""
     with site() as (folder, switch):
         with standing(former, former, folder, switch) as made:
             assert made.cli("topology", "set", str(made.topology)).returncode == 0

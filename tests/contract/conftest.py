@@ -27,7 +27,7 @@ def make_bench() -> Iterator[MakeBench]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _netconf_without_naps() -> None:
-    """Let ncclient check for pending output every 2 ms. By default, it checks every 100 ms."""
+    """Make ncclient check for pending output every 2 ms. By default, ncclient checks every 100 ms."""
     from ncclient.transport import session  # noqa: PLC0415
 
     session.TICK = 0.002

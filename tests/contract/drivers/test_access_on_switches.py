@@ -1,6 +1,6 @@
 """Tests of access ports on an emulated switch of each platform.
 
-An access port is in one untagged VLAN or in none. While the VLAN changes, the port is in no other VLAN.
+An access port carries one untagged VLAN or none. During a change of VLAN, the port carries no third VLAN.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def untagged(bench: SwitchBench) -> int | None:
 
 
 def visited_vlans(bench: SwitchBench) -> list[int | None]:
-    """Return the VLANs of the access port since the last call, in order, without repetitions."""
+    """Return the VLANs that the access port carried since the last call, in order, without repetitions."""
     states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
     bench.switch.untagged_timeline.clear()
     return [vlan for index, vlan in enumerate(states) if index == 0 or states[index - 1] != vlan]
@@ -96,7 +96,9 @@ def test_a_managed_trunk_becomes_an_access_port(bench: SwitchBench) -> None:
 def test_an_access_port_without_a_cluster_becomes_a_managed_trunk(bench: SwitchBench) -> None:
     converge(bench, "112")
     converge(bench)
-    bench.switch.running.ports[bench.names[1]].down = False  # SBF shut the port down, and an administrator enables it
+    bench.switch.running.ports[
+        bench.names[1]
+    ].down = False  # SBF shut the port down, and an administrator later enables the port
     assert not bench.converge("112", "112,120")
     assert bench.carries(bench.names[1]) == {112, 120}
 

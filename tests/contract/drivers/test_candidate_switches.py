@@ -17,7 +17,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 WITH_TIMER = [name for name, platform in SWITCH_PLATFORMS.items() if platform.capabilities.confirm_timer]
 REVERTS_WITH_SESSION = ("cisco_iosxr",)
-"""Platforms that revert an unconfirmed commit as soon as they detect the end of the session."""
+"""Platforms that revert an unconfirmed commit immediately at the end of the session."""
 PENDING_COMMIT = {"cisco_iosxr": "session 146959354 holds the lock"}
 COMMIT = {
     "cisco_iosxr": "^commit confirmed",
@@ -48,7 +48,7 @@ def timer_switch(bench: SwitchBench) -> ConfirmTimerSwitch:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    """Wait until a condition is met, for at most 30 s. Return whether it is met."""
+    """Wait until a condition holds, for at most 30 s. Return whether the condition holds."""
     deadline = time.monotonic() + 30
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -94,7 +94,7 @@ def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
 
 
 def test_a_service_killed_before_confirming_is_reverted(bench: SwitchBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session is lost. Another driver reads the switch after the confirm timer has expired."""
+    """The session is lost. Another driver reads the switch after the confirm timer."""
     switch = timer_switch(bench)
     before = switch.running_config()
 
@@ -124,7 +124,7 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
-    """The reading after the change fails, because a commit is unconfirmed.
+    """The reading after the change fails because the commit is unconfirmed.
 
     IOS-XR does not show an unconfirmed commit in the session that committed.
     """

@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(site: Path) -> Iterator[EntryPoints]:
-    """The entry points of the installed distribution. Its module can be imported during the tests."""
+    """The entry points of the installed distribution. The distribution's module can be imported during the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         (distribution,) = distributions(path=[str(site)])

@@ -158,7 +158,7 @@ def test_after_a_lost_session_the_next_session_continues(first_bench: EdgeBench)
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
-    """The connection is lost at each line in turn while a circuit is created or removed (DESIGN.md §7.3)."""
+    """The connection is lost at each line in turn during the creation or removal of a circuit (DESIGN.md §7.3)."""
     before = direct.device.running_config()
     for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
@@ -205,7 +205,7 @@ def test_a_refused_line_delays_other_clusters_only_on_atomic_devices(direct: Edg
 
 @pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
 def test_a_vlan_that_stays_in_its_service_joins_no_other(platform: str) -> None:
-    """A VLAN in both services would connect two clusters."""
+    """If two services contained the same VLAN, the VLAN would connect two clusters."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     bench.converge(112)
     old = bench.circuit(112)

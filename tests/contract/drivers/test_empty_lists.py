@@ -1,4 +1,4 @@
-"""Tests of empty VLAN lists: drivers read an empty list back before they create VLANs and trunks (DESIGN.md §7.4)."""
+"""Tests of empty VLAN lists. Drivers read an empty list back before they create VLANs and trunks (DESIGN.md §7.4)."""
 
 import re
 from contextlib import suppress
@@ -14,10 +14,10 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan all$"
-"""The lines that empty a port's VLAN list, by platform."""
+"""The commands that remove all VLANs from a port's list, by platform."""
 Fault = Literal["ignore", "refuse"]
 LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
-"""Platforms whose trunks carry every VLAN if they have no VLAN list."""
+"""Platforms where a trunk without a VLAN list carries every VLAN."""
 LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
 """The number of commands of one read."""
@@ -67,7 +67,7 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "other"
     bench.switch.fail(fault, EMPTY_LIST)
-    # By default, a trunk of Comware carries only VLAN 1. The driver empties its list nevertheless.
+    # By default, a trunk of Comware carries only VLAN 1. The driver nevertheless removes all VLANs from its list.
     with suppress(Refused):
         bench.converge("112", "120")
     assert not bench.converge("112", "120")
@@ -103,7 +103,7 @@ def test_a_dry_run_shows_the_commands_of_both_steps(platform: str, make_bench: M
 
 
 def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench) -> None:
-    """A separate commit of empty lists would remain in effect if the second commit failed."""
+    """Empty lists that were committed first would remain in effect if the second commit failed."""
     bench = make_bench("arista_eapi")
     assert not bench.converge("112", "120")
     queries = [line for line in bench.switch.commands if "virtcloud-" in line]

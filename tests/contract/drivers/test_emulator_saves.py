@@ -1,4 +1,4 @@
-"""Tests of the emulated switches' startup configuration: saves as documented for the platforms, and reboots."""
+"""Tests of the emulated switches' startup configuration: reboots, and saves as the platforms document them."""
 
 import socket
 import time
@@ -34,7 +34,7 @@ def switch(request: pytest.FixtureRequest) -> Iterator[EmulatedSwitch]:
 
 
 def change(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Create VLAN 112 without a save. Return the switch."""
+    """Create VLAN 112 and do not save. Return the switch."""
     switch.configure(VLAN.get(switch.platform, "vlan 112"))
     assert 112 in switch.running.vlans
     return switch
@@ -176,7 +176,7 @@ def test_a_switch_stays_off_until_it_is_switched_on() -> None:
 
 
 def test_a_vtp_server_restores_its_unsaved_vlans() -> None:
-    """``vlan.dat`` contains VLANs 1 to 1005 of a VTP server, independently of the startup configuration."""
+    """``vlan.dat`` contains VLANs 1 to 1005 of a VTP server and does not depend on the startup configuration."""
     with emulate("cisco_ios", vtp="server") as switch:
         change(switch)
         switch.reboot()

@@ -1,4 +1,4 @@
-"""Tests of the emulated switches with Netmiko: the behaviour that the tests of drivers need."""
+"""Tests of the emulated switches with Netmiko: the emulators behave as the tests of drivers require."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Tests of foreign VLANs on every kind of switch: drivers find them by name or port, and leave them unchanged."""
+"""Tests of foreign VLANs on every kind of switch: drivers find them by VLAN name or port, and leave them unchanged."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
 """Platforms on which SBF cannot read the names of VLANs. Only SBF's record shows which VLANs SBF created."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
-"""All platforms except the router, on which the same VLAN ID on another port is another VLAN."""
+"""All platforms except the router. On the router, the same VLAN ID on two ports means two different VLANs."""
 
 
 @pytest.fixture

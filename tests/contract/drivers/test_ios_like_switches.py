@@ -1,7 +1,7 @@
-"""Tests of the IOS dialect on switches that only resemble IOS, and of sessions that are lost at every line.
+"""Tests of the IOS dialect on switches that only resemble IOS, and of a session loss at each line.
 
-The driver either configures such a switch or raises an error. It never changes foreign configuration, and no other port
-ever carries a managed VLAN.
+The driver either configures such a switch or raises an error. The driver never changes foreign configuration, and no
+unwanted port ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack
@@ -46,7 +46,7 @@ def remaining_difference(driver: SwitchDriver, bench: SwitchBench) -> SwitchDiff
 
 
 def find_leaks(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
-    """Return the lines after which another port than the first carried managed VLANs, with the port and the VLANs."""
+    """Return the lines after which a port other than the first carried managed VLANs, with the port and the VLANs."""
     first = switch.port_names[0]
     return [
         (line, port, vlans & MANAGED_VLANS)
@@ -96,7 +96,7 @@ def test_a_session_can_be_lost_at_every_line(platform: str, done: bool) -> None:
 def _reconcile_with_lost_session(platform: str, skip: int, *, done: bool) -> list[str]:
     """Reconcile and save on a switch that ends the session at a line. Return the lines that the switch received.
 
-    ``skip`` is the number of lines before this line.
+    ``skip`` is the number of lines before the loss of the session.
     """
     switch = occupy(EMULATED_PLATFORMS[platform]())
     a, b = (PortName(name.replace(" ", "")) for name in switch.port_names[:2])

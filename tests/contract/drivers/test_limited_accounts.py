@@ -1,4 +1,4 @@
-"""Tests of accounts without a right and releases without a filter. SBF sends other commands or reports refusals."""
+"""Tests of accounts without a right, and of releases without a filter. SBF sends other commands or reports refusals."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tests of lost sessions: a driver detects that its device ended the session, without sending a command."""
+"""Tests of lost sessions. Without sending a command, a driver detects that the device ended the session."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Tests of routed ports and members of aggregates. A managed port of these kinds is in other use even without VLANs."""
+"""Tests of routed ports and of members of aggregates. Such a managed port is in other use, even if it has no VLANs."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -51,7 +51,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:
-    """Request a cluster on a port with this line. Check that the port is unchanged, and return the error report."""
+    """Request a cluster on a port with this line. Check that the port is unchanged. Return the error report."""
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
         switch.running.ports[switch.port_names[0]].lines.append(line)

@@ -1,4 +1,4 @@
-"""Tests of a cluster over edges of three vendors on one transport, from the store to the emulated devices."""
+"""Tests of a cluster over one transport with edges of three vendors, from the store to the emulated devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ VPLS = {"name": "vpls", "kind": "vpls", "vpn_ids": "10100-10199", "asn": 65000}
 
 @dataclass
 class EmulatedEdges(FakeEdges):
-    """Emulates every edge as a device of its platform, without SSH."""
+    """Emulates every edge as a device of the edge's platform, without SSH."""
 
     devices: dict[str, Emulated] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from virtcloud.model.values import Name, PortName
 HOST = LldpPeer("brno-h1.example.org", "02:00:00:00:00:01", "eth0")
 OTHER = LldpPeer("brno-sw2", "Gi1/0/7")
 WITHOUT_ADDRESSES = ("juniper_junos",)
-"""Platforms whose list of neighbours contains no addresses."""
+"""Platforms whose lists of neighbours contain no addresses."""
 NAMELESS = LldpPeer("", "eth3")
 
 
