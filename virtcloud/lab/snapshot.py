@@ -127,7 +127,7 @@ def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON; the document als
 
 
 def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
-    """Read the names of a host's running guests from the files that libvirt writes for them.
+    """Read the names of a host's running guests from libvirt's files.
 
     Inside User-mode Linux, ``virsh`` would cost ten times as much as these files.
     """

@@ -81,7 +81,7 @@ class ClusterDryRun(Document):
 
 
 class OtherUse(Document):
-    """A use of a device that SBF did not configure, and the effect of the planned change on this use."""
+    """A use that SBF did not configure on a device, and the effect of the planned change on this use."""
 
     element: Name
     site: Name

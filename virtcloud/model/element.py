@@ -34,8 +34,8 @@ class Hypervisor(StrEnum):
 class Element(Document):
     """A configured system with its managed ports.
 
-    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``); ``aggregates`` then lists its member
-    ports. Cables are connected to the member ports. Member ports are never managed themselves.
+    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). Then ``aggregates`` lists the member
+    ports of the aggregate. Cables are connected to the member ports. Member ports are never managed themselves.
     """
 
     name: Name

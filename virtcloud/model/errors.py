@@ -90,7 +90,7 @@ class BeyondLimit(BadInput):
 
 
 class BadDocument(BadInput):
-    """A document is malformed. The message starts with its file and line."""
+    """A document is malformed. The message starts with the document's file and line."""
 
     slug = "bad-document"
 
@@ -262,7 +262,7 @@ class ClusterFailed(VirtcloudError):
 
 
 class TimedOut(VirtcloudError):
-    """A wait exceeded its timeout. The operation that was waited for continues."""
+    """A wait exceeded its timeout. The awaited operation continues."""
 
     slug = "timed-out"
 

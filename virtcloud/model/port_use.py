@@ -120,7 +120,7 @@ class PortRelease(Document):
 
 
 def describe_effect(use: PortUse, *, access: bool) -> str:
-    """Return a description of the change when SBF first configures a port with this use."""
+    """Return a description of how SBF's first configuration changes a port with this use."""
     if access:
         return "becomes an access port for one cluster at a time; is shut down while no cluster uses it"
     if use.every:

@@ -13,12 +13,12 @@ from virtcloud.model.values import Name, PortRef
 
 
 class SitePart(Document):
-    """A site and the links between its own elements. Operators own transports and links to other sites."""
+    """A site and the links between its elements. Operators own transports and links to other sites."""
 
     site: Site
     """The site."""
     links: tuple[Link, ...] = ()
-    """The links between the site's own elements."""
+    """The links between the site's elements."""
 
 
 def site_part_of(topology: Topology, name: str) -> SitePart:

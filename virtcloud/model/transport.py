@@ -65,13 +65,13 @@ class Transport(Document):
     s_tag: VlanId | None = None
     """The S-tag of a shared service VLAN."""
     s_tags: ServiceRange | None = None
-    """The range of S-tags; each cluster gets its own."""
+    """The range of S-tags; each cluster gets one S-tag."""
     vpn_id: VpnId | None = None
     """The VPN id of a shared instance."""
     vpn_ids: ServiceRange | None = None
-    """The range of VPN ids; each cluster gets its own."""
+    """The range of VPN ids; each cluster gets one VPN id."""
     vnis: ServiceRange | None = None
-    """The range of VNIs; each cluster gets its own."""
+    """The range of VNIs; each cluster gets one VNI."""
     asn: AsNumber | None = None
     """The autonomous system number of the backbone, for route targets."""
 

@@ -215,9 +215,9 @@ class ElementErrorReport(Document):
     message: ElementMessage
     """The error of the element as a whole."""
     clusters: dict[str, ElementMessage] = Field(default_factory=dict)
-    """The errors of single clusters, by their ids."""
+    """The errors of single clusters, by cluster id."""
     refused: dict[str, ElementMessage] = Field(default_factory=dict)
-    """Clusters that the element refuses permanently, by their ids, each with the reason."""
+    """Clusters that the element refuses permanently, by cluster id, each with the reason."""
 
 
 class Problem(Document):

@@ -26,7 +26,7 @@ _VALID = _ValidVlanIds()
 
 
 class VlanSet(frozenset[VlanId]):
-    """A set of VLAN IDs. ``str()`` formats its ranges and :meth:`parse` parses them; the empty set is ``''``."""
+    """A set of VLAN IDs. ``str()`` formats a set as ranges; :meth:`parse` parses ranges. The empty set is ``''``."""
 
     __slots__ = ()
 

@@ -72,8 +72,8 @@ class SwitchObserved(Document):
       unless the port is untagged in one managed VLAN or is in no VLAN.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On such a device, a VLAN exists if a port carries the VLAN.
-    - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because they
-      do not show that a particular VLAN is in use.
+    - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because such a
+      trunk does not show that a particular VLAN is in use.
     - ``foreign``: derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``).
     - ``untaken``: ports that SBF has not configured yet, each with its use. ``in_use``: the ``untaken`` ports in other
       use.
@@ -201,7 +201,7 @@ class Segment(Document):
     guests: tuple[GuestWanted, ...] = ()
     """The guests of the network's cluster and of its members on this host."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
-    """Keys of the clusters that joined the network and have a part on this host, by their ids."""
+    """Keys of the clusters that joined the network and have a part on this host, by cluster id."""
     origins: dict[str, ClusterOrigin] = Field(default_factory=dict)
     """The origin of each cluster, by cluster id. SBF of version 0.1 sends no origins."""
     requires: tuple[str, ...] = ()

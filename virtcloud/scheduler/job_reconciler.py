@@ -175,7 +175,7 @@ class JobReconciler:
                 yield from self._extend(cluster, seconds)
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
-        """Delete all doubts. Earlier alerts stay, because no observation shows that they are over."""
+        """Delete all doubts. Earlier alerts stay, because no observation shows that these alerts are over."""
         self._memory = {}
         self._journal.update_alerts((*self._alerts, alert), at)
 

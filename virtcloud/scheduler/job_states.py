@@ -45,7 +45,7 @@ class SchedulerJob:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerServer:
-    """The server of a batch system. The ids of its jobs end with its name. ``empty``: the server has no job at all."""
+    """The server of a batch system. Job ids end with the server's name. ``empty``: the server has no job at all."""
 
     name: str
     empty: bool

@@ -151,7 +151,7 @@ class OpenPbsScheduler:
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server. Raises SchedulerUnavailable, for example while a started server still reads its jobs."""
+        """Return the server. Raises SchedulerUnavailable, for example while the server reads its jobs after a start."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:

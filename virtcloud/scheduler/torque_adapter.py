@@ -1,7 +1,7 @@
 """Queries Torque with ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``, and parses their output.
 
-The parsers were written from Torque's documentation (2.4 to 6.1) and from existing parsers. They were tried manually
-with 2.5.13 and 6.1.3.
+The parsers were written from Torque's documentation (2.4 to 6.1) and from existing parsers. The parsers were tried
+manually with Torque 2.5.13 and 6.1.3.
 """
 
 import re
@@ -29,7 +29,7 @@ from virtcloud.scheduler.job_states import (
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Control characters that qstat does not escape. Users' environments may contain them, such as ESC in a prompt."""
+"""Control characters that qstat does not escape. Users' environments may contain these, such as ESC in a prompt."""
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 
 

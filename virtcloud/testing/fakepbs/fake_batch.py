@@ -34,7 +34,8 @@ REJECTED = "Not Running: PBS Error: %s"
 class Pace:
     """The delays of the batch system in seconds, and the number of failed starts after which a job is held.
 
-    In PBS, the default delays are 10, 310 and 600. The scheduler also runs after every event.
+    In PBS, the default delays are 10, 310 and 600. The scheduler runs after every event, and at the latest ``cycle``
+    seconds after its last run.
     """
 
     kill_delay: float = 1.0
@@ -113,7 +114,7 @@ class FakeBatch:
             return identifier
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources (``qalter -l``). If a hook rejects the change, raise BatchRefused with its message."""
+        """Change resources (``qalter -l``). Raises BatchRefused with the message of a hook that rejects the change."""
         with self._serve_request():
             record = self._find_record(job)
             before = record.at_server()

@@ -67,7 +67,7 @@ class HookEvent:
     pbs_conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the kind and its jobs."""
+        """Check the kind, and that the event has the jobs that this kind requires."""
         if self.kind not in PARAMETERS:
             problem = "no event of PBS" if self.kind not in EVENTS else "not a supported event"
             raise ValueError(f"event {self.kind}: {problem}; expected one of {', '.join(PARAMETERS)}")

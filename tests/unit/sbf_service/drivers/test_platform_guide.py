@@ -1,4 +1,4 @@
-"""The code of docs/how-to/add-a-switch-platform.md is executed and tested as it is on the page."""
+"""The code of docs/how-to/add-a-switch-platform.md is executed and tested without changes."""
 
 import re
 from pathlib import Path
