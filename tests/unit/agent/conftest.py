@@ -61,7 +61,7 @@ def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segmen
 
 @pytest.fixture
 def in_namespace() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs a test's code in a new network namespace of the real kernel, in a separate thread."""
+    """Return a function that runs a test's code in a separate thread and a new network namespace of the real kernel."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: the real kernel's bridges need root")
 
@@ -75,14 +75,14 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")
-    # If br_netfilter is loaded, all these sysctls are set in a new namespace.
+    # If br_netfilter is loaded, all these sysctls are nonzero in a new namespace.
     for path in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):
         path.write_text("0")
 
 
 @pytest.fixture
 def with_mounts() -> Callable[[Callable[[], T]], T]:
-    """Return a function that runs a test's code in a new mount namespace, in a separate thread."""
+    """Return a function that runs a test's code in a separate thread and a new mount namespace."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
 

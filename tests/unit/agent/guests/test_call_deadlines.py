@@ -1,4 +1,4 @@
-"""Tests of calls with a deadline: a call that never returns does not block its caller."""
+"""Tests of calls with a deadline. A call that never returns does not block its caller."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def test_a_hanging_call_is_abandoned_at_its_deadline(calls: DeadlineCalls) -> No
 
 
 def test_no_call_begins_while_another_is_abandoned(calls: DeadlineCalls) -> None:
-    """The abandoned call may still change something, and each further call would occupy a thread."""
+    """The abandoned call may still change something. Each additional call would occupy another thread."""
     release, second_calls = threading.Event(), []
     with pytest.raises(Unreachable):
         calls.run("start g1", release.wait, 0.1)

@@ -163,7 +163,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def qemu_guests(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
-    """Return guests of QEMU whose image has a disk."""
+    """Return guests that run on QEMU and whose image has a disk."""
     (images / "cloud/image.yaml").write_text(DISK)
     (images / "cloud/disk.img").write_bytes(b"image" * 4096)
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)

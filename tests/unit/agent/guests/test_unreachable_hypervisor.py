@@ -1,4 +1,4 @@
-"""Tests of a hypervisor that does not answer: the network is reconciled anyway, and no unread state is confirmed."""
+"""Tests of a hypervisor that does not answer. The network is reconciled nevertheless. No unread state is confirmed."""
 
 import os
 import shutil
@@ -172,7 +172,7 @@ def test_a_malformed_image_is_refused_after_three_attempts(
 
 @contextmanager
 def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run a libvirtd with the test driver on its own socket; yield its address and process."""
+    """Run a libvirtd with the test driver and a separate socket. Yield the socket's address and the process."""
     program = shutil.which("libvirtd", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("NOT TESTED: a hung libvirtd needs libvirtd")

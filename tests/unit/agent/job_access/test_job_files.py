@@ -30,7 +30,7 @@ def job_access(user: str = CURRENT_USER, key: str = "12.pbs") -> JobAccess:
 
 
 class FakeRelays:
-    """Relays that consist only of a path."""
+    """Relays that have a socket path but no process."""
 
     def __init__(self) -> None:
         self.uids: list[int] = []
@@ -87,7 +87,7 @@ def test_ssh_config_names_guests_and_stores_host_keys(tmp_path: Path) -> None:
 
 @needs_root
 def test_all_users_can_run_the_python_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent's own Python is in a folder that only root can enter, so another Python is chosen."""
+    """Only root can enter the folder of the agent's own Python, so another Python is chosen."""
     agents_python = tmp_path / "python3"
     agents_python.symlink_to("/usr/bin/python3")
     tmp_path.chmod(0o700)
@@ -158,7 +158,7 @@ def test_folders_of_earlier_agent_versions_are_replaced(tmp_path: Path) -> None:
 
 
 def test_symbolic_links_of_a_user_are_not_followed(tmp_path: Path) -> None:
-    """The user owns the folder, and may change its mode and content."""
+    """The user owns the folder, so the user may change the folder's mode and content."""
     protected = tmp_path / "protected"
     protected.mkdir()
     (protected / "shadow").write_text("root")

@@ -1,4 +1,4 @@
-"""Tests of a job's folder on the real kernel: its size is limited, and it can always be removed."""
+"""Tests of a job's folder on the real kernel. The folder has a limited size, and the agent can always remove it."""
 
 import os
 import pwd

@@ -25,14 +25,14 @@ JOB = job_access("12.pbs", 100, g1=["10.0.0.1/24", "fd00::1/64"])
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Return a folder with a short path, which all users may enter."""
+    """Return a folder that has a short path and that all users may enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
         yield Path(folder)
 
 
 def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
-    """The complete answer arrives after the user closed the sending direction: each direction closes separately."""
+    """The user closes the sending direction first. Nevertheless the complete answer arrives."""
 
     def work() -> object:
         with open_host(root) as host:
@@ -46,7 +46,7 @@ def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Pa
 
 
 def test_other_users_are_refused(in_namespace: Run, root: Path) -> None:
-    """The socket's mode excludes other users, and the relay checks the user ID as well."""
+    """The mode of the socket excludes other users. In addition, the relay checks the user ID."""
 
     def work() -> object:
         with open_host(root) as host:
@@ -85,7 +85,7 @@ def test_a_relay_refuses_addresses_outside_the_cluster(in_namespace: Run, root: 
 
 
 def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path) -> None:
-    """A guest reaches neither the host's services, nor the host's networks, nor the port's own address."""
+    """A guest reaches no service of the host, neither at the port's address nor in the host's other networks."""
 
     def work() -> object:
         with open_host(root) as host:
@@ -104,7 +104,7 @@ def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path)
 
 
 def _serve_on_all_addresses(host: Host) -> None:
-    """Set up another network, forwarding, and a service on port 7 of the host, so that a path to them is detected."""
+    """Set up another network, forwarding, and a service on port 7 of the host. The guest must not reach it."""
     index = host.kernel.add_bridge("lan0")
     host.kernel._socket.addr("add", index=index, address="198.51.100.1", prefixlen=24)
     host.kernel._socket.link("set", index=index, state="up")
@@ -211,7 +211,7 @@ def test_another_agent_removes_a_relay_completely(in_namespace: Run, root: Path)
 
 
 def test_removing_the_segment_ends_the_relay(in_namespace: Run, root: Path) -> None:
-    """The relay ends even if its agent was killed and the job has no record."""
+    """The relay ends even if the agent was killed and the job has no record."""
 
     def work() -> object:
         with open_host(root) as host:

@@ -24,7 +24,7 @@ def view(version: int, **changes: Any) -> ClusterView:  # noqa: ANN401
 
 @dataclass
 class FakeSbf:
-    """Returns the prepared answers in order. Records the wait of each call."""
+    """Returns the prepared answers in order. Records the parameter ``wait`` of each call."""
 
     answers: list[ClusterView | VirtcloudError]
     waits: list[float] = field(default_factory=list)

@@ -28,7 +28,7 @@ def test_a_job_with_a_long_key_is_stored(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_change_does_not_change_the_memory(tmp_path: Path) -> None:
-    """Otherwise the agent could send an answer whose effect is lost when the agent is killed."""
+    """Otherwise, the agent could answer a request although the request's effect is lost when the agent is killed."""
     store = JobRecordStore(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
     with pytest.raises(Refused, match=r"cannot store the record of cluster 12\.pbs: No such file or directory"):
@@ -65,7 +65,7 @@ def test_the_record_of_a_removed_run_remains_a_week(tmp_path: Path) -> None:
 
 
 def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
-    """A new removal deletes the records that are older than a week."""
+    """A new removal deletes all records that are older than a week."""
     store = JobRecordStore(tmp_path)
     put(store, GONE)
     os.utime(tmp_path / "11.pbs.json", (0, 0))

@@ -1,4 +1,4 @@
-"""Tests of the effect of each request on each job record."""
+"""Tests of all combinations of a request and a job record."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from virtcloud.model.values import ClusterKey
 
 KEY = ClusterKey("12.pbs")
 Outcome = tuple[int, str] | str
-"""The resulting attempt and phase, or the slug of the error."""
+"""The attempt and phase after the request, or the slug of the error."""
 
 
 def job(attempt: int, phase: RecordPhase = RecordPhase.ASKED, user: str = "alice") -> JobRecord:
@@ -109,7 +109,7 @@ def test_errors_of_late_requests_name_the_present_attempt() -> None:
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 @pytest.mark.parametrize("phase", sorted(RecordPhase))
 def test_only_an_announcement_replaces_another_users_job(phase: RecordPhase, attempt: int) -> None:
-    """A batch system that was installed again reuses ids of former jobs, and requests about former jobs arrive late."""
+    """A batch system that was installed again reuses IDs of former jobs. Requests about former jobs may arrive late."""
     outcomes = {
         request: outcome(request, job(2, phase, "bob"), attempt) for request in ("up", "state", "cancel", "remove")
     }

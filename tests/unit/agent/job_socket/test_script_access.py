@@ -15,7 +15,7 @@ KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
 
 @dataclass
 class FakeAccessProvider:
-    """Records the opened and closed access."""
+    """Records which access was opened and which access was closed."""
 
     calls: list[str] = field(default_factory=list)
     refuses: bool = False
@@ -84,7 +84,7 @@ def test_failed_access_is_not_recorded_as_open(
 def test_a_cancelled_or_ended_run_gets_no_access(
     script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """Another thread may have cancelled or ended the run during the probes."""
+    """During the probes, another thread may have cancelled or ended the run."""
     for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
         record(records, job_record(phase=phase))
         script_access.provide_environment(job_record(), view(), BRNO)
@@ -115,7 +115,7 @@ def test_a_restarted_agent_reopens_exactly_the_open_access(
     script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
-    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may survive a signal
+    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a job's script may survive a signal
         record(records, records.all()[0].model_copy(update={"phase": phase}))
         restarted = FakeAccessProvider()
         ScriptAccess(restarted, records).reopen()

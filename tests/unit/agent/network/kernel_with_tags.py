@@ -1,4 +1,4 @@
-"""Tests of segments on a kernel with 802.1Q support. tests/lab/test_agent_kernel.py runs this file in a lab."""
+"""Tests of segments on a kernel with 802.1Q support. `tests/lab/test_agent_kernel.py` runs this file in a lab."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ Run = Callable[[Callable[[], object]], object]
 
 @contextmanager
 def netlink() -> Iterator[NetlinkKernel]:
-    """Open the kernel of a namespace with a veth pair: uplink0 and uplink1."""
+    """Open the kernel of a namespace with a veth pair, uplink0 and uplink1."""
     kernel = NetlinkKernel()
     try:
         kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")

@@ -1,4 +1,4 @@
-"""Tests of an untagged segment: its uplink becomes a port of the bridge, and is restored after the removal."""
+"""Tests of an untagged segment. The uplink becomes a port of the bridge. It is restored after the segment's removal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ class Killed(BaseException):
 
 
 class KilledDependency:
-    """A dependency. The agent is killed during one of its calls, before or after the call's effect."""
+    """A dependency. The agent is killed during one of its calls, before or after the call has an effect."""
 
     def __init__(self, dependency: object, calls: list[str], killed_at: int, *, after: bool) -> None:
         self._dependency, self._calls, self._killed_at, self._after = dependency, calls, killed_at, after
@@ -80,7 +80,7 @@ class KilledDependency:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("still_wanted", [True, False])
 def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, still_wanted: bool, after: bool) -> None:
-    """The agent is killed at each call of the kernel and of the records, during creation and removal."""
+    """During creation and removal, the agent is killed at each call of the kernel and of the records."""
     for killed_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
         kernel.ip_settings[1] = FORMER_SETTINGS
@@ -125,7 +125,7 @@ def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segm
 
 
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
-    """The host has configured the new interface itself, for example after a reload of the driver."""
+    """The host itself has configured the new interface, for example after a reload of the driver."""
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100, untagged=True))
@@ -211,7 +211,7 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make
 
 
 def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, make_segment: Make) -> None:
-    """For example because the disk is full."""
+    """The records may not be writable because the disk is full."""
 
     class FullDiskRecords(FakeUplinkRecords):
         def record(self, record: UplinkRecord) -> None:

@@ -22,7 +22,7 @@ ANNOUNCEMENT = bytes.fromhex(f"{REQUEST} 020000000002 0a000002 000000000000 0a00
 
 
 class Clock:
-    """A clock that advances by 10 ms at each reading."""
+    """A clock that advances by 10 ms whenever the time is read."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,7 +38,10 @@ def ip(*arguments: str) -> str:
 
 @contextmanager
 def attached_guest() -> Iterator[Callable[..., str]]:
-    """Connect a network namespace to br100, which the host's IP stack does not use; yield ``ip`` of the namespace."""
+    """Connect a network namespace to br100. Yield a function that runs ``ip`` in the namespace.
+
+    The host's IP stack does not use br100.
+    """
     kernel = NetlinkKernel()
     kernel.disable_host_ip(kernel.add_bridge("br100"), "br100")
     kernel.close()
@@ -72,7 +75,7 @@ def guest_socket() -> Iterator[socket.socket]:
     for arguments in ("guest up master br100", "eth0 up", "br100 up"):
         ip("link", "set", *arguments.split())
     while '"state":"forwarding"' not in ip("-json", "-details", "link", "show", "guest"):
-        time.sleep(0.01)  # the kernel detects the carrier after a delay; earlier frames are lost
+        time.sleep(0.01)  # the kernel detects the carrier late; frames that are sent before are lost
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as link:
         link.bind(("eth0", ARP))
         link.settimeout(0)

@@ -1,4 +1,4 @@
-"""Tests that a guest on a bridge receives no frames from the host's IP stack, on the real kernel."""
+"""Tests on the real kernel that a guest on a bridge receives no frames from the host's IP stack."""
 
 import socket
 import struct
@@ -12,7 +12,7 @@ from virtcloud.agent.network.kernel import NetlinkKernel
 Run = Callable[[Callable[[], object]], object]
 
 HOST = IPv4Address("192.0.2.1")
-"""An address of the host on another interface."""
+"""An address that the host has on another interface."""
 GUEST, UNSPECIFIED = IPv4Address("192.0.2.9"), IPv4Address(0)
 GUEST_IPV6, ALL_NODES = IPv6Address("fe80::9"), IPv6Address("ff02::1")
 GUEST_MAC, BROADCAST_MAC = b"\x02\x00\x00\x00\x00\x09", b"\xff" * 6
@@ -20,16 +20,19 @@ ALL_NODES_MAC = b"\x33\x33\x00\x00\x00\x01"
 ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
 ICMPV6, ECHO_REQUEST, NEIGHBOUR_DISCOVERY = 58, 128, range(133, 138)
 ANSWER_WITHIN_S, LISTEN_S = 10.0, 3.0
-"""Longest time in seconds until duplicate address detection sends its first frame (RFC 4862)."""
+"""In seconds: the time limit for the expected frames, and the time during which no frame may arrive.
+
+Duplicate address detection would send its first frame within the second time (RFC 4862).
+"""
 
 
 def test_a_guest_cannot_reach_the_host_through_its_bridge(in_namespace: Run) -> None:
-    """The host sends no frames, not even answers to requests for its address or to all nodes (RFC 4443)."""
+    """The host sends no frames. It does not even answer requests for its address or to all nodes (RFC 4443)."""
     assert in_namespace(lambda: receive_frames(isolated=True, until=set(), seconds=LISTEN_S)) == set()
 
 
 def test_a_guest_reaches_the_host_through_another_bridge(in_namespace: Run) -> None:
-    """Control test: without isolation, the frames of the previous test appear."""
+    """Control test: without isolation, the guest receives the frames that the previous test excludes."""
     expected = {"an ARP reply", "a datagram that the host received", "neighbour discovery"}
     received = in_namespace(lambda: receive_frames(isolated=False, until=expected, seconds=ANSWER_WITHIN_S))
     assert isinstance(received, set)
@@ -37,7 +40,10 @@ def test_a_guest_reaches_the_host_through_another_bridge(in_namespace: Run) -> N
 
 
 def receive_frames(*, isolated: bool, until: set[str], seconds: float) -> set[str]:
-    """Attach a guest that repeats its requests; return the received frames when all expected frames have arrived."""
+    """Attach a guest that repeats its requests for ``seconds``. Return the names of the received frames.
+
+    Return earlier if all frames in ``until`` have arrived.
+    """
     received: set[str] = set()
     with closing(NetlinkKernel()) as kernel:
         bridge = build_bridge(kernel, isolated=isolated)
@@ -64,14 +70,14 @@ def receive_frames(*, isolated: bool, until: set[str], seconds: float) -> set[st
 
 
 def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
-    """Create a bridge with a guest's port, and another interface with the host's address."""
+    """Create a bridge with a guest's port, and another interface that has the host's address."""
     bridge = kernel.add_bridge("br100")
     if isolated:
         kernel.disable_host_ip(bridge, "br100")
     kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
     indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
     for name, index in indexes.items():
-        # The kernel must send no frames of its own on the guest's interface or on the bridge's port.
+        # The kernel itself must send no frames on the guest's interface and on the bridge's port.
         kernel.disable_host_ip(index, name)
     kernel.change(indexes["port"], master=bridge, up=True)
     kernel.change(indexes["guest"], up=True)
@@ -83,7 +89,7 @@ def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
 
 
 def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
-    """Receive frames for some time; return a name for each frame that the guest did not send."""
+    """Receive frames for some time. Return a name for each frame that the guest did not send."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         guest.settimeout(left)

@@ -12,14 +12,14 @@ Run = Callable[[Callable[[], object]], object]
 GROUP = "0180c20000"
 SPANNING_TREE, LLDP = f"{GROUP}00", f"{GROUP}0e"
 CISCO = "01000ccccccc"
-"""The address of CDP, VTP and DTP."""
+"""The common address of CDP, VTP and DTP."""
 BROADCAST = "ffffffffffff"
 SENDER, EXPERIMENTAL = "020000000009", "88b5"
 TIMEOUT_S = 10.0
 
 
 def forwarded(addresses: list[str]) -> list[str]:
-    """Send a frame to each address into one port of a bridge; return the addresses that another port forwards."""
+    """Send a frame to each address into one port of a bridge. Return the addresses whose frames leave another port."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
         kernel.disable_host_ip(bridge, "br100")
@@ -57,5 +57,5 @@ def test_only_spanning_tree_frames_to_link_local_addresses_are_forwarded(in_name
 
 
 def test_frames_to_ciscos_protocols_are_forwarded(in_namespace: Run) -> None:
-    """The forwarding is a known limit: for a bridge, these frames are ordinary multicast."""
+    """The forwarding is a known limit. A bridge treats these frames like any other multicast."""
     assert in_namespace(lambda: forwarded([CISCO])) == [CISCO]

@@ -72,7 +72,7 @@ def test_the_name_of_a_jobs_file_is_its_key() -> None:
 
 
 def test_file_names_of_long_keys_are_unique_and_short() -> None:
-    """The longest key is that of a job on a server whose name has 255 characters."""
+    """The longest key is the key of a job on a server whose name has 255 characters."""
     generated = {names.file_name(f"{number}.{'x' * 255}.{end}") for number in (12, 13) for end in ("cz", "sk")}
     assert len(generated) == 4
     assert max(len(f"/run/virtcloud/jobs/.relay-{name}") for name in generated) <= 107

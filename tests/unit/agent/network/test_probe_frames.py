@@ -1,4 +1,4 @@
-"""Tests of the bytes of probes and answers. Another program computed the checksums."""
+"""Tests of the bytes of probes and answers. The expected checksums were computed with another program."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
