@@ -26,7 +26,8 @@ SETTINGS = {
 }
 """Fast settings without durability.
 
-The time zone is far from UTC and the sort order (above) ignores hyphens, so that tests detect a dependence on either.
+The time zone is far from UTC. The sort order (above) ignores hyphens. Tests therefore detect a dependence on the time
+zone or the sort order.
 """
 
 KEEP_ROWS = """
@@ -37,7 +38,7 @@ DO $$ DECLARE one record; found boolean; BEGIN
     IF found THEN EXECUTE format('CREATE TABLE initial.%1$I AS TABLE public.%1$I', one.tablename); END IF;
   END LOOP;
 END $$"""
-"""Copies the initial rows of all tables that have rows to another schema."""
+"""Copies the initial rows of all non-empty tables to the schema ``initial``."""
 RESTORE_ROWS = """
 DO $$ DECLARE one record; BEGIN
   PERFORM set_config('session_replication_role', 'replica', true);
@@ -50,7 +51,7 @@ DO $$ DECLARE one record; BEGIN
   PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
     FROM pg_sequences WHERE schemaname = 'public';
 END $$"""
-"""Replaces all rows by the recorded initial rows, without checks of foreign keys in between."""
+"""Replaces all rows by the recorded initial rows. Foreign keys are not checked."""
 END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
 
 
@@ -68,7 +69,7 @@ def programs() -> Path:
 
 @dataclass
 class PostgresServer:
-    """A PostgreSQL server. It also ends when this process ends for any reason."""
+    """A PostgreSQL server. The server also ends when this process ends for any reason."""
 
     folder: Path
     programs: Path
@@ -94,7 +95,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop the server. SIGINT ends sessions and shuts down orderly, SIGQUIT simulates a crash."""
+        """Stop the server. SIGINT ends the sessions and shuts the server down normally. SIGQUIT simulates a crash."""
         assert self._process is not None
         self._process.send_signal(how)
         self._process.wait(30)
@@ -110,7 +111,10 @@ class PostgresServer:
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
-        """End all sessions of a database and restore its rows. This is ten times as fast as a new database."""
+        """End all sessions of a database and restore its rows.
+
+        This takes a tenth of the time of creating a database.
+        """
         self.run(END_SESSIONS.format(name=name))
         self.run(RESTORE_ROWS, name)
 
@@ -136,11 +140,9 @@ class PostgresServer:
         return True
 
     def _command(self, program: str, *arguments: str) -> list[str]:
-        """Return a command that runs as user ``postgres`` if this process is root.
+        """Return the arguments that start a program. The program ends when this process ends.
 
-        PostgreSQL refuses to run as root.
-
-        The program ends when this process ends.
+        If this process is root, the program runs as user ``postgres``, because PostgreSQL refuses to run as root.
         """
         user = ["--reuid=postgres", "--regid=postgres", "--init-groups"] if os.geteuid() == 0 else []
         return ["setpriv", *user, "--pdeathsig", "INT", str(self.programs / program), *arguments]
@@ -150,7 +152,7 @@ class PostgresServer:
 def running(**settings: str) -> Iterator[PostgresServer]:
     """Run a server for the duration of the context.
 
-    ``settings`` override the defaults. Raise NoPostgresError if not found.
+    ``settings`` override the defaults. Raise NoPostgresError if PostgreSQL is not installed.
     """
     found = programs()
     folder = Path(tempfile.mkdtemp(prefix="sbf-postgres-"))

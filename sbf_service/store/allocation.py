@@ -39,7 +39,7 @@ NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_INDEXED_SITES = 16
 """The highest number of sites for which each site is queried separately. For more sites, whole pools are read."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""The number of free VLAN IDs of a site that each query reads. The next query follows if the result is not final."""
+"""The number of free VLAN IDs of a site that the first query reads, and the numbers that any further queries read."""
 NO_VLANS = VlanSet()
 
 _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
@@ -129,7 +129,10 @@ def allocate_network_ids(
 def allocate_longest_unused(
     unit: Unit, sites: Sequence[Site], reserved: ReservedVlans, *, translates: bool
 ) -> dict[Name, VlanId]:
-    """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`, without reading whole pools. Raise NoVlanFree."""
+    """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree.
+
+    Whole pools are read only for many sites, or when the faster queries found no VLAN ID.
+    """
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
 

@@ -197,7 +197,10 @@ def _make_live_cluster(new: NewCluster, ids: NetworkIds, joined: ClusterNetwork 
 
 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
-    """Insert the cluster, its claims and its placements. The new IDs of a member are claimed for its network."""
+    """Insert the cluster, its claims and its placements.
+
+    A member's new IDs are claimed for the network that it joins.
+    """
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)
     row = _make_cluster_row(unit, new, planned.cluster)
@@ -219,7 +222,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
-    """Return the cluster's row. It is not added to the session, because a prepared statement inserts it."""
+    """Return the cluster's row. The row is not added to the session, because a prepared statement inserts it."""
     spec = new.spec
     return ClusterRow(
         id=new.id,

@@ -243,7 +243,7 @@ def format_cluster(
 
 
 def _format_placement(status: PlacementStatus) -> PlacementView:
-    """Return the view of a placement. Its error is shown only while the cluster waits for the element."""
+    """Return the view of a placement. The view contains the error only while the cluster waits for the element."""
     waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
     return PlacementView(
         element=status.element,

@@ -182,7 +182,10 @@ def record_agent_error(
 
 
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
-    """Reset the confirmed revision of an element that restarted or has drifted. The clusters on it become degraded."""
+    """Reset the confirmed revision of an element that restarted or has drifted.
+
+    Clusters on the element become degraded.
+    """
     row = require_element(unit, name)
     if row.confirmed_revision == 0:
         return
@@ -262,7 +265,7 @@ def _is_placed_on(element: str) -> ColumnElement[bool]:
 
 
 def _is_completed_by(element: str, before: int, after: int) -> ColumnElement[bool]:
-    """Return the condition that the revisions after ``before`` complete a cluster's placement on ``element``."""
+    """Return the condition that a revision from ``before`` + 1 to ``after`` completes a placement on ``element``."""
     awaited = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
     newly = PlacementRow.element == element, awaited > before, awaited <= after
     return has_placement(*newly)

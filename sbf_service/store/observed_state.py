@@ -54,7 +54,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 
 
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
-    """Record an observed state. An edge that is confirmed has no incomplete circuits."""
+    """Record an observed state. Incomplete circuits are not recorded, because a confirmed edge has none."""
     if isinstance(observed, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(observed.circuits).decode()
     else:

@@ -43,7 +43,7 @@ def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
-    """Record a change before a switch receives it: the former uses of ports that SBF takes over, and shut ports.
+    """Before a switch receives a change, record the former uses of ports that SBF takes over, and the shut ports.
 
     ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe if an adopted port has
     been released since then.
@@ -59,7 +59,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
-    """Delete the records of ports in ``returned`` that a reading shows with their former use."""
+    """Delete the records of those ports in ``returned`` whose former use the reading shows."""
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
         if row.leaving and port in returned and port not in observed.astray:

@@ -80,7 +80,7 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """Return the VLAN or port of another user whose mode the line entered, such as ``VLAN 150 entered``."""
+        """Return the other users' VLANs or ports whose mode the line entered, such as ``VLAN 150 entered``."""
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

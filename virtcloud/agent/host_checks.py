@@ -86,7 +86,7 @@ def _checks(config: Path) -> Iterator[HostCheck]:
 def _attempt(
     group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, required: bool = True
 ) -> HostCheck:
-    """Run ``attempt``, which returns its observation or raises an error, and return the result as a check."""
+    """Run ``attempt`` and return a check with its observation or its error."""
     try:
         return HostCheck(group, name, ok=True, observation=attempt(), required=required)
     except VirtcloudError as error:
