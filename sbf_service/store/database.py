@@ -77,7 +77,7 @@ def _restrict_to_owner(file: Path) -> None:
 
     If everybody can access an existing file, restrict the access to this file and to SQLite's files next to it. Access
     by the group alone is left unchanged, because an administrator may have configured it. Errors are ignored here,
-    because opening the database reports them.
+    because they are reported when the database is opened.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)

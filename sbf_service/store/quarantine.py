@@ -58,7 +58,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return the placements whose removal is not confirmed, each with its cluster ID, of a network and its members."""
+    """Return cluster ID and placement for each removal in a network that is not confirmed, including its members."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
         (cluster_id, placement)

@@ -88,7 +88,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The error names the user."""
+    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The error names who uses it."""
     for fault in _list_losses(unit, former, topology, live):
         raise Conflict(fault)
 
@@ -226,7 +226,7 @@ def _add_element_row(unit: Unit, element: Element, topology: Topology) -> Elemen
 
 
 def _update_placements(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
-    """Increment the revisions of elements whose wanted state changed, and move the placements of clusters."""
+    """Move the placements of clusters, and increment the revisions of elements whose wanted state changed."""
     before, after = (
         {cluster.id: _find_elements(version, cluster) for cluster in live} for version in (former, topology)
     )

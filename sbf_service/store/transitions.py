@@ -72,7 +72,7 @@ MAX_TRANSITIONS = 3
 def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
     """Apply all due transitions of the selected clusters; idempotent.
 
-    If a network waited for one of the selected members, the network also ends, even if the conditions do not select it.
+    If a network waited for one of the selected members, the network also ends, even if the network is not selected.
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
@@ -123,7 +123,7 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of the cluster's elements, and end its placements at these revisions."""
+    """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions."""
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
     revisions = increment_revisions(unit, [placement.element for placement in placements])

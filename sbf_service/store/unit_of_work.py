@@ -233,7 +233,7 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine whose transactions each read one snapshot. Every SQLite transaction does."""
+        """The engine whose transactions each read one snapshot. SQLite's transactions always read one snapshot."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)

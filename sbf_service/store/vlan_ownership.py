@@ -103,7 +103,7 @@ def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows, and free the VLAN IDs that are no longer in other use on any device of their site."""
+    """Delete rows, and free each VLAN ID that is no longer in other use on any device of its site."""
     deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(
