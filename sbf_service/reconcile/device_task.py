@@ -86,7 +86,7 @@ class ReconcileTask(ABC):
         return self.confirmed < self.revision
 
     def read(self, driver: ReconcilableDriver) -> "DeviceReading":
-        """Read the device and compare it with the wanted state."""
+        """Read the device, and compare the observed state with the wanted state."""
         return self.interpret(driver.read(self.scope))
 
     def with_created(self, vlans: VlanSet) -> Self:

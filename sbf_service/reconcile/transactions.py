@@ -122,7 +122,7 @@ class WorkerTransactions(Protocol):
         """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """Record a change and its pending save before the device receives the change; renew the lease.
+        """Record a change and its pending save before the device receives the change. Renew the lease.
 
         Return False without recording the change when the difference is outside the current scope. If the device has
         ``drifted``, reset its confirmed revision even if the difference is empty. The difference is empty if a port was
@@ -132,14 +132,14 @@ class WorkerTransactions(Protocol):
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError if another worker has acquired the lease. If this worker ``changed`` the device, the next
-        worker then reads the device again.
+        Raise LeaseLostError if another worker has acquired the lease. If this worker also ``changed`` the device, the
+        next worker reads the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
         """Record an element's error report.
 
-        Without the lease, record instead that the next worker has to read the element.
+        If another worker has acquired the lease, record instead that the next worker has to read the element.
         """
 
 
@@ -221,7 +221,7 @@ class StoreWorkerTransactions:
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
         """Confirm a device for all clusters, except for clusters whose VLAN ID is in other use.
 
-        If such a cluster is being set up, it fails.
+        A cluster whose VLAN ID is in other use fails if it is being set up.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

@@ -2,10 +2,10 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The audit row and the pending save are committed before the device receives a
-change. So even after a crash, every change has an audit row, and a configuration that is not saved will be saved.
+change. Even after a crash, every change therefore has an audit row, and an unsaved configuration is saved later.
 
 The worker reads the device before and after a save. The second reading detects a device that restarted before the
-save. After a later restart, the device loads the saved configuration.
+save. If the device restarts later, it loads the saved configuration.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,10 +59,10 @@ class Worker:
         return self.transactions.holder
 
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
-        """Reconcile a device once. Record an error of the device; do not raise it. Raise DatabaseUnavailable.
+        """Reconcile a device once. An error of the device is recorded, not raised.
 
-        ``save_now`` skips the pause after a failed save. An administrator's request skips the pause, because the
-        administrator may have removed the cause of the failure.
+        Raise DatabaseUnavailable if the database does not answer. ``save_now`` skips the pause after a failed save. An
+        administrator's request skips the pause, because the administrator may have removed the cause of the failure.
         """
         with self.hold_lease(name) as fence:
             if fence is None:

@@ -82,7 +82,7 @@ def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
 def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFailure]:
     """Run lines with ``ip`` or ``bridge``, as many as possible in one round trip. Return the failures.
 
-    After a failed line, the following lines still run (``-force``).
+    The lines after a failed line run nevertheless (``-force``).
     """
     return [
         failure

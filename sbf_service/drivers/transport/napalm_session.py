@@ -92,7 +92,7 @@ class NapalmSession:
         raise NotImplementedError
 
     def is_alive(self, driver: Any) -> bool:  # noqa: ANN401
-        """Return whether an open session still works."""
+        """Return whether an open session works."""
         return bool(driver.is_alive()["is_alive"])
 
     def call(self, action: Callable[[Any], T]) -> T:

@@ -29,7 +29,7 @@ SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
 
 
 class SshCommandLine:
-    """A session with one device, reused between commands. ``device_type`` is Netmiko's name of the platform."""
+    """A session with one device, reused between commands. ``device_type`` is the platform's name in Netmiko."""
 
     def __init__(self, login: DeviceLogin, device_type: str, *, privileged: bool = False) -> None:
         """Store the login, and whether to send ``enable``. The session connects on first use."""
@@ -199,7 +199,7 @@ def _is_unknown_host_key(error: Exception) -> bool:
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
-    """Return whether an open session still works. Devices end sessions that are idle for some minutes."""
+    """Return whether an open session works. Devices end sessions that are idle for some minutes."""
     channel = session.remote_conn
     return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()
 

@@ -1,7 +1,7 @@
 """Monitoring: liveness, readiness, and metrics for Prometheus.
 
-Liveness and readiness need no token. The database is probed at most once in ``PROBE_TTL_S`` seconds, for all callers
-together, so that frequent calls do not load the database.
+Liveness and readiness need no token. All callers together cause at most one probe of the database in ``PROBE_TTL_S``
+seconds, so that frequent calls do not load the database.
 """
 
 import asyncio

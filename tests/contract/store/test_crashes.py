@@ -78,7 +78,7 @@ def try_change(world: World, change: Callable[[World], object], statement: int) 
 
 
 def test_another_worker_continues_after_a_crash_anywhere(world: World) -> None:
-    """Crash at each statement of a worker in turn. The restarted service still configures the cluster."""
+    """Crash at each statement of a worker in turn. After each crash, the restarted service configures the cluster."""
     world.settle()
     statement, crashed = 0, True
     while crashed:

@@ -143,9 +143,9 @@ def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: Po
 
 
 def test_a_lost_database_is_no_error_of_a_switch(world: World, postgres_server: PostgresServer) -> None:
-    """The database restarts while the switch is changed.
+    """The database restarts during a change of the switch.
 
-    The change is still confirmed, and no error of the switch is recorded.
+    Afterwards the change is confirmed, and no error of the switch is recorded.
     """
     world.settle()
     world.put("demo", spec("brno-h1"))
