@@ -31,9 +31,9 @@ from virtcloud.model.views import ClusterView
 
 ProgressCallback = Callable[[ClusterView], None]
 POLL_S = 1.0
-"""Maximum duration of one long poll, and the pause after a failed one, in seconds."""
+"""Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
 PATIENCE_S = 30.0
-"""A waiting method raises an error if SBF does not answer for this time, in seconds."""
+"""A waiting method raises an error if SBF does not answer for this many seconds."""
 URL_VARIABLE = "VIRTCLOUD_URL"
 
 

@@ -1,4 +1,4 @@
-"""The client's token: the search for its file, and the check that no other user can read that file.
+"""The client's token: the search for the token file, and the check that no other user can read this file.
 
 The first of these sources applies:
 
@@ -25,7 +25,7 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. The client calls this function for each request, and so uses a replaced file."""
+"""A function that returns the token. The client calls it for each request. Therefore a replaced file takes effect."""
 
 
 def no_token() -> None:

@@ -40,7 +40,7 @@ class HostNetworks:
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) and wait until it is active. If this fails, delete it."""
+        """Create a network at these sites (default: all) and wait until it is active. After a failure, delete it."""
         existing = self._find(network)
         if existing is not None:
             return Cluster(self.client.sbf, existing.root).wait_active(timeout=self._remaining_s).view
@@ -97,7 +97,7 @@ class HostNetworks:
 
     @contextmanager
     def _deleted_on_error(self, subject: str) -> Iterator[list[ClusterKey]]:
-        """Yield a list of keys. If the block raises, delete these clusters, even those that SBF has not confirmed."""
+        """Yield a list of keys. If the block raises, delete the clusters with the keys that the block added."""
         new: list[ClusterKey] = []
         try:
             yield new
@@ -144,7 +144,7 @@ def _member_spec(root: ClusterView, host: Name, lease: float) -> ClusterSpec:
 
 
 def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
-    # with a dot and a number as the network's ID, the key would look like a job's key
+    # if the network's ID is a number, a dot would make this key look like a job's key
     return ClusterKey(f"{network}_{host}")
 
 

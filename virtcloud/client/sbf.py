@@ -35,7 +35,7 @@ class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, AccessCalls):
         self._connection = Connection(url, timeout, token, trust)
 
     def __enter__(self) -> Self:
-        """Return this client. The end of the context closes it."""
+        """Return this client. The end of the context closes the client."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -95,7 +95,7 @@ class TopologyCalls(SbfCalls):
         return self._document(SiteView, self._connection.send("POST", path, declaration))
 
     def check_cables(self, site: str) -> SiteCables:
-        """Read a site's switches and compare its cables with the topology. Change nothing. Raise NotFound."""
+        """Read a site's switches and compare the site's cables with the topology. Change nothing. Raise NotFound."""
         path = f"/v1/sites/{Name(site)}/verify"
         return self._document(SiteCables, self._connection.send("POST", path, wait=DEVICE_S))
 

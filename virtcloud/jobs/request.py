@@ -18,7 +18,7 @@ RESERVED_KEYS = ("access", "publish", "outside", "services")
 
 
 class GuestRequest(NamedTuple):
-    """The request of one guest. If ``name`` or ``addresses`` is None, virtcloud assigns it.
+    """The request of one guest. If ``name`` or ``addresses`` is None, virtcloud assigns a value.
 
     A guest with empty ``addresses`` gets no address.
     """

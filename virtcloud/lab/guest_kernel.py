@@ -1,6 +1,6 @@
 """The kernel of the lab's QEMU guests: Debian's cloud kernel, installed on the machine or downloaded for the lab.
 
-A downloaded package is not installed. The lab unpacks only the kernel and a few modules into its cache.
+A downloaded package is not installed. The lab unpacks only the kernel and a few modules into the lab's cache.
 """
 
 import os
@@ -68,7 +68,7 @@ def _module_name(file: str) -> str:
 
 
 def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
-    """Return the guest kernel. Download it from Debian if this machine has none. Idempotent.
+    """Return the guest kernel. If this machine has no guest kernel, download one from Debian. Idempotent.
 
     Raise LabImpossible if the kernel cannot be downloaded.
     """

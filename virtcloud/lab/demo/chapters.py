@@ -168,7 +168,7 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 
 
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
-    """Wait until a failed cluster is removed. Check that every element is in the same state as before its request."""
+    """Wait until a failed cluster is removed. Check that every element is in the same state as before the request."""
     report = context.report
     context.follow(view, lambda current: current.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)

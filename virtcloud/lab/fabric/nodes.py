@@ -146,7 +146,7 @@ def wait_until_set_up(handle: NodeHandle) -> None:
 
 
 def _run_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
-    """Enter new namespaces, start the node's first process in them, and send its process id to the fabric."""
+    """Enter new namespaces, start the node's first process there, and send the id of this process to the fabric."""
     try:
         os.setsid()
         if not node.isolated:
@@ -168,7 +168,7 @@ def _run_parent(node: LabNode, channel: socket.socket, write_end: int, group: Pa
 
 
 def _enter_new_group(group: Path) -> bool:
-    """Move this process into the node's own control group. Return whether the machine has cgroup v2."""
+    """Move this process into the node's control group. Return whether the machine has cgroup v2."""
     if not (CGROUPS / "cgroup.procs").exists():
         return False
     group.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The zygote: a process that has imported the modules of services, and forks itself to run them on nodes.
+"""The zygote: a process that has imported the modules of services, and forks itself to run these modules on nodes.
 
 Inside User-mode Linux an agent's imports take seconds, but a fork takes a fraction of a second.
 """
