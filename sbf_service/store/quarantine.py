@@ -58,7 +58,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return cluster ID and placement for each removal in a network that is not confirmed, including its members."""
+    """Return the cluster ID and the placement of each unconfirmed removal, for a network and its members."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
         (cluster_id, placement)
