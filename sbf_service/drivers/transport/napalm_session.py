@@ -37,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Errors that only their text identifies. A device answers with the first text if none of its host keys has the type of
-the known host key.
+"""Errors that only their text identifies. The first text means that none of the device's host keys has the type of the
+known host key.
 """
 
 
