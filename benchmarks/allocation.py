@@ -1,6 +1,6 @@
-"""Allocation of a VLAN ID at 1,000 sites whose pools are full except for one VLAN ID each.
+"""Allocation of a VLAN ID at 1,000 sites. Each site's pool has one free VLAN ID.
 
-Each pool has 4,093 VLAN IDs, and 4,092 of them are claimed. The free VLAN ID was used before. The measured value is the
+Each pool has 4,093 VLAN IDs, of which 4,092 are claimed. The free VLAN ID was used before. The measured value is the
 shortest time of several runs.
 """
 

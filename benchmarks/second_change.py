@@ -26,7 +26,7 @@ MANAGED = SwitchScope(tuple(PortName(port) for port in HOST_PORTS), VlanSet.pars
 
 
 def run() -> Iterator[Measurement]:
-    """Measure several sessions. The first session is not counted, because it loads the library."""
+    """Measure several sessions. The first session is not counted, because the first session loads the library."""
     with switches(1) as emulated:
         sessions = [_time_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
         logins = int(str(emulated.read("logins")[0]))

@@ -11,14 +11,14 @@ CHUNK_BYTES = 1 << 16
 
 
 class AgentUnreachable(Exception):
-    """The agent did not answer in time; the caller may repeat the request.
+    """The agent did not answer in time. The caller may repeat the request.
 
     The message states what an administrator should check.
     """
 
 
 class AgentRefused(Exception):
-    """The agent refused the request; ``slug`` is the stable name of the reason."""
+    """The agent refused the request. ``slug`` is the stable name of the reason."""
 
     def __init__(self, slug: str, detail: str) -> None:
         """Store the name of the reason and its description."""

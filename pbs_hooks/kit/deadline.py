@@ -32,7 +32,7 @@ class Deadline:
         return time.monotonic() - self._start
 
     def left(self) -> float:
-        """Return the seconds until the deadline; raise DeadlineExceeded if it has passed."""
+        """Return the seconds until the deadline. Raise DeadlineExceeded if the deadline has passed."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExceeded
@@ -44,7 +44,7 @@ STDERR = 2
 
 
 class ChildError(Exception):
-    """The child process returned no result; the message contains the reason."""
+    """The child process returned no result. The message contains the reason."""
 
 
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:

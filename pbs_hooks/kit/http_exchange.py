@@ -32,7 +32,7 @@ class HttpRequest(NamedTuple):
 
 
 def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
-    """Send a request; return the status and the body of the answer.
+    """Send a request. Return the status and the body of the answer.
 
     Raises OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError.
     """

@@ -92,7 +92,7 @@ class HookSbfClient:
         return self._call("PUT", _cluster_path(key), {"spec": spec, "attempt": attempt})
 
     def end(self, key: str, attempt: int, owner: str) -> SbfAnswer:
-        """End one attempt of a cluster if it belongs to ``owner``. Idempotent."""
+        """End one attempt of a cluster if the cluster belongs to ``owner``. Idempotent."""
         return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe="")))
 
     def network(self, name: str) -> SbfAnswer:
@@ -120,7 +120,7 @@ def call_sbf(
 ) -> SbfAnswer:
     """Call SBF once and return the answer. The default deadline is two seconds from now.
 
-    Raises SbfUnreachable if SBF did not answer, or answered that it is not available (502, 503, 504).
+    Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available).
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     body = None if document is None else json.dumps(document).encode()

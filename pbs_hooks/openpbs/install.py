@@ -108,7 +108,8 @@ def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
 def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
     """Return the changes of an uninstallation. Raises Conflict while jobs with a cluster run, unless ``force``.
 
-    ``running`` returns these jobs. It is called only if there is something to remove and a job can have a cluster.
+    ``running`` returns the jobs with a cluster. This function calls ``running`` only if there is something to remove
+    and a job can have a cluster.
     """
     state = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, state)

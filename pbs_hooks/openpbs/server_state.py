@@ -11,9 +11,7 @@ from typing import Any
 from virtcloud.model.errors import Unsafe
 
 HOOK_MARK = "# Written by 'virtcloud pbs install'"
-"""The beginning of the first line of virtcloud's hooks, which distinguishes them from foreign hooks of the same
-name.
-"""
+"""The beginning of the first line of virtcloud's hooks. Foreign hooks of the same name do not have this line."""
 
 HOOK_ORDER = "900"
 """The order number of virtcloud's hooks. PBS allows 1 to 1000, and pbs_cgroups has 100. virtcloud's hooks run after a
@@ -44,7 +42,7 @@ class InstalledHook:
     def ours(self) -> bool:
         """Return whether virtcloud wrote the hook.
 
-        A hook without a program is left from an interrupted installation.
+        An interrupted installation can leave a hook without a program. Such a hook counts as virtcloud's.
         """
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 

@@ -23,7 +23,7 @@ SCRIPT_MODES: Mapping[str, int] = {
     "prologue.parallel": ROOT_ONLY,
     "epilogue": ROOT_ONLY,
     "epilogue.parallel": ROOT_ONLY,
-    "epilogue.precancel": EVERYONE,  # Torque runs it as the job's user
+    "epilogue.precancel": EVERYONE,  # Torque runs the script as the job's user
 }
 PROGRAM_TAIL = """
 if may_have_request or script in FILTERS:
@@ -43,7 +43,7 @@ class ScriptFile:
 
 
 def build_program(settings: Path) -> str:
-    """Return the program of all scripts; its file name selects the script."""
+    """Return the program of all scripts. The file name selects the script."""
     text = bundle_program(ENTRY_MODULE, PROGRAM_TAIL.format(settings=str(settings)), (HEAD_MODULE,))
     return f"{INTERPRETER}{SCRIPT_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}.\n{text}"
 

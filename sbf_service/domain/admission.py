@@ -20,7 +20,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""In the audit log, names of callers that create clusters for jobs start with these prefixes. User names never do."""
+"""In the audit log, the names of callers that create clusters for jobs start with these prefixes. User names do not."""
 
 
 def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:

@@ -83,7 +83,7 @@ class ObservationResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NeighbourObservation:
-    """A neighbour, the port that reports it, and the identity of the neighbour in the topology.
+    """A neighbour, the port that reports the neighbour, and the neighbour's identity in the topology.
 
     ``port`` is the port that reports the neighbour. If the topology contains this port (``in_topology``), ``port`` is
     spelled as in the topology. ``element`` and ``peer`` are the neighbour's element and port in the topology, or None

@@ -75,7 +75,7 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all of them
 
 
 def is_backing_off(device: DeviceStatus, retry: RetryState | None, clock: float) -> bool:
-    """Return whether a device that failed must still wait for its retry. A new revision ends the wait."""
+    """Return whether a device that failed must wait longer for its retry. A new revision ends the wait."""
     return retry is not None and retry.revision == device.wanted and clock < retry.not_before
 
 

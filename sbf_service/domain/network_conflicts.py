@@ -11,7 +11,7 @@ from virtcloud.model.values import PortRef
 
 
 def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the access ports of switches on a cluster's path. Raise Conflict or NotFound if there is no path."""
+    """Return the access ports of switches on a cluster's path. Raise the errors of :func:`find_path_ports`."""
     ports = find_cluster_ports(topology, cluster) & topology.access_ports
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
@@ -31,9 +31,9 @@ def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when a new topology turns an access port that one of these clusters uses into a trunk.
+    """Raise Conflict when a new topology makes a trunk of an access port that one of these clusters uses.
 
-    On a trunk, an untagged VLAN counts as other use, and SBF would never remove it.
+    On a trunk, SBF treats an untagged VLAN as other use and would never remove the VLAN.
     """
     for cluster in clusters:
         for port in sorted(_find_known_ports(former, cluster)):

@@ -45,7 +45,7 @@ class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
     ``transport`` connects the sites. ``service`` is the network's service ID on this transport, or None if all networks
-    share one service. If the cluster is a member, ``joined`` is the network that it joined, otherwise None.
+    share one service. ``joined`` is the network that the cluster joined, or None if the cluster is not a member.
     ``created_by`` is the creator's name in the audit log.
     """
 

@@ -95,7 +95,7 @@ class SwitchDriver(Protocol):
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference to the running configuration. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command; the device may have accepted other commands.
+        Raise Refused when the device refuses a command. The device may have accepted other commands.
         """
 
     def save(self) -> bool:
@@ -107,7 +107,7 @@ class SwitchDriver(Protocol):
         """
 
     def close(self) -> None:
-        """End the session. Idempotent; never raises."""
+        """End the session. Idempotent. Never raises."""
 
 
 @runtime_checkable
@@ -184,7 +184,7 @@ class EdgeDriver(Protocol):
         """See :meth:`SwitchDriver.save`."""
 
     def close(self) -> None:
-        """End the session. Idempotent; never raises."""
+        """End the session. Idempotent. Never raises."""
 
 
 @dataclass(frozen=True, slots=True)

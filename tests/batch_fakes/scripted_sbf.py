@@ -13,7 +13,7 @@ ScriptedAnswer = tuple[int, Any]
 
 @dataclass
 class ScriptedSbf:
-    """Returns ``answers`` by method and path, in order; the last answer repeats. Unknown calls get status 404."""
+    """Returns ``answers`` by method and path, in order, and repeats the last answer. Unknown calls get status 404."""
 
     url: str
     answers: dict[str, list[ScriptedAnswer]] = field(default_factory=dict)

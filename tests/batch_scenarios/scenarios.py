@@ -193,12 +193,12 @@ def mom_dies_during_set_up(stage: ScenarioStage) -> None:
 
 
 def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """The first host's MoM dies while its hook waits for the agent."""
+    """The first host's MoM dies while the host's hook waits for the agent."""
     _mom_dies_in_begin(stage, stage.world.hosts[0])
 
 
 def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """Another host's MoM dies while its hook waits for the agent. The first host aborts the start."""
+    """Another host's MoM dies while that host's hook waits for the agent. The first host aborts the start."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 

@@ -12,7 +12,7 @@ REQUEST_RESOURCE, SPEC_RESOURCE = "vcluster", "vcluster_spec"
 
 
 def read_resource(job: Any, name: str) -> Optional[str]:
-    """Return a resource of a job as text; None if it is unset or empty."""
+    """Return a resource of a job as text, or None if the resource is unset or empty."""
     listed = job.Resource_List
     value = None if listed is None else listed[name]
     return None if value is None else str(value) or None

@@ -71,7 +71,7 @@ def modifyjob(event: ServerHookEvent) -> None:
     Raises RequestError.
 
     This hook does not extend the lease after a longer walltime, because PBS checks only after the hook whether the
-    caller may alter the job at all. Reconciliation extends the lease.
+    caller may alter the job. Reconciliation extends the lease.
     """
     job, former = event.job, event.former
     if read_changed_resource(job, None, SPEC_RESOURCE) is not None:

@@ -74,7 +74,7 @@ class ScriptCall(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Return whether the job requests a cluster or a network, and no scheduler has requested the network."""
+        """Return whether the job requests a cluster or a network, and no scheduler has requested the network before."""
         return (self.request or self.network) is not None and not self.environment.get(SCHEDULER_VARIABLE)
 
 
@@ -85,7 +85,7 @@ def check_job_id(call: ScriptCall) -> None:
 
 
 def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ScriptCall:
-    """Parse the arguments of a script, without its own name. Arguments that older versions of Torque omit are empty."""
+    """Parse the arguments of a script, without its name. Arguments that older versions of Torque omit are empty."""
     by_position = dict(enumerate(arguments, 1))
     listed = by_position.get(RESOURCES_ARGUMENT[script], "")
     wanted = parse_resources(listed)
@@ -95,7 +95,7 @@ def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, 
 
 
 def _read_carried_request(script: str) -> Dict[str, str]:
-    """Return the request from the job's script, into which the submit filter wrote it."""
+    """Return the request from the job's script, into which the submit filter wrote the request."""
     try:
         carried = find_carried_request(Path(script).read_text(encoding="latin-1"))
     except OSError:

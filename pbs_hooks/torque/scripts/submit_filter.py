@@ -63,5 +63,5 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
 
 
 def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
-    """Return the longest walltime. Return None for a job without a walltime, because its queue may set one."""
+    """Return the longest walltime, or None for a job without a walltime, because its queue may set a walltime."""
     return None if walltime is None else settings.longest_walltime
