@@ -1,6 +1,6 @@
 """Errors about devices: quotations of what a device printed, and lists of the faults of one change. Pure.
 
-A fault names the VLAN IDs that it concerns. Administrators read every fault; the owner of a cluster reads only the
+A fault names the VLAN IDs that it concerns. Administrators read every fault. The owner of a cluster reads only the
 faults of the cluster's VLAN.
 """
 
@@ -18,7 +18,7 @@ FOREIGN_SERVICE_REMEDY = (
 )
 """The remedy in a message about other configuration on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
-"""The maximum length of a list of faults; the store truncates an element's error report to 2000 characters."""
+"""The maximum length of a list of faults. The store truncates an element's error report to 2000 characters."""
 
 
 class ChangeFault(NamedTuple):

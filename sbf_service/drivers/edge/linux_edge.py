@@ -64,7 +64,7 @@ class LinuxEdge:
         return observed
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference. After a refused line, the following lines are still sent."""
+        """Apply a difference. A refused line does not stop the following lines."""
         self._check_transports(difference.add)
         batches = [run_batch(self._shell, program, lines) for program, lines in self._render_batches(difference)]
         failures = [failure for batch in batches for failure in batch if not _is_already_done(failure)]

@@ -43,7 +43,7 @@ class CandidateSession(Protocol):
     def show(self) -> Sequence[str]:
         """Return the VLANs and ports of the active configuration.
 
-        Raise Unreachable while the commit of another session is unconfirmed, because that commit may be reverted.
+        Raise Unreachable if a commit of another session is unconfirmed, because the device may revert that commit.
         """
 
     def load(self, lines: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class PortReading:
     ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
-    becomes a trunk; None if there is no list, so that the trunk would allow every VLAN. ``mode``, ``native`` and
+    becomes a trunk; None if there is no list, and the trunk would allow every VLAN. ``mode``, ``native`` and
     ``lines`` (the port's configuration) show whether the port is in other use, and how to restore that use. ``others``:
     the VLANs of other users on the port.
     """

@@ -97,7 +97,7 @@ class OpenVSwitch:
         self._ports: Mapping[str, OvsPort] = {}
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the ports in one round trip. Raise Refused while the switch has not applied its database."""
+        """Read the ports in one round trip. Raise Refused if the switch has not applied its database yet."""
         self._shell.close_if_lost()
         code, output = self._shell.run(LIST_PORTS)
         if code:

@@ -18,7 +18,7 @@ SESSION_LOST = "ended the session after it was read: nothing more was sent; SBF 
 
 
 class ConversationCancelledError(OSError):
-    """The deadline passed or the conversation was cancelled; the message contains the reason."""
+    """The deadline passed or the conversation was cancelled. The message contains the reason."""
 
 
 @dataclass

@@ -126,7 +126,7 @@ class EosSession(NapalmSession):
     def load(self, lines: Sequence[str]) -> str:
         """Create a session, load the lines, and return the comparison.
 
-        Raise Unreachable when the switch restarted since the last reading.
+        Raise Unreachable when the switch restarted after the last reading.
         """
         comparison = self.call(lambda driver: self._load(driver, "\n".join(lines)))
         if self.call(_read_boot_time) > self._booted + CLOCK_TOLERANCE_S:

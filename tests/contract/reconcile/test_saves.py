@@ -48,7 +48,7 @@ def create_active(world: World, key: str = "alice") -> None:
 
 
 def delete_on_hosts(world: World, key: str = "alice") -> None:
-    """Delete a cluster. The hosts have confirmed the removal; the switches have not."""
+    """Delete a cluster. The hosts have confirmed the removal, but the switches have not confirmed it."""
     world.delete(key)
     world.confirm_hosts()
 
@@ -73,7 +73,7 @@ def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
 
 
 def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
-    """After the restart there is no difference to apply, but the save is still pending."""
+    """After the restart, SBF finds no difference to apply, but a save is pending."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
@@ -92,7 +92,7 @@ def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
 def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
     """If the switch reboots before the save, alice's port is in VLAN 100 again.
 
-    Therefore bob's cluster must not get VLAN 100 until the removal is saved.
+    Therefore SBF must not allocate VLAN 100 to bob's cluster until the removal is saved.
     """
     world.put_pool("brno", "100")
     create_active(world)

@@ -137,7 +137,7 @@ def test_an_edge_that_restarts_is_unreachable_until_it_is_read(world: World) -> 
 
 
 def test_a_starting_service_reads_every_device_once(active: World) -> None:
-    """After a power failure, all devices may have restarted since their last reading."""
+    """After a power failure, all devices may have restarted after their last reading."""
     other = active.restarted()
     other.scheduler.spawn = lambda work, _name: work()
     before = count_reads(active)

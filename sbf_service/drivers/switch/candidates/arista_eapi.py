@@ -1,7 +1,7 @@
 """Arista EOS by configuration sessions: the commands of its command line, loaded into a session.
 
 A session contains a copy of the whole configuration. The commit of a session overwrites changes that other users made
-since the session was created (EOS user manual, "Configure Session"). SBF therefore creates and commits a session within
+after the session was created (EOS user manual, "Configure Session"). SBF therefore creates and commits a session within
 the same second.
 """
 
