@@ -114,7 +114,7 @@ def test_a_switch_without_lldp_affects_no_other_cable(cabled: Lab, client: SbfCl
         daemon.start()
     assert cable_states(result)["brno-h1:eth0"] == "right"
     assert list(result.unread) == ["brno-sw2"]
-    assert "does lldpd run there?" in result.unread["brno-sw2"]
+    assert "check that lldpd runs on the switch" in result.unread["brno-sw2"]
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
