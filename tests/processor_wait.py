@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def waited_for_processor(pid: int) -> float:
-    """Return the total time in seconds that the threads of a process were ready but had no processor (Linux)."""
+    """Return the seconds for which the threads of a process were ready to run but had no processor (Linux)."""
     seconds = 0.0
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         try:
@@ -20,7 +20,7 @@ def waited_for_processor(pid: int) -> float:
 def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
     """Wait until a process ends. Return the duration in seconds.
 
-    The time that the process and this process waited for a processor is subtracted.
+    The time for which that process and the calling process waited for a processor is subtracted.
     """
     start, waited_before, own_waited_before = (
         time.monotonic(),

@@ -169,7 +169,7 @@ class Session:
         self.boot = None
 
     def _begin_reading(self) -> None:
-        """Wait until the schedule continues the actor, then connect. The reading shows the state after the wait."""
+        """Wait until the schedule resumes the actor, then connect. The reading shows the state after the wait."""
         self.device.stage.gate(f"{self.device.name} is read")
         self._reach()
         self.boot = self.device.boots

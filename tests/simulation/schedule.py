@@ -280,7 +280,7 @@ class Schedule:
         return f"{seconds} s pass"
 
     def check_convergence(self) -> None:
-        """Remove all faults, continue all actors, and check §7.3.
+        """Remove all faults, resume all actors, and check §7.3.
 
         Every element must carry exactly the wanted state. Every cluster must be active or have ended.
         """

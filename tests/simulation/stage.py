@@ -1,6 +1,6 @@
-"""Actors: real code that stops before every call of the store or of a device, until a schedule continues it.
+"""Actors: real code that stops before every call of the store or of a device, until a schedule resumes it.
 
-Each actor is a coroutine (a greenlet). When the schedule continues an actor, the schedule waits until the actor stops
+Each actor is a coroutine (a greenlet). When the schedule resumes an actor, the schedule waits until the actor stops
 again. No other code switches between coroutines. So a seed always leads to the same steps.
 """
 
@@ -32,7 +32,7 @@ class _Puppet:
         self._greenlet.switch()
 
     def stop(self) -> None:
-        """Stop the work and continue the caller of ``go``. The work calls this method."""
+        """Stop the work and return to the caller of ``go``. The work calls this method."""
         assert self._greenlet.parent is not None
         self._greenlet.parent.switch()
 

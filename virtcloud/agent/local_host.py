@@ -40,7 +40,7 @@ class LocalHost:
         return ObservedHost(self._segments.read(), guests, hypervisor_errors)
 
     def _remove_orphaned_files(self) -> None:
-        """Remove the files of guests without a domain. This is done once after the agent's start.
+        """Remove the files of guests without a domain, once after the agent's start.
 
         After an error, which is logged, the removal is repeated at the next reading.
         """
@@ -50,7 +50,11 @@ class LocalHost:
             log.warning("orphaned_files_not_removed", error=error)
 
     def apply(self, step: Step) -> None:
-        """Apply one step. Idempotent. Raise Refused, Unsafe or Unreachable."""
+        """Apply one step. Idempotent.
+
+        Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
+        object. Raise Unreachable if a hypervisor does not answer.
+        """
         match step:
             case StopGuests(cluster, guests):
                 self._guests.ensure_no_guests(cluster, guests)

@@ -90,7 +90,7 @@ class AgentFailed(VirtcloudError):
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to systemd (sd_notify(3)). Do nothing without NOTIFY_SOCKET: systemd has not started the agent."""
+    """Send a state to systemd (sd_notify(3)). Do nothing if systemd did not start the agent (no NOTIFY_SOCKET)."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return

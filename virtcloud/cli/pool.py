@@ -56,7 +56,7 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, site: str, vlans: str, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Set the pool of SITE to VLANS, such as 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
+    """Set the pool of SITE to VLANS, for example 100-199,300. VLAN IDs of clusters cannot be removed from the pool.
 
     First, the site's switches and edges are read. VLAN IDs in other use are listed. They are neither changed nor
     allocated to clusters. Before a port in other use is changed, you are asked for confirmation.

@@ -81,9 +81,9 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return the width of each column, or None if the longest words of all columns do not fit side by side. Pure.
 
-    ``cells`` contains the rows, which have equal lengths. The first row is the head. A column is at least as wide as
-    its longest word and at most as wide as its longest cell. The remaining width is shared evenly. No word is ever
-    broken.
+    ``cells`` contains the rows, which all have the same number of cells. The first row is the head. A column is at
+    least as wide as its longest word and at most as wide as its longest cell. The remaining width is shared evenly. No
+    word is ever broken.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]

@@ -36,7 +36,10 @@ class RelayProvider(Protocol):
     """Creates and removes the relays of jobs. Both methods are idempotent."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a relay for the user ``uid``. Return the path of its socket. Raise NoFreeAddress or Refused."""
+        """Create a relay for the user ``uid``. Return the path of the relay's socket.
+
+        Raise NoFreeAddress if no subnet has a free address. Raise Refused if the relay cannot be created.
+        """
 
     def ensure_none(self, key: str) -> None:
         """Remove a relay. An absent relay is success."""

@@ -73,7 +73,10 @@ class RequestHandler:
         self._dependencies.records.wake()
 
     def answer(self, request: SocketRequest) -> SocketAnswer:
-        """Return the answer to a request. Idempotent. Raise BadInput, Gone, NotFound, AttemptWaits or Refused."""
+        """Return the answer to a request. Idempotent.
+
+        `ERROR_SLUGS` of `socket_requests` explains the errors: BadInput, Gone, NotFound, AttemptWaits, Refused.
+        """
         match request:
             case UpRequest():
                 return self._up(request)

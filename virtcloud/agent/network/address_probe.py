@@ -110,7 +110,7 @@ class AddressProbe:
             self._sockets[ARP].send(build_probe(self._mac, address))
 
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
-        """Receive frames for ``seconds``. Return the wanted addresses that answered.
+        """Wait at most ``seconds`` for frames. Return the wanted addresses that answered.
 
         Record the time of the first claim of each wanted address.
         """

@@ -89,7 +89,7 @@ class Kernel(Protocol):
         """Return the names of the nonzero sysctls that pass the frames of all bridges to the host's packet filter."""
 
     def disable_packet_filter(self, index: int) -> None:
-        """Set the options of a bridge that pass its frames to the host's packet filter to 0."""
+        """Stop a bridge from passing its frames to the host's packet filter."""
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface."""

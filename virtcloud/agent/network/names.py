@@ -19,9 +19,10 @@ name is too long
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
 SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 
-Every interface except guests' ports has the ownership alias ``virtcloud:<cluster id>``. The agent changes no other
-interface without this alias. An untagged segment has no tagged interface: the uplink itself is a port of the
-bridge, and the bridge's alias is ``virtcloud:<cluster id>@<uplink>``.
+Each interface in the table has the ownership alias ``virtcloud:<cluster id>``, except guests' ports and interfaces that
+are being created. The agent changes no other interface without this alias, except the uplink of an untagged segment. An
+untagged segment has no tagged interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is
+``virtcloud:<cluster id>@<uplink>``.
 """
 
 import re
