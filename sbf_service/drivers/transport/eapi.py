@@ -56,9 +56,9 @@ class EosCommands(Protocol):
 class EosSession(NapalmSession):
     """A session by NAPALM's ``eos``.
 
-    Each request uses a new connection, so a restart of the switch ends no connection. SBF compares the switch's
-    ``uptime`` after loading a candidate to detect a restart. After a later restart the commit fails, because the
-    candidate is lost.
+    Each request uses a new connection, so a restart of the switch ends no connection. To detect a restart, SBF checks
+    the switch's ``uptime`` after loading a candidate. The commit detects a later restart, because the candidate is then
+    lost.
     """
 
     port = HTTPS_PORT

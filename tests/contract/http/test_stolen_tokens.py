@@ -212,7 +212,7 @@ def permitted_calls(world: World, token: str, *, own: bool) -> set[str]:
 
 
 def read_resources(world: World) -> list[object]:
-    """Return all resources as an operator reads them."""
+    """Read all resources as an operator."""
     paths = ("clusters", "sites", "elements", "topology", "tokens", "quotas", "audit?limit=1000")
 
     async def run() -> list[object]:

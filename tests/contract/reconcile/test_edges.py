@@ -286,7 +286,7 @@ def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
 
 
 def two_edges_at_brno(at: str) -> Topology:
-    """Return a topology with a second edge at Brno, on another port of its switch. The site is attached at ``at``."""
+    """Return a topology with a second edge on another port of Brno's switch. The site is attached at edge ``at``."""
     document = three_edges().model_dump(mode="json")
     brno = document["sites"][0]
     brno["switches"][0]["ports"].append("uplink2")

@@ -54,7 +54,7 @@ def attach(small: World) -> Iterator[Attach]:
 
 
 def make_access_port(switch: EmulatedSwitch, name: str, vlan: int) -> None:
-    """Make a port an access port of a VLAN that SBF does not own."""
+    """Turn a port into an access port of a VLAN that SBF does not own."""
     switch.running.vlans[vlan] = "other"
     port = switch.running.ports[name]
     port.native, port.mode = vlan, port.mode if switch.platform == "hp_procurve" else "access"
