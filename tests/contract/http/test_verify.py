@@ -131,7 +131,9 @@ def test_a_switch_without_neighbour_driver_is_named(world: World, monkeypatch: p
 def test_a_driver_fault_is_reported_and_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(NEIGHBOURS, "brno-sw2")
     report = ask(world, "POST", "/v1/sites/brno/verify").json()
-    assert report["unread"] == {"brno-sw2": "switch brno-sw2: a fault in the service, which is in its log: KeyError"}
+    assert report["unread"] == {
+        "brno-sw2": "switch brno-sw2: fault in the service: KeyError; the service's log has the details"
+    }
 
 
 def test_an_unknown_site_is_a_problem(world: World) -> None:
