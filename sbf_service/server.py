@@ -89,7 +89,7 @@ def _describe_tls_error(error: OSError) -> str:
 BACKLOG = 1024
 SOCKET_MODE = 0o660
 SHUTDOWN_GRACE_S = 1
-"""Seconds after which requests in progress are cancelled when the service stops."""
+"""When the service stops, requests in progress are cancelled after this number of seconds."""
 
 
 class SbfServer(uvicorn.Server):

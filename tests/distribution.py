@@ -35,7 +35,7 @@ LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "fabric", "edges"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The total duration of a file's tests in seconds, and the lab that they use, if any."""
+    """The total duration of a file's tests in seconds, and the lab that these tests use, if any."""
 
     seconds: float
     lab: str = ""
@@ -135,7 +135,7 @@ class LongestFirst(LoadScopeScheduling):
 
 
 class Recorder:
-    """Adds up the durations of a run and writes the table at its end.
+    """Adds up the durations of a run, and writes the table at the end of the run.
 
     Records of files that did not run are unchanged.
     """

@@ -18,12 +18,12 @@ NO_ROUTE: Final = "none"
 UNFINISHED: Final = 500
 """Status recorded for a call that ended without an answer."""
 VERSION_0_1: Final = b"python-httpx/"
-"""Beginning of the User-Agent of clients of version 0.1, which name only their HTTP library (RFC 9110, 10.1.5)."""
+"""Clients of version 0.1 name only their HTTP library in ``User-Agent``, which begins with this (RFC 9110, 10.1.5)."""
 JSON: Final = "application/json"
 
 
 class RequestTimingMiddleware:
-    """Records the duration of every call by route and status. Long polls are not recorded."""
+    """Records the duration of calls by method, route and status. Long polls are not recorded."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         """Wrap ``app``; ``clock`` returns seconds."""
@@ -57,13 +57,13 @@ def is_long_poll(scope: Scope) -> bool:
 def route_template(scope: Scope) -> str:
     """Return the template of a call's route, such as ``/v1/clusters/{key}``.
 
-    The metrics are labelled with the template, because each path would create a new time series.
+    The template is a label of the metrics. The path cannot be a label, because each path would create a time series.
     """
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def method_label(scope: Scope) -> str:
-    """Return a call's method, or ``none`` for a call without a route, whose method may be any text."""
+    """Return a call's method. Return ``none`` for a call without a route, because its method may be any text."""
     return str(scope["method"]) if "route" in scope else NO_ROUTE
 
 
@@ -131,7 +131,7 @@ def declared_length(scope: Scope) -> int:
 
 
 def limit_body(receive: Receive, limit: int) -> Receive:
-    """Return an ASGI channel that raises BodyTooLong after the first ``limit`` bytes of a body."""
+    """Return an ASGI channel that raises BodyTooLong for a body of more than ``limit`` bytes."""
     received = 0
 
     async def receive_limited() -> Message:

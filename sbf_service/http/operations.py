@@ -14,7 +14,7 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""Seconds after which a long poll reads the version again. The change feed may miss another replica's change."""
+"""A long poll reads the version again after these seconds: the change feed may miss another replica's change."""
 ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
@@ -49,7 +49,7 @@ class Operation(APIRoute):
 async def wait_until_newer(
     feed: ChangeFeed, topic: str, read_version: Callable[[], int], after: int | None, wait: float
 ) -> None:
-    """Return when ``read_version()`` exceeds ``after``, after ``wait`` seconds, or when the service stops.
+    """Wait until ``read_version()`` exceeds ``after``, until ``wait`` seconds have passed, or until the service stops.
 
     Waiting uses no thread. The change feed publishes changes of the resource under ``topic``.
     """

@@ -220,7 +220,10 @@ def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa
 
 
 def _find_known_types(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
-    """Return the type in version 0.1 of each type of problem: the same type, or the type of the nearest base class."""
+    """Map each type of problem to a type that version 0.1 has.
+
+    This is the same type, or the type of the nearest base class that version 0.1 has.
+    """
     types = {}
     for kind in kinds:
         lineage = (base for base in kind.__mro__ if issubclass(base, VirtcloudError))

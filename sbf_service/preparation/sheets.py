@@ -64,8 +64,8 @@ class _AttachmentContext:
 def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: BackboneDevice) -> SitePreparation:
     """Return all sheets of a site. The sheets for the site's side come first.
 
-    Raise BadInput for an unknown platform or unused options. Raise NotFound for an unknown transport. Raise Conflict
-    for a site without an attachment, and for a platform that must not be used.
+    Raise BadInput for an unknown platform, or for options that have no effect. Raise NotFound for an unknown transport.
+    Raise Conflict for a site without an attachment, and for a platform that must not be used.
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
@@ -117,7 +117,10 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 
 
 def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the sheet for the site's side: the attachment's port on a switch, or the port linked to an edge's port."""
+    """Return the sheet for the site's uplink, which is always a port of a switch.
+
+    If the attachment is at an edge's port, the uplink is the switch's port that is linked to the edge's port.
+    """
     port = context.attachment.port
     if isinstance(context.topology.element(port.element), Edge):
         port = context.topology.peers[port]

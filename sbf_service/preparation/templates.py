@@ -60,7 +60,7 @@ PLACEHOLDERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTemplates:
-    """The templates of a platform. A template that SBF does not have is empty.
+    """The templates of a platform. A template without lines means that SBF has no text for this case.
 
     A line with ``{peer}`` is repeated for each other edge.
     """
@@ -75,7 +75,10 @@ class PlatformTemplates:
     tunnel: Commands = ()
     """The lines for the backbone's port of a port-based 802.1ad service: the site's frames go into one service VLAN."""
     no_tunnel: str = ""
-    """Why the platform must not be the backbone's device of a port-based 802.1ad service; empty without a reason."""
+    """The reason why the platform must not be the backbone's device of a port-based 802.1ad service.
+
+    The text is "" if the platform may be used.
+    """
     passing: Commands = ()
     """The lines for a backbone's port that passes tags unchanged: a trunk with the site's VLANs."""
     services: Commands = ()

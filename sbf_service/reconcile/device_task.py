@@ -38,7 +38,10 @@ class ReconcilableDriver(Protocol):
         """Apply a difference to the running configuration."""
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration. Return False for a device without this step."""
+        """Copy the running configuration to the startup configuration.
+
+        Return False if the device has no separate startup configuration.
+        """
 
     def close(self) -> None:
         """End the session with the device."""

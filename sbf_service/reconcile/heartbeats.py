@@ -30,7 +30,8 @@ LEASE_LOST = "another replica has acquired its lease: the conversation was ended
 class HeldLease:
     """A lease on an element.
 
-    ``began`` is the time before the acquisition, ``renewed`` the time before the last renewal (monotonic, in seconds).
+    ``began`` is the time just before the acquisition. ``renewed`` is the time just before the last renewal. These times
+    are monotonic, in seconds.
     """
 
     name: Name

@@ -36,7 +36,7 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""The maximum number of rounds of one ``reconcile``. A newer revision needs another round. Workers do the rest."""
+"""The maximum number of rounds of one ``reconcile``. A newer revision needs another round. Workers do later rounds."""
 READ_LIMIT_S = 60.0
 """The time limit for reading one device. The readings of other devices do not wait for a device that is slower."""
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def _find_port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> Por
 async def read_all(
     threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], name_of: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, each in a thread. Return each device's answer, or why the device was not read.
+    """Read devices in parallel, each in a thread. Return each device's answer, or why it was not read.
 
     Raise ServiceBusy when no thread is free now.
     """

@@ -62,7 +62,10 @@ def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: 
 
 
 def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged ports or VLANs. The last check (DESIGN.md §7.4)."""
+    """Raise Unsafe for a difference that touches unmanaged ports or VLANs.
+
+    This is the last check before the switch receives the change (DESIGN.md §7.4).
+    """
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
         if port in scope.ports and (outside := vlans - scope.vlans):
             raise Unsafe(f"switch {name}, port {port}: {_describe_outside(outside, scope.vlans)}")
@@ -102,9 +105,10 @@ def check_ports_not_in_use(
 def check_switch_ownership(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use. The last check (DESIGN.md §3, Ownership).
+    """Raise Unsafe for a difference that touches a VLAN in other use.
 
-    The check uses the reading and the records, not the data from which the difference was computed.
+    This is the last check before the switch receives the change (DESIGN.md §3, Ownership). It uses the reading and the
+    records, not the data from which the difference was computed.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
@@ -144,7 +148,10 @@ def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
 
 
 def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged VLANs or services. The last check (DESIGN.md §7.4)."""
+    """Raise Unsafe for a difference that touches unmanaged VLANs or services.
+
+    This is the last check before the edge receives the change (DESIGN.md §7.4).
+    """
     for circuit in difference.subjects:
         if not _is_managed(circuit, scope):
             services = ", ".join(map(_describe_services, scope.transports)) or "no service"
@@ -155,7 +162,10 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 
 
 def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use. The last check (DESIGN.md §3, Ownership)."""
+    """Raise Unsafe for a difference that touches a VLAN in other use.
+
+    This is the last check before the edge receives the change (DESIGN.md §3, Ownership).
+    """
     if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use; left unchanged")
 

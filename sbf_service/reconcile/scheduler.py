@@ -1,4 +1,6 @@
-"""The worker scheduler: starts a worker for every due element, immediately after a change and later after a failure.
+"""The worker scheduler, which starts a worker for every due element.
+
+A change makes an element due immediately. After a failure, the element is due after a pause.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
 There are at most ``settings.workers`` threads. Each second, a query finds the changes of other replicas. All threads
@@ -29,7 +31,7 @@ class WorkQueue:
     """The busy devices of one replica, and the devices that wait after a failure.
 
     The scheduler's lock protects the queue. ``clock`` is monotonic, in seconds. ``jitter`` returns a random number from
-    0 to 1. ``since`` is the database's time of the first query. A device that was last read before ``since`` is due,
+    0 to 1. ``since`` is the database's time at the first query. A device that was last read before ``since`` is due,
     because the device may have restarted.
     """
 
@@ -124,7 +126,7 @@ class WorkerScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop starting workers, and wait at most a second for the thread. Running workers end with the process."""
+        """Start no more workers. Wait at most a second for the thread. Running workers end with the process."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -143,7 +145,7 @@ class WorkerScheduler:
 
     @contextmanager
     def exclude_workers(self, name: Name, patience: float = DEVICE_WAIT_S) -> Iterator[None]:
-        """Exclude this replica's workers from a device. Raise Conflict if they are busy for ``patience`` seconds."""
+        """Exclude this replica's workers from a device. Raise Conflict if it stays busy for ``patience`` seconds."""
         with self._lock:
             if not self._lock.wait_for(lambda: name not in self._queue.busy, patience):
                 raise Conflict(f"{name} has been busy for {patience:g} s: repeat the request later")
@@ -234,7 +236,7 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # One critical section, because a free device without a recorded failure would be reconciled again immediately.
+        # Both in one critical section: a free device without a recorded failure would be reconciled again immediately.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

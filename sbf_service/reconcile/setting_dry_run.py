@@ -103,7 +103,7 @@ class SettingDryRun:
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
     """Return a device's difference, and the VLAN IDs in other use on the device.
 
-    Raise Unsafe for a difference outside SBF's scope, or that touches a VLAN in other use.
+    Raise Unsafe for a difference that is outside SBF's scope, or that touches a VLAN in other use.
     """
     task = reading.task
     reading.check_scope()

@@ -101,7 +101,11 @@ class SwitchReading(DeviceReading):
 
     @property
     def owned(self) -> VlanSet:
-        """The IDs of existing VLANs that SBF owns, and the IDs recorded as created that are wanted or on a port."""
+        """The VLAN IDs that belong to SBF.
+
+        These are the IDs of existing VLANs that SBF owns. VLAN IDs that are recorded as created also belong to SBF if
+        they are wanted or on a port.
+        """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
         return find_owned_vlans(self.observed, created) | (created & (self.task.wanted.vlans | on_ports))
@@ -248,7 +252,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
 
 
 def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
-    """Return the task of a switch that left the topology: restore the former uses of its ports."""
+    """Return the task of a switch that left the topology. The task restores the former uses of the switch's ports."""
     none = SwitchWanted(ports={})
     scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
     return SwitchTask(

@@ -132,8 +132,8 @@ class WorkerTransactions(Protocol):
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError if another worker has acquired the lease. If this worker also ``changed`` the device, the
-        next worker reads the device again.
+        Raise LeaseLostError if another worker has acquired the lease. If the device was ``changed`` before the lease
+        was lost, the next worker reads the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
@@ -190,7 +190,7 @@ class StoreWorkerTransactions:
         return True
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """See :class:`WorkerTransactions`. Raise LeaseLostError after the commit."""
+        """See :class:`WorkerTransactions`. The transaction is committed before LeaseLostError is raised."""
         task = reading.task
         with self.store.change(who=self.holder) as unit:
             still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)
@@ -219,7 +219,7 @@ class StoreWorkerTransactions:
             log.warning(event, element=name, trouble=report.message)
 
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
-        """Confirm a device for all clusters, except for clusters whose VLAN ID is in other use.
+        """Record the device's confirmation for all clusters, except for clusters whose VLAN ID is in other use.
 
         A cluster whose VLAN ID is in other use fails if it is being set up.
         """

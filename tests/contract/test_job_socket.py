@@ -103,9 +103,9 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: World, host: Agent) -> None:
-    """The elements confirm first, then the guests answer one after the other.
+    """First the elements confirm their revisions. Then the guests answer one after the other.
 
-    State ``up`` contains the facts of the job.
+    The answer with state ``up`` contains the facts of the job.
     """
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB) == {"ok": True}
@@ -167,9 +167,9 @@ def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: 
 
 
 def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agent) -> None:
-    """Without such an answer, a user would read for 30 s that no guest answers.
+    """The second guest answers later than the test waits.
 
-    The second guest answers later than the test waits.
+    Without an answer after the first guest, a user would read for 30 s that no guest answers.
     """
     active(world, host)
     answering = host.bridges.answering["br100"] = set()
@@ -192,7 +192,7 @@ def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> Non
 
 
 def test_a_cancelled_run_stays_cancelled_for_all_callers(world: World, host: Agent) -> None:
-    """Otherwise the start barrier would accept, and the MoM would start the script of a deleted job."""
+    """If the start barrier accepted a cancelled run, the MoM would start the script of a deleted job."""
     host.up(JOB)
     state(host)
     threading.Timer(0.2, lambda: host.ask("cancel", JOB, reason="qdel by alice")).start()
@@ -392,7 +392,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
-    """The agent of the script's host ends the cluster. Nevertheless this agent executes a removal request."""
+    """The agent of the script's host ends the cluster. This test's agent executes a removal request, too."""
     active(world, host, head=False)
     host.ask("running", clusters=[])
     host.ask("running", clusters=[])

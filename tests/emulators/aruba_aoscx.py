@@ -7,7 +7,7 @@ Sources of the output:
 - "Copying configuration: [Success]" with its turning dash: recorded sessions of 10.06 to 10.08 (Shasta's network
   guides)
 - "[Failure]" and the text below it: a simulator; the reasons are invented
-- the message for a missing right: memory
+- the message for a missing right: written from memory, not checked on a device
 
 The ports of a 6300 are access ports of VLAN 1, up.
 """

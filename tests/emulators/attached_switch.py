@@ -32,7 +32,10 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
 
 
 def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
-    """Return the function that finds platforms: the emulated platform for Brno's switch, the fake for all others."""
+    """Return the function that finds the platform of a switch.
+
+    The function returns the emulated platform for Brno's switch, and the fake platform for all other switches.
+    """
     platform = SWITCH_PLATFORMS[switch.platform]
     ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
 
@@ -47,9 +50,9 @@ def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
 
 @contextmanager
 def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
-    """Replace Brno's switch with an emulated switch. With ``access``, the hosts are on access ports.
+    """Replace Brno's switch with an emulated switch. The switches of other sites remain fakes.
 
-    Other sites have fake switches.
+    With ``access``, the hosts are on access ports.
     """
     with emulate(platform, **options) as switch:
         world.put_topology(topology_with(switch.port_names[:3], access=access))

@@ -26,7 +26,7 @@ class XrConfiguration:
 
 
 class LockDenied(RpcFault):
-    """Another session holds the lock. The error contains only the number of that session."""
+    """Another session holds the lock. The error's only information about that session is its number."""
 
     def xml(self) -> str:
         head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
@@ -34,7 +34,7 @@ class LockDenied(RpcFault):
 
 
 class CiscoXr(ConfirmTimerSwitch):
-    """A router. The end of a session reverts the unconfirmed commit of that session."""
+    """A router. When a session ends, the router reverts the unconfirmed commit of that session."""
 
     platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")

@@ -16,7 +16,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The name of another user who holds the lock, set by tests; empty without a lock."""
+        """The name of another user who holds the lock, set by tests, or "" if nobody holds it."""
         self.unconfirmed: SwitchState | None = None
         """The configuration to restore if the commit is not confirmed."""
         self._timer: threading.Timer | None = None

@@ -229,7 +229,7 @@ class EdgeBench:
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
     def read(self) -> EdgeObserved:
-        """Read the edge, and check that everything that was read is within the scope."""
+        """Read the edge, and check that the reading contains nothing outside the scope."""
         observed = self.driver.read(self.managed)
         check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), observed))
         return observed

@@ -67,12 +67,12 @@ class EmulatedEdge(IosLikeSwitch):
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain. These are recorded after each line, so that tests can check every state."""
+        """Return the VLANs of each domain. They are recorded after each line, so that tests can check every state."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
 class CandidateEdge(EmulatedEdge):
-    """An edge on which lines change a candidate, which a commit applies completely or not at all.
+    """An edge on which lines change a candidate. A commit applies the whole candidate or nothing.
 
     The end of a session discards the session's candidate.
     """

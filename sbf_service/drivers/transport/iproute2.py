@@ -80,7 +80,7 @@ def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
 
 
 def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFailure]:
-    """Run lines with ``ip`` or ``bridge``, as many as possible in one round trip. Return the failures.
+    """Run lines with ``ip`` or ``bridge``, and return the failures. Each round trip runs as many lines as possible.
 
     The lines after a failed line run nevertheless (``-force``).
     """

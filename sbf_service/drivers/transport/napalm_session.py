@@ -37,8 +37,8 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Errors that only their text identifies. The first text means that none of the device's host keys has the type of the
-known host key.
+"""Texts of errors whose class does not show their meaning. The first text means that the device has no host key of the
+same type as the known host key.
 """
 
 
@@ -124,7 +124,7 @@ class NapalmSession:
         self.call(patient)
 
     def build_pending_commit_error(self) -> Unreachable:
-        """Return the error of a reading that finds an unconfirmed commit of another session or user."""
+        """Return the error for the case that a reading finds an unconfirmed commit of another session or user."""
         reason = "a commit is unconfirmed and may be reverted"
         return Unreachable(f"{self._describe_device()} is being configured: {reason}; SBF reads the device again")
 
@@ -140,7 +140,10 @@ class NapalmSession:
         return self._driver
 
     def _translate(self, error: Exception) -> ElementError:
-        """Return SBF's error for an error of a library. The first cause that a table contains determines the error."""
+        """Return SBF's error for an error of a library.
+
+        An error may have a chain of causes. The first cause whose text or class is in a table determines SBF's error.
+        """
         chain = list(_iterate_causes(error))
         meanings = ((kind, cause) for cause in chain for kind in _find_meanings(cause))
         kind, decisive = next(meanings, (UNREACHABLE, chain[-1]))
@@ -178,7 +181,7 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Yield the tables that contain an exception: first by its text, then by its class and base classes."""
+    """Yield the tables that contain the error's text. Then yield the tables that contain its class or a base class."""
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:
         yield LOCKED

@@ -50,7 +50,7 @@ class JunosSession(NapalmSession):
                 look_for_keys=False,
                 conn_open_timeout=login.connect_timeout,
             )
-            driver.device._hostname = host  # noqa: SLF001 - PyEZ's parser needs brackets for IPv6, its connection none
+            driver.device._hostname = host  # noqa: SLF001 - PyEZ parses IPv6 in brackets but connects without them
             driver.open()
         return driver
 
@@ -72,7 +72,7 @@ class JunosSession(NapalmSession):
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock the configuration, load the lines, and return the comparison."""
+        """Lock the configuration, load the lines, and return the comparison of candidate and running configuration."""
         return self.call(lambda driver: self._load(driver, "\n".join(lines)))
 
     def commit(self) -> None:
@@ -170,7 +170,7 @@ class IosXrSession(NapalmSession):
         return self.call(lambda driver: str(driver.device.get(("subtree", LLDP_RPC_REQ_FILTER)).xml))
 
     def load(self, lines: Sequence[str]) -> str:
-        """Lock the configuration, load the lines, and return the comparison."""
+        """Lock the configuration, load the lines, and return the comparison of candidate and running configuration."""
         return self.call(lambda driver: self._load(driver, "\n".join(lines)))
 
     def commit(self) -> None:
@@ -207,7 +207,7 @@ class IosXrSession(NapalmSession):
 
 @contextmanager
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
-    """Write a temporary OpenSSH configuration that names the file of known host keys, and yield its path.
+    """Write a temporary OpenSSH configuration that names the file of known host keys. Yield the configuration's path.
 
     ncclient reads the name of that file only from an OpenSSH configuration. The configuration of the user that runs SBF
     is not used. A file of host keys that does not exist counts as empty.
@@ -226,7 +226,7 @@ def close_manager(manager: Any) -> None:  # noqa: ANN401 - ncclient's
 
 
 def render_xml(element: Any) -> str:  # noqa: ANN401 - lxml's
-    """Return an answer as text; empty for an answer that is not an XML element, such as PyEZ's True."""
+    """Return an answer as text. Return "" for an answer that is not an XML element, such as PyEZ's True."""
     from lxml import etree  # noqa: PLC0415 - slow to load
 
     return str(etree.tostring(element, encoding="unicode")) if etree.iselement(element) else ""

@@ -40,7 +40,7 @@ class Shell:
         return int(found[2]), found[1].strip()
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session, as far as the command line detects that."""
+        """Return whether the device ended the session. Return False if the command line cannot detect this."""
         return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from virtcloud.model.values import DeviceAddress
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""How many characters of a command are searched for in the echo: few enough for one line after any prompt."""
+"""SBF searches the echo for this many characters of a command. They fit on one line after any prompt."""
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 LOGOUT = "exit"
@@ -59,11 +59,11 @@ class SshCommandLine:
         session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):
-                # Not disconnect(): it logs out first, and a device that hangs never answers a logout.
+                # disconnect() would log out first, and a device that hangs never answers a logout.
                 session.remote_conn_pre.close()
 
     def _guard(self, action: Any) -> Any:  # noqa: ANN401 - returns what the action returns
-        """Connect unless there is a session, and run ``action``.
+        """Connect if there is no session. Then run ``action``.
 
         On an error of a library, close the session and raise the corresponding error of SBF. Raise Unreachable if the
         device ended the session, because the device may have restarted with another configuration.
@@ -211,7 +211,7 @@ def split_address(address: str, default_port: int = SSH_PORT) -> tuple[str, int]
 
 
 def _is_prompt_timeout(error: Exception) -> bool:
-    """Return whether Netmiko timed out waiting for a pattern while it logged in."""
+    """Return whether a login failed because Netmiko waited too long for a pattern."""
     return "Pattern not detected" in str(error) or "prompt" in str(error)
 
 

@@ -1,4 +1,7 @@
-"""Authentication of calls by bearer tokens and by peer credentials of AF_UNIX sockets, before a body is read."""
+"""Authentication of calls by bearer tokens and by peer credentials of AF_UNIX sockets.
+
+A call is authenticated before its body is read.
+"""
 
 import os
 import pwd
@@ -26,7 +29,7 @@ from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudEr
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
-"""Prefix of the scripts and styles of /docs and /redoc, which load nothing from other hosts."""
+"""Prefix of the scripts and styles of /docs and /redoc. These pages load nothing from other hosts."""
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
 FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})

@@ -216,7 +216,7 @@ def _authorize_in_unit(
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     """Return ``view``. Raise NotFound if the caller may not read the cluster.
 
-    The key may have passed to another owner after the check of the caller's right.
+    Another owner may have created a cluster with this key after the caller's right was checked.
     """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
@@ -238,7 +238,10 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 
 
 def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
-    """Return the SQL condition that selects the clusters of the caller's sites or element; empty for other callers."""
+    """Return the SQL condition that selects the clusters of the caller's sites or of the caller's element.
+
+    Return an empty list if the caller's right depends neither on sites nor on an element.
+    """
     match find_scope(caller.principal, Action.READ_CLUSTER):
         case RightScope.SITES:
             return [has_placement_at(caller.principal.sites)]

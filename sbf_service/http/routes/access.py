@@ -64,10 +64,11 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
 
 
 def _authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> AuditFilter:
-    """Return the requested filter, narrowed to the audit rows that the caller may read. Raise Forbidden or NotFound.
+    """Return the requested filter, narrowed to the audit rows that the caller may read.
 
     Users may read rows about their own clusters. Site administrators may read rows about their sites. If a key belonged
-    to several clusters, the filter selects only the clusters that the caller may read.
+    to several clusters, the filter selects only the clusters that the caller may read. Raise Forbidden or NotFound in
+    the same cases as :func:`authorize_cluster` and :func:`authorize_element`.
     """
     caller.require_for_any(Action.READ_AUDIT, "cluster or element")
     if caller.is_unrestricted(Action.READ_AUDIT):

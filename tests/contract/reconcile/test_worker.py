@@ -39,7 +39,7 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
-    """The first worker is suspended after its reading. Meanwhile a second worker acquires the lease.
+    """The first worker is suspended after its reading, and a second worker acquires the lease.
 
     Then the first worker continues. It does not change the switch and confirms no revision.
     """
@@ -286,7 +286,7 @@ def test_a_database_outage_ends_no_cluster(world: World) -> None:
 
 
 def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
-    """Otherwise another thread could reconcile the switch immediately, without the pause after a failure."""
+    """If the switch were free before, another thread could reconcile it without the pause after a failure."""
     world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:

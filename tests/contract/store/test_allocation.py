@@ -79,9 +79,9 @@ def compare_query_with_rule(world: World, reserved: ReservedVlans) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """One site released thousands of VLAN IDs before the other sites released theirs.
+    """One site released thousands of VLAN IDs before the other sites released any VLAN ID.
 
-    Therefore the VLAN IDs to choose are not among the first rows that the query reads.
+    The VLAN IDs to choose are therefore not among the first rows that the query reads.
     """
     random = Random(seed)
     for site in SITES:
@@ -94,7 +94,7 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
 def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
     """Yield an update for each free VLAN ID. The update sets a random release time.
 
-    A VLAN ID in the pools of several sites was used recently at one of these sites.
+    For a VLAN ID in the pools of several sites, one of these sites has a recent release time.
     """
     free = unit.connection.execute(select(FreeVlanRow.site, FreeVlanRow.vlan)).all()
     sites = Counter(vlan for _, vlan in free)
