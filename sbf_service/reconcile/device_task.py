@@ -40,7 +40,7 @@ class ReconcilableDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration.
 
-        Return False if the device has no separate startup configuration.
+        Return False if the device has no separate save step.
         """
 
     def close(self) -> None:

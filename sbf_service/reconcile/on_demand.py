@@ -174,9 +174,9 @@ def _find_port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> Por
 async def read_all(
     threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], name_of: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, each in a thread. Return each device's answer, or why it was not read.
+    """Read devices in parallel, each in a thread. Return each device's answer.
 
-    Raise ServiceBusy when no thread is free now.
+    For a device that was not read, return the reason instead. Raise ServiceBusy when no thread is free now.
     """
     if devices:
         threads.require_free()

@@ -132,8 +132,8 @@ class WorkerTransactions(Protocol):
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError if another worker has acquired the lease. If the device was ``changed`` before the lease
-        was lost, the next worker reads the device again.
+        Raise LeaseLostError if another worker has acquired the lease. If this worker has ``changed`` the device before
+        that error, the next worker reads the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:

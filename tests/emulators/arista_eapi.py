@@ -43,7 +43,7 @@ class OutputCollector:
 
 
 class AristaEapi(ConfirmTimerSwitch, AristaEos):
-    """An EOS switch with eAPI. ``release`` determines the form of ``show configuration sessions``, which 4.32 changed."""
+    """An EOS switch with eAPI. ``release`` determines the form of ``show configuration sessions``: 4.32 changed it."""
 
     platform = "arista_eapi"
     pending_sessions: ClassVar[int] = 5
