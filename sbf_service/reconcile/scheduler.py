@@ -145,7 +145,10 @@ class WorkerScheduler:
 
     @contextmanager
     def exclude_workers(self, name: Name, patience: float = DEVICE_WAIT_S) -> Iterator[None]:
-        """Exclude this replica's workers from a device. Raise Conflict if the device is busy for ``patience`` seconds."""
+        """Exclude this replica's workers from a device.
+
+        Raise Conflict if the device is still busy after ``patience`` seconds.
+        """
         with self._lock:
             if not self._lock.wait_for(lambda: name not in self._queue.busy, patience):
                 raise Conflict(f"{name} has been busy for {patience:g} s: repeat the request later")
@@ -236,7 +239,7 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # Both need one critical section: a free device without a recorded failure would be reconciled again immediately.
+        # Both need one critical section: a free device without a recorded failure would be retried immediately.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

@@ -84,7 +84,7 @@ async def get_readiness(request: Request, service: CurrentService) -> Health | R
 
 
 def probe_database(service: SbfService) -> Sequence[str]:
-    """Return the faults of the database. There are no faults if the database can be read and written."""
+    """Return the faults that a test read and a test write find in the database."""
     try:
         with service.store.read() as unit:
             if not is_migrated(unit):

@@ -108,7 +108,7 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
-    """Another member has a guest on the same host, so this member changes nothing on the host.
+    """Another member has a guest on the same host, so the member without guests changes nothing on the host.
 
     Both members wait for the switch.
     """
