@@ -36,12 +36,12 @@ class ChangeFault(NamedTuple):
 
 
 def quote_start(answer: str) -> str:
-    """Return the beginning of an answer as a single line. Command lines of devices print errors first."""
+    """Return the beginning of an answer as a single line. On a device's command line, an error is at the beginning."""
     return " ".join(answer.split())[:QUOTED_CHARACTERS]
 
 
 def quote_end(answer: str) -> str:
-    """Return the end of an answer as a single line. Programs in a shell print errors last."""
+    """Return the end of an answer as a single line. Programs in a shell print an error at the end."""
     return " ".join(answer.split())[-QUOTED_CHARACTERS:]
 
 

@@ -1,6 +1,7 @@
 """All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
-The tables of this module contain the built-in platforms. Plug-ins add platforms of switches with a command line.
+The tables of this module contain the built-in platforms. A plug-in adds a platform. The switches of this platform must
+have a command line.
 """
 
 from collections.abc import Callable, Mapping
@@ -122,7 +123,7 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
 
 
 def find_edge_platform(edge: Edge) -> EdgePlatform:
-    """Return an edge's platform. Raise BadInput with the known platforms for an unknown platform."""
+    """Return an edge's platform. Raise BadInput for an unknown platform. The message lists the known platforms."""
     platform = EDGE_PLATFORMS.get(edge.platform)
     if platform is None:
         known = ", ".join(sorted(EDGE_PLATFORMS)) or "none"
@@ -131,7 +132,7 @@ def find_edge_platform(edge: Edge) -> EdgePlatform:
 
 
 def describe_unknown_platform(platform: str) -> str:
-    """Return the message for an unknown platform, with the known platforms and the plug-ins that cannot be used."""
+    """Return the message for an unknown platform. The message lists the known platforms and the unusable plug-ins."""
     expected = f"expected a known platform ({', '.join(list_platform_names())}), got {platform}"
     return "; ".join([expected, *(str(plugin) for plugin in list_plugins() if plugin.fault)])
 

@@ -37,7 +37,7 @@ class ChangeStep:
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps after the steps of :func:`plan_preparations`.
+    """Return the steps that follow the steps of :func:`plan_preparations`.
 
     The commands that enter and leave the configuration mode are not included.
     """
@@ -54,7 +54,7 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 def _find_removed_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
-    """Return the pieces of a group whose port and VLAN a difference removes; None for an unchanged group."""
+    """Return the pieces that a difference removes from a group. Return None if the group does not change."""
     circuits: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
     in_group = [circuit for circuit in circuits if _is_in_group(templates, group, circuit)]
     if not in_group:
@@ -87,7 +87,7 @@ def _plan_detachment(templates: EdgeTemplates, group: PieceGroup, piece: Circuit
 def _plan_dissolution(
     templates: EdgeTemplates, group: PieceGroup, removed: tuple[CircuitPiece, ...]
 ) -> Iterator[ChangeStep]:
-    """Yield the steps that remove the remaining pieces of a group, if no attachment remains."""
+    """Yield the steps that remove a group's other pieces. Yield none while the group keeps an attachment."""
     if _has_remaining(group, removed):
         return
     about, needs = frozenset({f"domain {group.domain}"}), frozenset({f"leaving {group.domain}"})
@@ -106,7 +106,7 @@ def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, read
 def find_unready_ports(
     templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> dict[str, PortName]:
-    """Return, by canonical name, the ports that accept no circuit yet and to which the difference adds circuits."""
+    """Return the ports that get circuits but do not accept circuits yet. The key is a port's canonical name."""
     ports = {templates.dialect.ports.canonical(circuit.port): circuit.port for circuit in difference.add}
     has_lists = bool(templates.dialect.prepare)
     return {

@@ -100,7 +100,7 @@ class CommandLineEdge:
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
         """Set empty lists of allowed VLANs, and read them back before any other change (DESIGN.md §7.4).
 
-        Raise Unsafe for a port in other use. Raise Refused if the read-back shows a list that is not empty.
+        Raise Unsafe if a port is in other use. Raise Refused if the read-back shows a list that is not empty.
         """
         steps = plan_preparations(self._templates_for(reading), difference, reading)
         ports = find_unready_ports(self._templates, difference, reading)
@@ -150,8 +150,8 @@ class CommandLineEdge:
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
         """Send lines that enter or leave the configuration mode, or activate or discard a candidate configuration.
 
-        If the device refuses a line, close the session, because its mode is unknown. Then raise Unreachable if another
-        user is configuring the device. Otherwise raise Refused with all ``faults``.
+        If the device refuses a line, close the session, because the session's mode is unknown. Then raise Unreachable
+        if another user is configuring the device. Otherwise raise Refused with all ``faults``.
         """
         for line in lines:
             if refusals := [ChangeFault(str(refusal)) for refusal in self._conversation.send([line], COMMIT_PATIENCE)]:

@@ -91,7 +91,10 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the VLANs that ports allow, which SBF may have set, and the untagged and routed VLANs of other users."""
+    """Yield the tagged VLANs of ports, which SBF may have set.
+
+    Also yield untagged and routed VLANs, which SBF never sets.
+    """
     for port, block in ports.items():
         reading = _parse_port(block)
         body = frozenset(line for line in block.lines if line.startswith("switchport"))
@@ -124,7 +127,7 @@ def _parse_port(block: ConfigurationBlock) -> PortReading:
 
 
 def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
-    """Return whether each port accepts circuits, by canonical name."""
+    """For each port, return whether the port accepts circuits. The key is the port's canonical name."""
     return {port: _is_ready(_parse_port(block)) for port, block in ports.items()}
 
 

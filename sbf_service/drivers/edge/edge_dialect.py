@@ -20,9 +20,9 @@ from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.vlans import VlanSet
 
 ATTACHMENT = "attachment"
-"""The kind of a VLAN on a port. Every recipe has an attachment."""
+"""The kind of a piece that is a VLAN on a port. Every recipe has an attachment."""
 CORE = "core"
-"""The kind of the VLAN of a service on the edge's core port."""
+"""The kind of a piece that is the VLAN of a service on the edge's core port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,9 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""The recipes of a platform. The key is the kind of a transport, and whether all its clusters share one service."""
+"""The recipes of a platform. The key is the kind of a transport, and whether all clusters of the transport share one
+service.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,7 @@ class EdgeDialect:
     unmake: Mapping[str, Commands]
     errors: re.Pattern[str]
     save: Commands = ()
-    """Empty on platforms where activated configuration survives a restart."""
+    """The commands that save; empty on platforms where activated configuration survives a restart."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
     """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
     prepare: Commands = ()
@@ -118,22 +120,22 @@ class EdgeDialect:
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     give_up: Commands = ()
-    """Commands to send instead of ``leave`` after a refusal, on platforms that can discard a candidate. Such a
-    platform is atomic.
+    """Commands to send instead of ``leave`` after a refusal, on platforms that can discard a candidate. A platform with
+    ``give_up`` is atomic.
     """
     global_vlans: bool = False
     """Whether a VLAN ID denotes the same VLAN on all ports. SBF then owns a managed VLAN ID on every port."""
     numbered_domains: bool = False
     """Whether the number of a bridge domain is a VLAN ID. The number of a shared service must then be in no pool."""
     busy: re.Pattern[str] | None = None
-    """The pattern of temporary refusals. The device prints them if another user is configuring the device."""
+    """The pattern of the refusal that a device prints if another user is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     may_fail: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Always 1: each line is sent after the answer to the previous line. After a refusal, a line that was sent earlier
-    could take effect in the wrong mode.
+    """Always 1: each line is sent after the answer to the previous line. Otherwise, a line that was sent before a
+    refusal arrived could take effect in the wrong mode.
     """
     privileged: bool = False
 
@@ -172,7 +174,7 @@ class EdgeTemplates:
     known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
-        """Return the transport that contains a service, among the transports that this platform can create."""
+        """Return the transport that contains a service. Return None if this platform can create no such transport."""
         return next((item for item in self.transports if service in item.services or service == item.shared), None)
 
     @property
@@ -184,7 +186,8 @@ class EdgeTemplates:
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
         """Return the kinds of pieces of a circuit, in the order of their creation.
 
-        With ``joined``, return only the kinds of pieces on the circuit's port, because the service exists.
+        With ``joined``, return only the kinds of pieces on the circuit's port, because the service already exists on
+        the edge.
         """
         make = self._recipe(circuit).make
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
@@ -259,7 +262,10 @@ class EdgeTemplates:
         return transport
 
     def _device_values(self, line: str) -> Mapping[str, str]:
-        """Return the values that were read from the device. Raise Refused if ``line`` needs a missing value."""
+        """Return the values that were read from the device.
+
+        Raise Refused if ``line`` needs a value that was not read.
+        """
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected a BGP process, found none: configure BGP first")
         return self.known
@@ -267,7 +273,7 @@ class EdgeTemplates:
     def _loopback(self) -> IPv4Address:
         """Return the edge's IPv4 loopback for route distinguishers (RFC 4364, type 1).
 
-        Raise Refused if the edge has none.
+        Raise Refused if the edge has no IPv4 loopback.
         """
         if not isinstance(self.edge.loopback, IPv4Address):
             got = self.edge.loopback or "none"

@@ -27,7 +27,7 @@ from virtcloud.model.wanted import ForeignVlan
 BRIDGE = "br0"
 PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
 VXLAN_PORT = 4789
-"""The UDP port that IANA assigned to VXLAN (RFC 7348). The default of Linux is another port."""
+"""The UDP port that IANA assigned to VXLAN (RFC 7348). Linux uses a different port by default."""
 TAGGING = "802.1ad"
 
 
@@ -121,7 +121,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""With another ``vlan_default_pvid``, all new devices would be connected to each other in the default VLAN."""
+"""With a ``vlan_default_pvid`` other than 0, all new devices would be connected to each other in the default VLAN."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]

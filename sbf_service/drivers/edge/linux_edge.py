@@ -35,7 +35,7 @@ from virtcloud.model.vlans import VlanSet
 CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))
 SHOW_LINKS = "ip -details -json link show"
 ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
-"""The messages of iproute2 for a line that was applied already."""
+"""The messages that iproute2 prints for a line that was already applied."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
 """A program, and the lines of its batch."""
@@ -71,7 +71,10 @@ class LinuxEdge:
         raise_for_failures(self._shell.device, failures)
 
     def save(self) -> bool:
-        """Return False, because no circuit survives a restart. The next reading then shows all circuits as missing."""
+        """Return False, because no circuit survives a restart.
+
+        After a restart, a reading shows all circuits as missing.
+        """
         return False
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:

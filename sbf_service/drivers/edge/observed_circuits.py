@@ -88,7 +88,10 @@ def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, read
 
 
 def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
-    """Return the pieces of a circuit: all pieces on its port with its VLAN, on the core port, or on no port."""
+    """Return the pieces of the circuit with this port and VLAN.
+
+    Pieces on the core port or on no port are included.
+    """
     return [
         piece
         for piece in pieces
@@ -102,7 +105,7 @@ def _find_foreign_vlan(
     """Return the group's VLAN if this VLAN is in the pool and in other use; otherwise None.
 
     Return None on platforms without device-wide VLANs. Return None for a group in a managed service, because
-    :func:`_check_ownership` raises Unsafe for another user's configuration there.
+    :func:`_check_ownership` raises Unsafe for another user's configuration in such a group.
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
     if not templates.dialect.global_vlans or vlan not in scope.vlans or any(map(templates.transport, group.services)):

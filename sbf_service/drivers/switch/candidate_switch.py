@@ -104,13 +104,15 @@ class CandidateDialect:
     lines: Callable[[SwitchDifference, Any], list[str]]
     documented_lines: Mapping[str, Commands] = field(default_factory=dict)
     neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
-    """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError."""
+    """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError for an unknown answer."""
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
     """Returns the ports whose lists of allowed VLANs are emptied by ``lines``, on platforms where a trunk without a
     list allows every VLAN. The driver checks these ports in the candidate before the commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
-    """Checks the ports of ``closed_first`` in the candidate and returns their faults; raises ValueError."""
+    """Checks the ports of ``closed_first`` in the candidate and returns the ports' faults. Raises ValueError if the
+    candidate cannot be parsed.
+    """
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -175,7 +177,7 @@ class CandidateSwitch:
             raise Unsafe(f"switch {self._name}: cannot parse the answer about neighbours: {quotation}") from error
 
     def is_lost(self) -> bool:
-        """Return whether the switch ended the session, as far as the session detects that."""
+        """Return whether the switch ended the session. Return False if the session cannot detect this."""
         return isinstance(self._session, DetectsSessionLoss) and self._session.is_lost()
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def render_change_commands(dialect: Dialect, difference: SwitchDifference, readi
 def find_ports_to_prepare(
     difference: SwitchDifference, reading: SwitchReading, dialect: PortConventions
 ) -> tuple[PortName, ...]:
-    """Return the trunks that need an empty list first: open trunks, and ports that are not trunks with a list yet."""
+    """Return the ports that need an empty list first: open trunks, and ports that are not yet trunks with a list."""
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
     return tuple(trunks)

@@ -28,7 +28,7 @@ class PortReading:
     ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
     carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
     frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
-    becomes a trunk; None if there is no list, and the trunk would allow every VLAN. ``mode``, ``native`` and
+    becomes a trunk; None if the port has no list (the trunk would then allow every VLAN). ``mode``, ``native`` and
     ``lines`` (the port's configuration) show whether the port is in other use, and how to restore that use. ``others``:
     the VLANs of other users on the port.
     """
@@ -159,11 +159,11 @@ class Dialect:
     """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
     errors: re.Pattern[str]
     trunk: Commands = ()
-    """Commands that turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does so."""
+    """Commands that turn a port with an empty list into a trunk. Empty on platforms where ``prepare`` does this."""
     empty: Commands = ()
     """Commands to send instead of ``remove`` when no VLAN would remain on the port."""
     access: Commands = ()
-    """Commands that put a port into ``{vlan}`` untagged, then enable the port."""
+    """Commands that make a port an untagged member of VLAN ``{vlan}``, then enable the port."""
     vacate: tuple[Commands, ...] = ()
     """Commands that remove an access port from all VLANs, or shut the port down on platforms where a port must be in a
     VLAN. A template with ``{vlan}`` is repeated for each untagged VLAN ID.
@@ -172,8 +172,8 @@ class Dialect:
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
     """The lines that SBF may change on a port and restores later, in the order of restoration. The order is reversed
-    for a trunk. With this order, a port never carries every VLAN during a restoration. Empty on platforms that
-    configure membership on the VLAN, where ``access`` restores the VLAN.
+    for a trunk. With this order, a port never carries every VLAN during a restoration. On platforms that configure
+    membership on the VLAN, ``kept`` is empty, and ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms that configure membership on the VLAN."""
@@ -204,7 +204,8 @@ class Dialect:
     privileged: bool = False
     """Whether a login may need ``enable`` and its password."""
     lldp: LldpFormat | None = None
-    """The command that shows neighbours and the form of its answer; None on platforms where both are unknown."""
+    """The command that shows neighbours and the form of its answer; None if SBF has no such command for the platform.
+    """
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""

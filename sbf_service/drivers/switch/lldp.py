@@ -1,8 +1,8 @@
-"""Parsers of neighbours by LLDP (IEEE 802.1AB): ``key : value`` lines of command lines, and the JSON of lldpd.
+"""Parsers of LLDP neighbours (IEEE 802.1AB), from the output of command lines and from the JSON of lldpd.
 
-An unknown answer is an error and never means "no neighbours". An empty answer must have the platform's form of an empty
-answer. A neighbour without its ports is an error. If the device prints the number of its neighbours, the parser must
-find the same number.
+An unknown answer is an error and never means "no neighbours". An answer without neighbours must match the platform's
+pattern for such an answer. A neighbour without its port or the local port is an error. If the device prints the number
+of its neighbours, the parser must find the same number.
 """
 
 import re
@@ -21,7 +21,7 @@ NOT_ADVERTISED = re.compile(r"(?:- )?not advertised|not received|-|", re.IGNOREC
 MAX_QUOTED = 100
 KEYS = ("local", "chassis", "port", "name", "port_description", "address")
 SHOW_LLDPD = "lldpcli -f json0 show neighbors"
-"""lldpcli(8); recorded with lldpd 1.0.16."""
+"""The command that prints neighbours (lldpcli(8)). Its output was recorded with lldpd 1.0.16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class LldpFormat:
     local: str = r"(?!)"
     heading: str = r"(?!)"
     total: str = r"(?!)"
-    """The number of neighbours that the device prints."""
+    """The pattern of the line in which the device prints the number of neighbours."""
     nobody: str = r"\s*"
-    """The complete answer without neighbours, on platforms that print no number of neighbours."""
+    """The pattern of an answer without neighbours, on platforms that print no number of neighbours."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class _NeighbourBlock:
 
 
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
-    """Parse an answer. Raise ValueError with the unknown or missing part."""
+    """Parse an answer. If a part is unknown or missing, raise ValueError with this part."""
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]
     if totals and sum(totals) != len(neighbours):

@@ -143,7 +143,10 @@ def _is_shut_by_sbf(scope: SwitchScope, port: PortName) -> bool:
 
 
 def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield unmanaged ports with their managed VLAN IDs, without the tagged VLANs of ports that carry every VLAN."""
+    """Yield each unmanaged port with its managed VLAN IDs.
+
+    Tagged VLANs of a port that carries every VLAN do not count.
+    """
     scope, canonical = scoped.scope, scoped.conventions.ports.canonical
     managed = {canonical(port) for port in (*scope.ports, *scope.members, *scope.returned)}
     for name, port in scoped.reading.ports.items():

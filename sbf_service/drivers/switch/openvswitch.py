@@ -5,8 +5,8 @@ therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE
 empty, not even after changes by other users. A change is a single transaction of the database. ``ovs-vsctl`` waits
 until the switch has applied the transaction.
 
-A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames. As
-access ports of the placeholder VLAN, all vacated ports would be connected to each other.
+A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames. If
+vacated ports were access ports of the placeholder VLAN, they would be connected to each other.
 """
 
 import json

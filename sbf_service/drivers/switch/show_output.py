@@ -26,7 +26,7 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Return the VLAN IDs of a list. Raise ValueError with ``line``, or with the list itself, for an invalid list."""
+    """Return the VLAN IDs of a list. For an invalid list, raise ValueError with ``line``, or with the list itself."""
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))
     except BadInput as error:
@@ -174,7 +174,7 @@ def parse_internal_vlans(text: str) -> VlanSet:
 
 
 def expand_port_list(text: str) -> Iterator[str]:
-    """Yield the ports of a list such as ``1-4,A1-A3,Trk1``. Raise ValueError for a list of another form."""
+    """Yield the ports of a list such as ``1-4,A1-A3,Trk1``. Raise ValueError for a list of any other form."""
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", port) for port in (first, last or first))
@@ -203,7 +203,7 @@ def _build_port_reading(tagged: VlanSet, untagged: VlanSet) -> PortReading:
 
 
 def parse_xml(text: str) -> Any:  # noqa: ANN401 - lxml has no types
-    """Parse XML without resolving entities. Raise ValueError with the first line of text that is not XML."""
+    """Parse XML without resolving entities. If the text is not XML, raise ValueError with its first line."""
     from lxml import etree  # noqa: PLC0415 - slow to load, and only needed for some platforms
 
     try:

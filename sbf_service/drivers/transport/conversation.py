@@ -60,7 +60,7 @@ class DeviceConversation:
         self._answered: dict[Sequence[str], str] = {}
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session, as far as the command line detects that."""
+        """Return whether the device ended the session. Return False if the command line cannot detect this."""
         return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
 
     def close_if_lost(self) -> None:
@@ -70,7 +70,8 @@ class DeviceConversation:
     def show(self, command: str) -> str:
         """Return the answer to a show command.
 
-        Raise Refused for an error message, unless the command is in ``may_fail``.
+        If the answer is an error message, raise Refused. Return an empty text instead if the command is in
+        ``may_fail``.
         """
         (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
         head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 
 SESSION_LOST = "ended the session after it was read: nothing more was sent; SBF reads the device again"
-"""The message for a device that may have restarted after a reading, before the change computed from that reading."""
+"""The message for a device that may have restarted between a reading and the change computed from that reading."""
 
 
 class ConversationCancelledError(OSError):
@@ -23,7 +23,7 @@ class ConversationCancelledError(OSError):
 
 @dataclass
 class CancelScope:
-    """The deadline of one driver's connection, and its cancellation by other threads. Thread-safe.
+    """The deadline of one driver's connection. Other threads can cancel the connection. Thread-safe.
 
     ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error that is raised after the
     deadline.

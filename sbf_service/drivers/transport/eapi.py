@@ -30,7 +30,7 @@ CLOCK_TOLERANCE_S = 10
 
 
 class EosCommands(Protocol):
-    """The properties of the command line's dialect that an eAPI session uses."""
+    """The properties of the command-line dialect that an eAPI session uses."""
 
     @property
     def show(self) -> Sequence[str]:
@@ -54,7 +54,7 @@ class EosCommands(Protocol):
 
 
 class EosSession(NapalmSession):
-    """A session by NAPALM's ``eos``.
+    """A session that uses NAPALM's driver ``eos``.
 
     Each request uses a new connection, so a restart of the switch ends no connection. To detect a restart, SBF checks
     the switch's ``uptime`` after loading a candidate. The commit detects a later restart, because the candidate is then
@@ -160,7 +160,7 @@ class EosSession(NapalmSession):
             raise build_save_error(f"switch {self._login.device.name}", command, answers[0])
 
     def revert(self) -> None:
-        """Abort the session, committed or not.
+        """Abort the session, whether or not the session was committed.
 
         NAPALM's rollback is not used, because it may restore the startup configuration.
         """

@@ -211,7 +211,7 @@ def test_a_denial_of_an_action_names_its_target(world: World, method: str, path:
 
 
 def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
-    """Otherwise a user could end another user's cluster by requesting its key."""
+    """If an attempt could take over a key, a user could end another user's cluster by requesting this key."""
     world.put("demo", spec("brno-h1"), attempt=1)
     wanted = {"spec": spec("brno-h2", owner="bob").model_dump(mode="json"), "attempt": 9}
     assert problem(ask(world, "PUT", CLUSTER, wanted, token=world.token(Role.USER, "bob"))) == (
@@ -223,7 +223,7 @@ def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
 
 
 def test_pages_contain_only_visible_clusters(world: World) -> None:
-    """Otherwise a page could be empty although later pages contain visible clusters."""
+    """If pages also counted invisible clusters, a page could be empty although later pages contain visible clusters."""
     for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
         world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
         world.clock.advance(1)

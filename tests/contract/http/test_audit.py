@@ -109,7 +109,10 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
 def test_no_secret_reaches_audit_rows_or_the_log(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver fails with an error that contains all of its login data. SBF removes the password from the error."""
+    """A driver fails with an error that contains all login data of the device.
+
+    SBF removes the password from the error.
+    """
     (tmp_path / "password").write_text(SECRET)
     account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
     monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)

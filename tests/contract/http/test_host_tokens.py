@@ -79,7 +79,7 @@ def test_an_agent_confirms_no_revision_that_was_never_wanted(world: World) -> No
 
 
 def test_an_agent_token_with_a_switchs_name_has_no_effect(world: World) -> None:
-    """An operator may create such a token by mistake. Switches have no agents."""
+    """An operator may create an agent's token with a switch's name by mistake. Switches have no agents."""
     token = world.token(Role.AGENT, "brno-sw1")
     assert problem(ask(world, "GET", "/v1/elements/brno-sw1/wanted", token=token))[:2] == (409, "conflict")
     revision = ask(world, "GET", "/v1/elements/brno-sw1").json()["wanted_revision"]
@@ -110,7 +110,7 @@ def test_a_changed_host_rule_ends_no_cluster(world: World) -> None:
 
 
 def test_without_rules_every_user_may_use_every_host(world: World) -> None:
-    """A known limit of the default settings."""
+    """A known limit: the default settings contain no rules."""
     assert three_sites().sites[0].admits is None
     token = world.token(Role.USER, "mallory")
     wanted = {"spec": spec("brno-h1", owner="mallory").model_dump(mode="json")}

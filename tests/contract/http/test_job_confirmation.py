@@ -1,4 +1,4 @@
-"""Tests that a job starter's token has no effect without a confirmation of the batch server."""
+"""Tests that a job starter's token has no effect until the batch server confirms the job."""
 
 import httpx
 import pytest

@@ -47,7 +47,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
-    """Return the OpenAPI document with the application, which is called as an operator."""
+    """Return the OpenAPI document of the application. Generated calls reach the application as an operator."""
     return schemathesis.openapi.from_asgi("/openapi.json", without_workers(from_peer(create_app(world.service), ROOT)))
 
 

@@ -134,7 +134,7 @@ def test_a_change_of_another_site_is_no_conflict(world: World) -> None:
     ],
 )
 def test_a_credential_is_sent_to_no_new_address(world: World, change: dict[str, object], allowed: bool) -> None:
-    """Otherwise SBF would send a password of other sites to an address that an administrator chose."""
+    """SBF must not send a password of other sites to an address that a site administrator chose."""
     world.service.settings.credentials[Name("praha")] = Credential(username="sbf")
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0] |= {"credential": "brno", "address": "192.0.2.1"}
@@ -162,7 +162,7 @@ def test_a_shared_credential_keeps_its_devices(world: World) -> None:
 
 @pytest.mark.parametrize("change", [{"platform": "arista_eapi"}, {"address": "192.0.2.66"}])
 def test_a_shared_credential_is_used_with_no_other_platform(world: World, change: dict[str, object]) -> None:
-    """A platform verifies a device by its host key, by its certificate, or not at all."""
+    """SBF verifies a device by the host key, by the certificate, or not at all. This depends on the platform."""
     document = world.topology().model_dump(mode="json")
     for site in document["sites"][:2]:
         site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}

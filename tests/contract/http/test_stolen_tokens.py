@@ -1,7 +1,7 @@
 """Tests of every operation with a stolen token of each role, on the token holder's resources and on other resources.
 
 The operations come from the OpenAPI document. A test fails for a new operation until the table of each role contains
-it.
+the operation.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
-    """Return the path and the body of a call, on the resources of alice and brno or on those of bob and praha."""
+    """Return the path and the body of a call, on the resources of alice and brno, or of bob and praha."""
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-h1"
     part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}

@@ -1,4 +1,7 @@
-"""Tests that callers of version 0.1 receive only keys and problem types of version 0.1. Other callers receive all."""
+"""Tests that callers of version 0.1 receive only keys and problem types of version 0.1.
+
+Other callers are not limited.
+"""
 
 from typing import Any
 

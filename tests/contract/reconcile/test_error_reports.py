@@ -119,7 +119,7 @@ def test_an_unprintable_refusal_of_an_agent_is_stored(world: World) -> None:
 
 
 def test_an_agent_can_report_text_with_lone_surrogates() -> None:
-    """Python represents file names that are not valid UTF-8 with lone surrogates."""
+    """If a file name is not valid UTF-8, Python's string of this name contains lone surrogates."""
     error = ElementErrorReport(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
     assert (error.message, error.clusters, error.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
 

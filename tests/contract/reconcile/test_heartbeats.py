@@ -171,7 +171,10 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
 
 
 def test_no_bytes_are_sent_after_the_deadline() -> None:
-    """The session checks the clock before it sends. The check needs no thread, so it works even after a suspension."""
+    """The session checks the clock before it sends.
+
+    The check needs no thread, so the check works even after the process was suspended.
+    """
     now = [0.0]
     scope = CancelScope(lambda: now[0])
     scope.allow(10, "over")

@@ -78,7 +78,7 @@ def wait_until_free(device: Emulated) -> bool:
 def test_replicas_use_the_only_session_one_after_another(
     world: World, device: Emulated, replicas: tuple[Worker, Worker]
 ) -> None:
-    """Readings for HTTP requests use the session too."""
+    """Readings for HTTP requests also use the switch's only session."""
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))
@@ -91,7 +91,7 @@ def test_replicas_use_the_only_session_one_after_another(
 
 
 def test_a_permanent_session_excludes_other_replicas(world: World, replicas: tuple[Worker, Worker]) -> None:
-    """With ``keep_session``, a switch must therefore allow one session for each replica."""
+    """If ``keep_session`` is set, a switch must allow one session for each replica."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
     assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

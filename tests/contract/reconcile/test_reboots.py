@@ -89,7 +89,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 def create_and_delete(world: OneSwitch) -> tuple[str, str]:
     """Create alice's cluster with VLAN 112 and delete the cluster. Return the ports of alice and of bob.
 
-    The hosts have confirmed the removal, but the switch has not confirmed it.
+    The hosts have confirmed the removal, but the switch has not confirmed the removal.
     """
     world.put("alice", ALICE)
     world.settle()

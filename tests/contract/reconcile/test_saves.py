@@ -1,4 +1,4 @@
-"""Tests that a change is confirmed only after it is saved (DESIGN.md §3): pending saves, failed saves, restarts."""
+"""Tests that SBF confirms only saved changes (DESIGN.md §3): pending saves, failed saves, restarts."""
 
 from contextlib import suppress
 from copy import deepcopy
@@ -48,7 +48,7 @@ def create_active(world: World, key: str = "alice") -> None:
 
 
 def delete_on_hosts(world: World, key: str = "alice") -> None:
-    """Delete a cluster. The hosts have confirmed the removal, but the switches have not confirmed it."""
+    """Delete a cluster. The hosts have confirmed the removal, but the switches have not confirmed the removal."""
     world.delete(key)
     world.confirm_hosts()
 
@@ -92,7 +92,7 @@ def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
 def test_a_vlan_id_with_unsaved_removal_is_not_allocated(world: World) -> None:
     """If the switch reboots before the save, alice's port is in VLAN 100 again.
 
-    Therefore SBF must not allocate VLAN 100 to bob's cluster until the removal is saved.
+    SBF must not allocate VLAN 100 to bob's cluster until the switch has saved the removal.
     """
     world.put_pool("brno", "100")
     create_active(world)
@@ -190,7 +190,7 @@ def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
 
 
 def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
-    """Other clusters may use the accepted part. The element stays unconfirmed."""
+    """Other clusters may use the accepted part of the change. The element's revision stays unconfirmed."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]

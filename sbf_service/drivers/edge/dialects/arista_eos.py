@@ -6,7 +6,7 @@ neighbours.
 
 Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of all lines, with one line for each VNI;
 OpenStack's networking-generic-switch for the order (the VLAN is created first), and for the ``no`` form with the VNI.
-From memory, to be checked on a device: ``no vlan`` in BGP.
+The line ``no vlan`` in BGP was written from memory and was not checked on a device.
 """
 
 import re

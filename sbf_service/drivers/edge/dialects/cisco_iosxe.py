@@ -2,17 +2,17 @@
 
 A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP, RFC
 4762) or a service instance with the S-tag on the core port (``qinq``). The number of the bridge domain is the VLAN ID,
-which belongs to one cluster at the site. A shared VFI has a bridge domain with the number of the VPN ID. Such a VPN ID
-must therefore be at most 4094 and in no pool.
+which belongs to one cluster at the site. The bridge domain of a shared VFI has the VPN ID as its number. This VPN ID
+must therefore be at most 4094, and must not be in a pool.
 
 In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
 Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
 
 Sources: configurations in public repositories and a STIG check for ``l2 vfi … manual`` with its ``bridge-domain`` and
-neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and their egress filter. From memory, to
-be checked on a device: that ``section`` accepts a pattern, that the numbers of service instances go up to 4000 on all
-models, that ``no service instance`` works with and without ``ethernet``, and the ethertype on the core port (``dot1q
-tunneling ethertype``).
+neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and the egress filter. These points are
+from memory and were not checked on a device: that ``section`` accepts a pattern, that the numbers of service instances
+go up to 4000 on all models, that ``no service instance`` works with and without ``ethernet``, and the ethertype on the
+core port (``dot1q tunneling ethertype``).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,16 +1,16 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
 A cluster consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
-bridge domain. A line for a bridge domain contains the complete path. A commit applies all lines or no line, and
-survives a restart.
+bridge domain. Each line for a bridge domain begins with the bridge group and the bridge domain. A commit applies all
+lines or no line. A committed change survives a restart.
 
 In a shared VFI the tag stays on the frames, and each subinterface filters the frames that it sends. Without the filter,
 a frame of one VLAN would leave through all subinterfaces.
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
-subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, complete paths on one line, and ``root``. From memory, to
-be checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the question that the device
-prints if another user has committed after SBF began the change.
+subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, complete paths on one line, and ``root``. These points
+are from memory and were not checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the
+question that the device prints if another user has committed after SBF began the change.
 """
 
 import re
@@ -82,7 +82,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _find_domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Yield the bridge domains, each with its name. A bridge domain of SBF has the same name as its group."""
+    """Yield the bridge domains, each with its name. A bridge domain of SBF has the name of its bridge group."""
     for _, l2vpn in find_blocks(blocks, "l2vpn"):
         for group, inner in l2vpn.below("bridge group "):
             for name, block in inner.below("bridge-domain "):
@@ -106,7 +106,10 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 
 
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
-    """Return a member with the port and the VLAN of its subinterface. SBF creates no members of another kind."""
+    """Return a member with the port and the VLAN of its subinterface.
+
+    SBF creates only members that are subinterfaces.
+    """
     port, _, number = (piece.port or "").rpartition(".")
     is_subinterface = bool(port) and number.isdigit()
     return CircuitPiece(

@@ -4,10 +4,11 @@ A cluster consists of a VLAN with SBF's name and a VNI (``vn-segment``), the VNI
 BGP, the MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. The backbone's administrators must
 have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
 
-A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF first.
+A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF, and then creates the MAC-VRF
+again.
 
 Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the route distinguisher.
-From memory, to be checked on a device: that the configuration contains no block for a VLAN without a name.
+SBF assumes that the configuration contains no block for a VLAN without a name. This was not checked on a device.
 """
 
 import re

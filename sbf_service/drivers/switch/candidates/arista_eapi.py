@@ -1,4 +1,4 @@
-"""Arista EOS by configuration sessions: the commands of its command line, loaded into a session.
+"""Arista EOS with configuration sessions. SBF loads the commands of the command line into a session.
 
 A session contains a copy of the whole configuration. The commit of a session overwrites changes that other users made
 after the session was created (EOS user manual, "Configure Session"). SBF therefore creates and commits a session within

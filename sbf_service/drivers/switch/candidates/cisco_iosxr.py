@@ -1,12 +1,13 @@
 """Cisco IOS-XR: a router with a subinterface for each VLAN on a port, and a bridge domain for each VLAN.
 
 VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins this bridge domain by the
-subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins it by the subinterface ``.4095`` with
-``encapsulation untagged``. A managed VLAN ID is in other use if another configuration on a managed port accepts its
-frames: a routed subinterface, a range, another bridge domain, or a port or subinterface that accepts every frame.
+subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins the bridge domain by the subinterface
+``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in other use if other configuration on a managed port
+accepts frames with this VLAN ID: a routed subinterface, a range, another bridge domain, or a port or subinterface that
+accepts every frame.
 
-Sources: the vendor's guides for all commands. From memory, to be checked on a device: ``no`` and ``root`` in a
-configuration that is loaded as text over NETCONF, and that ``no interface`` needs no ``l2transport``.
+Sources: the vendor's guides for all commands. These points are from memory and were not checked on a device: ``no`` and
+``root`` in a configuration that is loaded as text over NETCONF, and that ``no interface`` needs no ``l2transport``.
 """
 
 import re
@@ -175,7 +176,7 @@ def _canonical_name(name: str) -> str:
 
 
 def parse_iosxr_neighbours(shown: str) -> tuple[Neighbour, ...]:
-    """Parse the XML of LLDP neighbours. Raise ValueError for another document."""
+    """Parse the XML of LLDP neighbours. Raise ValueError for any other document."""
     root = parse_xml(shown)
     unknown = [element for element in root.iterfind("./{*}data/*") if not element.tag.endswith("}lldp")]
     if unknown or root.find("./{*}data") is None:

@@ -3,8 +3,8 @@
 Configuration that a port inherits from groups and interface ranges counts as configuration of the port. Deactivated
 configuration is ignored.
 
-Sources: public drivers and the vendor's guides for all commands. To be checked on a device: that a trunk without
-members carries no VLAN.
+Sources: public drivers and the vendor's guides for all commands. SBF assumes that a trunk without members carries no
+VLAN. This was not checked on a device.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,13 +59,13 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading with the text of each port's VLAN members in the configuration. A deletion must repeat this text."""
+    """A reading that also contains each port's VLAN members as text. A deletion must repeat this text."""
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
 
 def parse_configuration(shown: Sequence[str]) -> JunosReading:
-    """Parse the XML of VLANs and interfaces. Raise ValueError for another document."""
+    """Parse the XML of VLANs and interfaces. Raise ValueError for any other document."""
     root = _parse_root(shown[0], "configuration")
     names = dict[int, str](_parse_vlans(root))
     members = {PORTS.canonical(name): _parse_members(unit, names) for name, unit in _find_units(root)}
@@ -84,7 +84,7 @@ def parse_configuration(shown: Sequence[str]) -> JunosReading:
 
 
 def parse_junos_neighbours(shown: str) -> tuple[Neighbour, ...]:
-    """Parse the XML of LLDP neighbours. Raise ValueError for another document."""
+    """Parse the XML of LLDP neighbours. Raise ValueError for any other document."""
     return tuple(_parse_neighbour(element) for element in _parse_root(shown, "lldp-neighbors-information"))
 
 
@@ -147,7 +147,7 @@ class _InterfaceReading:
 
 
 def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
-    """Yield the interfaces with the VLAN IDs that they use untagged or in another unit."""
+    """Yield the interfaces, each with its native VLAN and the VLAN IDs of its units."""
     for interface in _find_active(root, "interfaces/interface"):
         native = _parse_vlan_ids(interface, "native-vlan-id")
         units = _parse_vlan_ids(interface, "unit/vlan-id")
@@ -231,7 +231,7 @@ def _render_joining(port: PortName, difference: SwitchDifference, reading: Junos
 
 
 def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> Iterator[str]:
-    """Yield the lines that replace the switching family by the port's former switching family."""
+    """Yield the lines that restore the former switching family of a port."""
     yield from _render_vacating(port, reading)
     unit = UNIT.format(port=PORTS.canonical(port))
     yield from (f"set {unit} {line}" for line in use.lines)

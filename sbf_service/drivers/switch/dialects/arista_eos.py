@@ -4,8 +4,8 @@ A port without ``switchport mode`` is an access port.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
 neighbours; published configurations for ``allowed vlan none``; recorded eAPI answers for ``Copy completed
-successfully.`` after ``copy running-config startup-config``. From memory, to be checked on a device: ``section
-interface`` and ``show vlan internal usage``.
+successfully.`` after ``copy running-config startup-config``. These commands are from memory and were not checked on a
+device: ``section interface`` and ``show vlan internal usage``.
 """
 
 import re

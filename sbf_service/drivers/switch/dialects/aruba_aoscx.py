@@ -1,14 +1,15 @@
 """Aruba AOS-CX.
 
 The platform has no empty list, because a trunk without a list carries all VLANs. A managed trunk therefore always
-carries VLAN 1, which no cluster has. ``vlan trunk native`` is not used, because it also allows all VLANs.
+carries VLAN 1, which no cluster has. SBF does not use ``vlan trunk native``, because this command also allows all
+VLANs.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
-(ntc-templates) for neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` replaces ``all``,
-the list that remains when the last VLAN is removed, and lists of VLANs in commands.
+(ntc-templates) for neighbours. These points are from memory and were not checked on a device: that ``vlan trunk allowed
+1`` replaces ``all``, the list that remains when the last VLAN is removed, and lists of VLANs in commands.
 
 ``copy running-config startup-config`` rewrites its output line, which ends with ``Copying configuration: [Success]``
-(published sessions and guides). Releases 10.01 to 10.03 print only ``Success`` (their command references).
+(published sessions and guides). Releases 10.01 to 10.03 print only ``Success``, according to their command references.
 """
 
 import re

@@ -4,17 +4,17 @@ VLANs are read from the table, because a VTP server does not show VLANs in its c
 become a trunk if its neighbour negotiates a trunk (DTP).
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
-neighbours. From memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, and
-that ``exit`` creates the VLANs.
+neighbours. These points are from memory and were not checked on a device: the filter on the configuration, ``show vlan
+internal usage``, and that ``exit`` creates the VLANs.
 
 ``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). If the configuration is compressed,
-``[OK]`` is on the line of the compressed size. ``startup-config file open failed (Device or resource busy)`` is a
-failure without ``%`` (recorded by Netspoc, whose driver retries the command). If the configuration is too large for
-NVRAM, the device asks whether to save a truncated configuration, and SBF answers no.
+``[OK]`` is on the line that shows the compressed size. ``startup-config file open failed (Device or resource busy)`` is
+the message of a failure, although it contains no ``%`` (recorded by Netspoc, whose driver retries the command). If the
+configuration is too large for NVRAM, the device asks whether to save a truncated configuration, and SBF answers no.
 
-If an account lacks the right to filter, SBF reads the whole configuration. If the account also lacks the right to read
-the configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). The output of that
-command does not show which ports are shut down. With such an account, SBF therefore cannot vacate access ports.
+If an account lacks the right to filter the output, SBF reads the whole configuration. If the account also lacks the
+right to read the configuration, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). The output
+of that command does not show which ports are shut down. With such an account, SBF therefore cannot vacate access ports.
 """
 
 import re

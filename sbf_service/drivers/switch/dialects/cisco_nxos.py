@@ -3,12 +3,13 @@
 A port without ``switchport mode`` is an access port or a routed port, never a trunk.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
-neighbours. From memory, to be checked on a device: ``show running-config interface`` without a name, and ``show system
-vlan reserved``.
+neighbours. These commands are from memory and were not checked on a device: ``show running-config interface`` without a
+name, and ``show system vlan reserved``.
 
 ``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides). A Nexus 5000 prints ``Copy
-complete, now saving to disk (please wait)...``, and old releases print ``100%`` (published sessions). The failure
-``Configuration update aborted: timed out`` has no ``%`` and no ``ERROR`` (a published case of Cisco's support).
+complete, now saving to disk (please wait)...``, and old releases print ``100%`` (published sessions). ``Configuration
+update aborted: timed out`` is the message of a failure, although it contains neither ``%`` nor ``ERROR`` (a published
+case of Cisco's support).
 """
 
 import re

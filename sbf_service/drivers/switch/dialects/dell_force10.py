@@ -5,9 +5,9 @@ The membership of ports is configured on the VLAN. A port that is in no VLAN (no
 and has at most 32 characters.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
-dellos9_facts for neighbours. From memory, to be checked on a device: how a port becomes a ``switchport``, the form of a
-list that is too long for a row, that ``write memory`` prints a row of ``!``, and what this command synchronizes in a
-stack.
+dellos9_facts for neighbours. These points are from memory and were not checked on a device: how a port becomes a
+``switchport``, the form of a list that is too long for a row, that ``write memory`` prints a row of ``!``, and what
+this command synchronizes in a stack.
 """
 
 import re

@@ -3,8 +3,8 @@
 The membership of ports is configured on the VLAN. SBF deletes a VLAN when no managed port is in the VLAN. If other
 ports are in the VLAN, the switch asks whether to move these ports, and SBF answers no.
 
-Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. Everything else is from memory, to
-be checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
+Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. All other lines were written from
+memory and were not checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
 """
 
 import re

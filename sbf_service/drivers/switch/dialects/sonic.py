@@ -4,8 +4,8 @@ From release 202305 on, ``config switchport mode`` must first make a port a trun
 command. On earlier releases, every port that is not a routed port accepts VLANs.
 
 Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
-config``; Cisco's guide for SONiC for neighbours, which have the form of lldpcli(8). From memory, to be checked on a
-device: ``config switchport mode``.
+config``; Cisco's guide for SONiC for neighbours, which have the form of lldpcli(8). The command ``config switchport
+mode`` is from memory and was not checked on a device.
 
 ``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests). If the save fails, the
 shell prints the error after that line.
