@@ -162,7 +162,7 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """§7.1: 45 simultaneous requests need a VLAN ID from a pool of 40 VLAN IDs.
+    """45 simultaneous requests each need a VLAN ID. The pool has 40 VLAN IDs (DESIGN.md §7.1).
 
     After that, a long poll at one replica returns a change that another replica made.
     """

@@ -1,8 +1,8 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
 A cluster consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
-bridge domain. Each line for a bridge domain begins with the bridge group and the bridge domain. A commit applies all
-lines or no line. A committed change survives a restart.
+bridge domain. Each line for a bridge domain names the bridge group and the bridge domain. A commit applies all lines or
+no line. A committed change survives a restart.
 
 In a shared VFI the tag stays on the frames, and each subinterface filters the frames that it sends. Without the filter,
 a frame of one VLAN would leave through all subinterfaces.
