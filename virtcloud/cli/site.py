@@ -100,7 +100,7 @@ def _row(view: SiteView) -> tuple[object, ...]:
 
 
 def print_cables(cables: SiteCables) -> None:
-    """Print every wrong or unknown cable with the observed neighbours, then the number of cables by result."""
+    """Print every wrong or unknown cable with its observed neighbours, then the number of cables for each result."""
     for cable in cables.wrong:
         _print_cable(cable, f"wrong: {cable.a} - {cable.b}: {CABLE_REMEDIES[cable.state]}")
     for cable in cables.cables:

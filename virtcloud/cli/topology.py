@@ -151,7 +151,7 @@ def _without_version(document: Document, kind: type[D]) -> D:
 
 
 def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, options: _SetOptions) -> None:
-    """Print the difference and replace the topology, with confirmation where needed. A dry run only prints."""
+    """Print the difference, ask for confirmation if needed, and replace the topology. A dry run only prints."""
     former, current = None, None
     with suppress(NotFound):
         former, current = scope.read()
@@ -176,7 +176,7 @@ def _choose_version(
 ) -> str | int | None:
     """Return the version to replace: the file's version or, after a confirmation, the current version.
 
-    Raise Conflict if the answer is no. Raise BadInput if the file has no version and there is no terminal.
+    Raise Conflict if the user declines. Raise BadInput if the file has no version and there is no terminal.
     """
     if confirmation.is_terminal():
         confirmation.require_confirmation(f"Change {name}?", yes=options.yes)

@@ -14,7 +14,7 @@ class AccessCalls(SbfCalls):
     """Calls about callers: their identity, tokens and quotas, and SBF's clock."""
 
     def whoami(self) -> Identity:
-        """Return the user and role that SBF sees for the caller. Raise Unauthenticated without a valid token."""
+        """Return the user and role that SBF sees for the caller. Raise Unauthenticated if there is no valid token."""
         return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
 
     def clock(self) -> datetime:
@@ -27,7 +27,10 @@ class AccessCalls(SbfCalls):
     def create_token(
         self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None
     ) -> NewToken:
-        """Create a token. Not idempotent, because each call creates a new token. Raise BadInput or Forbidden."""
+        """Create a token. Not idempotent, because each call creates a new token.
+
+        Raise BadInput for invalid arguments. Raise Forbidden if the caller may not create the token.
+        """
         request = validated(TokenRequest, name=name, role=role, sites=sites, expires_in_s=expires_in_s)
         return self._document(NewToken, self._connection.send("POST", "/v1/tokens", request))
 
@@ -36,7 +39,10 @@ class AccessCalls(SbfCalls):
         return self._documents(TokenView, self._connection.send("GET", "/v1/tokens"))
 
     def revoke_token(self, token_id: str) -> TokenView:
-        """Revoke a token. Idempotent. Raise NotFound or Forbidden."""
+        """Revoke a token. Idempotent.
+
+        Raise NotFound if there is no such token. Raise Forbidden if the caller may not revoke the token.
+        """
         return self._document(TokenView, self._connection.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
 
     def quotas(self) -> list[QuotaView]:
@@ -61,7 +67,7 @@ class AccessCalls(SbfCalls):
     ) -> QuotaView:
         """Set a user's limits. A limit that is None is replaced by the limit in SBF's settings. Idempotent.
 
-        Raise BadInput or Forbidden.
+        Raise BadInput for invalid limits. Raise Forbidden if the caller may not set quotas.
         """
         limits = validated(
             QuotaLimits,

@@ -116,7 +116,7 @@ class Client:
         return self.sbf.dry_run_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
 
     def get(self, key: str) -> "Cluster":
-        """Return a cluster, running or ended. Raise NotFound if no cluster ever had the key."""
+        """Return a cluster, even if it has ended. Raise NotFound if no cluster ever had the key."""
         return Cluster(self.sbf, self.sbf.cluster(key))
 
     def list(
@@ -128,7 +128,7 @@ class Client:
         limit: int | None = None,
         before: str | None = None,
     ) -> "Sequence[Cluster]":
-        """Return the running clusters, of all owners or of one ``owner``.
+        """Return the running clusters of all owners, or only of ``owner``.
 
         With ``network``, return the running cluster with this name or key, then the members of its network. With
         ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and ``before``,
@@ -140,7 +140,7 @@ class Client:
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
         """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.
 
-        Idempotent, and no error if no cluster has the key. Raise Gone if the key belongs to a later attempt.
+        Idempotent. A key without a cluster is no error. Raise Gone if the key belongs to a later attempt.
         """
         try:
             cluster = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
@@ -283,7 +283,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if an older SBF sent the view of a later cluster."""
+        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an old SBF may send."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

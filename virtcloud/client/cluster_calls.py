@@ -18,7 +18,11 @@ class ClusterCalls(SbfCalls):
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
-        """Request a cluster. Idempotent. Raise NoSuchHost, Gone, or a subclass of Conflict that names the subject."""
+        """Request a cluster. Idempotent.
+
+        Raise NoSuchHost for an unknown host. Raise Gone if ``attempt`` is outdated. Raise a subclass of Conflict if SBF
+        cannot create the cluster now.
+        """
         return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
 
     def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
@@ -50,7 +54,7 @@ class ClusterCalls(SbfCalls):
         limit: int | None = None,
         before: str | None = None,
     ) -> list[ClusterView]:
-        """Return the running clusters, of all owners or of one ``owner``.
+        """Return the running clusters of all owners, or only of ``owner``.
 
         With ``network``, return the running cluster with this name or key, then the members of its network. With
         ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and ``before``,
@@ -69,7 +73,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Extend a cluster's lease to at least ``seconds`` from now. The call never shortens the lease. Idempotent.
 
-        Raise NotFound or Gone. Raise BadInput for more than a year. Raise Conflict if the cluster is ending.
+        Raise NotFound for an unknown key. Raise BadInput for more than a year. Raise Conflict if the cluster is ending.
         """
         path, query = f"/v1/clusters/{ClusterKey(key)}/lease", {"attempt": attempt, "owner": owner, "id": cluster_id}
         extension = validated(LeaseExtension, seconds=seconds)
@@ -85,7 +89,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Share a cluster's network with ``user``, or stop sharing it. Idempotent.
 
-        Raise NotFound or Gone. Raise Conflict if the cluster is a member of another network, or is ending.
+        Raise NotFound for an unknown key. Raise Conflict if the cluster is a member of another network, or is ending.
         """
         path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
         answer = self._connection.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})
@@ -94,7 +98,7 @@ class ClusterCalls(SbfCalls):
     def delete_cluster(
         self, key: str, attempt: int | None = None, owner: str | None = None, cluster_id: str | None = None
     ) -> ClusterView:
-        """Delete a cluster. Idempotent. Raise NotFound if no cluster ever had the key, or Gone."""
+        """Delete a cluster. Idempotent. Raise NotFound if no cluster ever had the key."""
         path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
@@ -106,5 +110,5 @@ class ClusterCalls(SbfCalls):
         )
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
-        """Send a batch server's statement about a job. Idempotent. Raise Forbidden."""
+        """Send a batch server's statement about a job. Idempotent. Raise Forbidden if the caller may not send it."""
         self._connection.send("PUT", f"/v1/jobs/{ClusterKey(key)}", statement)

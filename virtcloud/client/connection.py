@@ -50,7 +50,7 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     503: ServiceUnreachable,
     504: Unreachable,
 }
-"""The exceptions for problem types that this client does not know, which a later version of SBF may send."""
+"""The exceptions for unknown problem types by HTTP status. A later version of SBF may send such types."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")

@@ -22,18 +22,28 @@ class ElementCalls(SbfCalls):
         return self._document(ElementView, self._connection.send("GET", f"/v1/elements/{Name(name)}"))
 
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
-        """Return the changes that an element needs. With ``read``, read the device first. Raise ElementError."""
+        """Return the changes that an element needs. With ``read``, read the device first.
+
+        Raise ElementError if the device cannot be read.
+        """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
         return self._document(ElementDifference, answer)
 
     def reconcile(self, element: str) -> ElementReconciliation:
-        """Read a device now and apply its difference from the wanted state. Raise NotFound, or Conflict for a host."""
+        """Read a device now and apply its difference from the wanted state.
+
+        Raise NotFound for an unknown element. Raise Conflict for a host.
+        """
         path = f"/v1/elements/{Name(element)}/reconcile"
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
     def ports(self, element: str) -> list[PortView]:
-        """Read a switch now and return its managed ports and their uses. Raise NotFound, Conflict or ElementError."""
+        """Read a switch now and return its managed ports and their uses.
+
+        Raise NotFound for an unknown element. Raise Conflict if the element is not a switch. Raise ElementError if the
+        switch cannot be read.
+        """
         path = f"/v1/elements/{Name(element)}/ports"
         return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
 
@@ -43,7 +53,10 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
 
     def release_ports(self, element: str, ports: Iterable[str], *, forget: bool = False) -> None:
-        """Release ports. Unless ``forget``, SBF restores the ports' former configuration. Raise Conflict."""
+        """Release ports. SBF restores the ports' former configuration, unless ``forget`` is true.
+
+        Raise Conflict if SBF cannot release a port.
+        """
         release = validated(PortRelease, ports=tuple(ports), forget=forget)
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/release", release)
 
@@ -70,7 +83,7 @@ class ElementCalls(SbfCalls):
         """Report why an element cannot reach the wanted state of ``revision``.
 
         ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
-        ``refused`` maps the id of a cluster that the element refuses permanently to the reason.
+        ``refused`` contains the clusters that the element refuses permanently. It maps the cluster id to the reason.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})

@@ -78,7 +78,10 @@ class HostNetworks:
         self._end(Cluster(self.client.sbf, view) for view in members if view.key in keys)
 
     def ensure_none(self, network: ClusterKey, *, force: bool = False) -> None:
-        """Release a network and wait until its VLAN ID is free. Unless ``force``, raise Conflict if it has hosts."""
+        """Release a network and wait until its VLAN ID is free.
+
+        Raise Conflict if the network has hosts, unless ``force`` is true.
+        """
         existing = self._find(network)
         if existing is None:
             return
@@ -111,7 +114,7 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: list[ClusterKey]) -> Cluster:
-        """Create a cluster and add its key to ``new``, unless the key belongs to a cluster with another spec."""
+        """Create a cluster and add its key to ``new``. Raise OtherSpec if a cluster with another spec has the key."""
         new.append(key)
         try:
             return self.client.create(key, spec)

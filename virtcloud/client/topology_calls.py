@@ -12,10 +12,11 @@ class TopologyCalls(SbfCalls):
     """Calls about the topology, and about sites: pools, quarantine, cables and preparation."""
 
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
-        """Replace the topology. Idempotent. ``version``: the version that the caller read, or ``ANY_VERSION``.
+        """Replace the topology. Idempotent. ``version`` is the version that the caller read, or ``ANY_VERSION``.
 
         The first topology needs no ``version``. Raise BadInput or Conflict for an invalid topology. Raise
-        PreconditionFailed if the topology changed since ``version``, and PreconditionRequired without ``version``.
+        PreconditionFailed if the topology changed since ``version``. Raise PreconditionRequired if ``version`` is
+        missing.
         """
         answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
         return self._document(Topology, answer)
@@ -41,7 +42,10 @@ class TopologyCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology for a modification, and its version. Raise NotFound or Conflict."""
+        """Return one site's part of the topology for a modification, and its version.
+
+        Raise NotFound if there is no such site. Raise Conflict if a newer SBF sent keys that this client would delete.
+        """
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/topology")
         return self._document_to_change(SitePart, answer), version_of(answer)
 
@@ -73,7 +77,7 @@ class TopologyCalls(SbfCalls):
     def put_pool(self, site: str, pool: Pool) -> Pool:
         """Set a site's pool. Idempotent.
 
-        Raise BadInput for reserved VLAN IDs. Raise Conflict if a used VLAN ID is missing.
+        Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use.
         """
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
@@ -88,14 +92,17 @@ class TopologyCalls(SbfCalls):
     def declare_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
 
-        Raise NotFound. Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use.
+        Raise NotFound for an unknown site. Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use.
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
         declaration = validated(CleanDeclaration, reason=reason)
         return self._document(SiteView, self._connection.send("POST", path, declaration))
 
     def check_cables(self, site: str) -> SiteCables:
-        """Read a site's switches and compare the site's cables with the topology. Change nothing. Raise NotFound."""
+        """Read a site's switches and compare the site's cables with the topology. Change nothing.
+
+        Raise NotFound if there is no such site.
+        """
         path = f"/v1/sites/{Name(site)}/verify"
         return self._document(SiteCables, self._connection.send("POST", path, wait=DEVICE_S))
 
@@ -107,7 +114,11 @@ class TopologyCalls(SbfCalls):
         core_port: str | None = None,
         transport: str | None = None,
     ) -> SitePreparation:
-        """Return the commands with which administrators prepare a site. Raise BadInput, NotFound or Conflict."""
+        """Return the commands with which administrators prepare a site.
+
+        Raise NotFound for an unknown site or transport. Raise BadInput for an unknown platform or unused options. Raise
+        Conflict if the site has no attachment, or for a platform that must not be used.
+        """
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"
         return self._document(SitePreparation, self._connection.send("GET", path, query=query))

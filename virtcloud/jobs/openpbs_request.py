@@ -23,7 +23,7 @@ class JobShape(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A part of a select: a number of hosts, and the resources of each."""
+    """A part of a select: a number of hosts, and the resources of each host."""
 
     hosts: int
     resources: Dict[str, str]
@@ -57,7 +57,7 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError if the guests of a host exceed its chunk, or if the request file has too many parts."""
+    """Raise RequestError if a host's guests need more than its chunk has, or if the request file has too many parts."""
     if not request.parts:
         return  # the request file was not read yet
     check_host_count(request, sum(chunk.hosts for chunk in chunks))
@@ -78,7 +78,7 @@ def _check_fits(request: JobRequest, index: int, chunk: Chunk) -> None:
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
-    """Yield each resource that the guests of a host need and the chunk lacks, as (needed, available)."""
+    """Yield each resource of which a chunk has less than the guests of a host need, as (needed, available)."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
     needed = sum(guest.memory_mb for guest in part) * MIB
     if memory is not None and _parse_size(memory) < needed:

@@ -36,7 +36,7 @@ HostGuests = Tuple[GuestRequest, ...]
 
 
 class JobRequest(NamedTuple):
-    """A request. ``parts`` contains the guests of each host; the last part applies to all following hosts.
+    """A request. ``parts`` contains the guests of each host. If a job has more hosts, the last part applies to them.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
     network. ``spec``: the path of the request file. ``parts`` is empty until this file is read.
@@ -196,7 +196,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_required_keys(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError for keys that belong in the request file, and for a request without an image."""
+    """Raise RequestError if a key belongs in the request file, or if there is neither a request file nor an image."""
     if "spec" in pairs:
         for key in (key for key in pairs if key not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "this key in the file %s" % pairs["spec"].value, "it on the line")

@@ -32,8 +32,8 @@ def admit_torque_job(
     """Raise RequestError if the job with the resources ``wanted`` cannot have a cluster.
 
     ``longest_s``: the maximum walltime in seconds, or None if a queue may set a walltime later. ``neednodes`` repeats
-    ``nodes``; a truncated list contains only ``nodes`` or only ``neednodes``. A job cannot request exclusive hosts, so
-    the configuration of Torque's scheduler must ensure exclusive hosts.
+    ``nodes``; a truncated list contains only ``nodes`` or only ``neednodes``. A job cannot request exclusive hosts.
+    Therefore administrators must configure exclusive hosts in Torque's scheduler.
     """
     check_no_array(array)
     if request.spec is not None:

@@ -46,7 +46,7 @@ DeviceT = TypeVar("DeviceT", bound=Device)
 
 
 def number_nodes(topology: Topology) -> dict[str, int]:
-    """Return the number of each node, from 1: elements in the topology's order, transports, the user's computer."""
+    """Return the number of each node: 1 and so on for elements, then for transports, then for the user's computer."""
     names = [*topology.elements, *(transport.name for transport in topology.transports), USER]
     return {str(name): number for number, name in enumerate(names, start=1)}
 

@@ -60,7 +60,7 @@ def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90
 def run_program(
     state: LabState, node: str, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program on a node until the program ends. A negative exit code is the signal that killed the program."""
+    """Run a program on a node until the program ends. The exit code ``-N`` means that signal N killed the program."""
     outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)
@@ -141,7 +141,7 @@ def _write_output(output: BinaryIO, payload: bytes) -> bool:
 def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
     try:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
-    except (OSError, ValueError):  # select() rejects plain files and /dev/null, so read these immediately
+    except (OSError, ValueError):  # select() rejects plain files and /dev/null; read them without select()
         with contextlib.suppress(OSError, ValueError):
             while data := os.read(sys.stdin.fileno(), CHUNK):
                 send_frame(link, b"i", data)

@@ -144,7 +144,7 @@ class Lab:
 
 
 def take_down(state: LabState) -> list[str]:
-    """Remove all remains of a lab, and return a list of them. Raise LabFailed if a part could not be removed."""
+    """Remove all remains of a lab and return the list of these remains. Raise LabFailed if a part remains."""
     remains = find_remains(state)
     remaining = remove_remains(state) if remains else []
     if remaining:
@@ -154,7 +154,7 @@ def take_down(state: LabState) -> list[str]:
 
 @contextmanager
 def _lock_start(state: LabState) -> Iterator[None]:
-    """Lock the start of labs with the same folder. The lock is a socket name, so it ends with this process."""
+    """Prevent another start of a lab with the same folder. The lock is a socket name, so it ends with this process."""
     with socket.socket(socket.AF_UNIX) as lock:
         try:
             lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")

@@ -85,7 +85,7 @@ def choose_kernel(requested: str | None = None) -> str:
 
 
 def needs_preload() -> bool:
-    """Return whether the processor's extended state is larger than User-mode Linux supports, as with AMX."""
+    """Return whether the processor's extended state is larger than User-mode Linux supports (for example AMX)."""
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return "amx_tile" in flags.split()
 
@@ -116,8 +116,8 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
 
     User-mode Linux never runs on two processors at the same time, because each system call of a program inside it
-    switches between the program's process and the kernel's process. On one processor, a switch takes two thirds of the
-    time.
+    switches between the program's process and the kernel's process. If both processes are bound to one processor, a
+    switch takes a third less time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (
@@ -154,7 +154,7 @@ def _bound_processors() -> Iterator[int]:
 
 
 def init_text(python: str, settings: Path, visible_folders: Sequence[str], paths: Sequence[str]) -> str:
-    """Return the first program of User-mode Linux: a script that executes the fabric."""
+    """Return the text of User-mode Linux's first program: a script that executes the fabric."""
     command = " ".join(
         f"'{word}'" for word in (python, "-m", "virtcloud.lab.fabric", settings, "--uml", *visible_folders)
     )

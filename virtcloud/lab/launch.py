@@ -205,5 +205,5 @@ def defer_interrupts() -> Iterator[None]:
 def _set_handler(number: int, handler: Any) -> None:  # noqa: ANN401 - a value of the signal module
     try:
         signal.signal(number, handler)
-    except ValueError:  # not the main thread: only the main thread receives signals
+    except ValueError:  # this is not the main thread, and only the main thread receives signals
         return

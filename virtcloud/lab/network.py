@@ -132,13 +132,13 @@ def _core_port_lines(topology: Topology, wire: CoreWire) -> CommandLines:
 
 
 def peer_loopbacks(topology: Topology, wire: CoreWire) -> CommandLines:
-    """Return the loopbacks of the other edges on the same transport."""
+    """Return the loopback addresses of the other edges on the same transport."""
     others = (other for other in core_wires(topology) if other.transport == wire.transport and other.node != wire.node)
     return tuple(loopback(topology, other) for other in others)
 
 
 def loopback(topology: Topology, wire: CoreWire) -> str:
-    """Return the loopback of the edge at this link, or "" for a switch."""
+    """Return the loopback address of the edge at this link, or "" for a switch."""
     edge = topology.element(wire.node)
     return str(edge.loopback) if isinstance(edge, Edge) else ""
 

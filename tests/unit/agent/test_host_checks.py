@@ -1,4 +1,4 @@
-"""Tests of the host's checks (``virtcloud doctor --host``). A failed check is returned, and raises no error."""
+"""Tests of the host's checks (``virtcloud doctor --host``). A check that fails returns a result and raises no error."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of the output of errors and unsaved configurations. Tables shorten long texts; ``element show`` does not."""
+"""Tests of the output of errors and unsaved configurations. Only tables shorten long texts."""
 
 import pytest
 from cli_calls import RunCommand

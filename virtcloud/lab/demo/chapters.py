@@ -61,7 +61,7 @@ def check_switches(context: DemoContext) -> None:
 
 
 def _expected_vlans(context: DemoContext, switch: Name) -> dict[str, str]:
-    """Return a switch's expected VLANs by port: both clusters on the ports to the first host and to the core."""
+    """Return a switch's expected VLANs by port. The ports to the first host and to the core carry both clusters."""
     site = context.topology.site_of[switch]
     uplink = site.attachments[0].port
     host = next(link for link in context.topology.links if site.hosts[0].name in {end.element for end in link.ends})

@@ -21,7 +21,7 @@ KERNEL_S = 90.0
 
 
 def main(argv: list[str]) -> int:
-    """Create and run the nodes that the settings file ``argv[0]`` describes. Returns only after an error."""
+    """Create and run the nodes that the settings file ``argv[0]`` describes. This call returns only after an error."""
     path = Path(argv[0])
     if os.getpid() == 1 and not Path("/proc/self").exists():
         syscalls.mount("proc", "/proc", "proc")

@@ -74,7 +74,7 @@ def run_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
     def call(item: T) -> None:
         try:
             work(item)
-        except Exception as error:  # noqa: BLE001 - raised below, by the waiting thread
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises this error below
             errors.append(error)
 
     threads = [threading.Thread(target=call, args=(item,), daemon=True) for item in items]

@@ -48,7 +48,7 @@ class EventLog:
 
 
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
-    """Yield, without end, the list of events that were added to the file since the previous iteration."""
+    """Repeatedly yield the list of events that were added to the file since the previous list. Never ends."""
     with path.open() as file:
         part = ""
         while True:

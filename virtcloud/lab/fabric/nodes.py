@@ -36,7 +36,7 @@ class ProgramNotStarted(NodeFailed):
 
 
 class RunningProgram:
-    """A program on a node. ``exit`` is None until the program ends. A negative value means killed by this signal."""
+    """A program on a node. ``exit`` is None until the program ends. ``-N`` means that signal N killed the program."""
 
     def __init__(self, pid: int) -> None:
         """Store the process id of the program."""
@@ -156,7 +156,9 @@ def _run_parent(node: LabNode, channel: socket.socket, write_end: int, group: Pa
         has_cgroups = _enter_new_group(group)
         syscalls.unshare(NAMESPACES)
         if has_cgroups:
-            _enter_group(group / "init")  # a group with processes cannot enable controllers for subgroups
+            _enter_group(
+                group / "init"
+            )  # a control group that contains processes cannot enable controllers for subgroups
         pid = os.fork()
         if pid == 0:
             _run_first_process(node, channel)

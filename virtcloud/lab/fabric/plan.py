@@ -43,8 +43,8 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    If ``module`` is set, the service is a fork of a process that has already imported this Python module and
-    ``imports``. The fork runs the module's ``main(argv[1:])``. The service is ready when the address ``ready``
+    If ``module`` is set, the service is a fork of a process that has already imported this Python module and the
+    modules ``imports``. The fork runs the module's ``main(argv[1:])``. The service is ready when the address ``ready``
     (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections, or immediately if ``ready`` is "".
     """
 
@@ -93,7 +93,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables. ``before`` and ``after`` are ip lines of the fabric itself, before and after the cables."""
+    """All nodes and cables. The fabric runs the ip lines ``before``, creates the cables, and runs the ip lines ``after``."""
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]

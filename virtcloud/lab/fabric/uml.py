@@ -1,6 +1,7 @@
 """User-mode Linux: boots the kernel on the file tree of the machine, and mounts the file systems that a lab needs.
 
-Because the file tree belongs to the machine, each folder to which a lab writes is first covered by a mount.
+The file tree belongs to the machine. Therefore another file system is first mounted over each folder to which a lab
+writes.
 """
 
 import contextlib

@@ -74,7 +74,7 @@ def test_calls_of_one_event_share_one_timeout(silent: socket.socket) -> None:
 
 
 def test_a_refused_connection_keeps_the_circuit_closed() -> None:
-    """During a restart of SBF, connections are refused without delay. SBF may run again before the next job."""
+    """A refused connection costs no time, and after a restart SBF may answer the next call."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert [failed_call(url), failed_call(url)] == ["Connection refused", "Connection refused"]
@@ -86,7 +86,7 @@ def test_an_answer_keeps_the_circuit_closed(sbf: ScriptedSbf) -> None:
 
 
 def test_the_state_survives_a_restart_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PBS restarts its Python interpreter after a hundred hooks. Modules are lost; environment variables remain."""
+    """PBS restarts its Python interpreter after a hundred hooks. Only environment variables survive the restart."""
     sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
     assert sbf_client.seconds_until_retry() > 30
 

@@ -123,7 +123,7 @@ def test_only_what_differs_is_changed(installation: PbsInstallation) -> None:
 
 
 def test_the_attribute_debug_is_left_unchanged(installation: PbsInstallation) -> None:
-    """An administrator sets ``debug = true`` to record input files for replay."""
+    """An administrator may have set ``debug = true`` to record input files for replay."""
     server = installed(installation)
     server.hooks["virtcloud_mom"]["debug"] = "true"
     assert changes(server, installation) == []

@@ -83,7 +83,7 @@ def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
 
 
 def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> None:
-    """PBS runs neither abort nor end on a host that rejects begin, so begin itself removes the attempt."""
+    """PBS runs neither abort nor end on a host that rejects begin. Therefore begin itself withdraws the request."""
     agent.refuses["up"] = "gone"
     outcome = hook("execjob_begin", tmp_path)
     assert outcome.message == "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN
@@ -217,7 +217,7 @@ def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeyp
 
 
 def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """The deletion arrived after the prologue. After a rerun, the job would run again."""
+    """The deletion arrived after the prologue. The hook deletes the job, because a rerun job would run again."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)
@@ -235,7 +235,7 @@ def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> No
 
 
 def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
-    """On the other hosts PBS runs preterm whenever a job ends."""
+    """Only the first host cancels the start, because on the other hosts PBS runs preterm whenever a job ends."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
     assert hook("execjob_preterm", tmp_path).accepted

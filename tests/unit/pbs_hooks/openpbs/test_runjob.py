@@ -159,7 +159,7 @@ def test_a_job_without_a_network_is_requeued_with_the_reason(  # noqa: PLR0913, 
 
 
 def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The first host stores the reason in a job variable. PBS offers the job to the server hook in the same second."""
+    """The first host stores the reason in a job variable. PBS calls the server hook again in the same second."""
     text = "vcluster: guest g2 does not answer at 10.0.0.3, nor at 10.0.0.4" + AGAIN
     left = {"VCLUSTER_LAST": format_reason(3, text)}
     sbf.say(DELETE, (202, {}))
@@ -231,7 +231,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
 def test_a_used_run_number_lets_the_job_start_and_fail(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
-    """PBS increases the run number only when it sends a job to hosts. A rejected job would never get a new number."""
+    """PBS increases the run number only when it sends a job to hosts, so a rejection would keep the used number."""
     sbf.say(PUT, answer)
     found = server_hook.start("image=debian12")
     assert found.accepted

@@ -65,7 +65,7 @@ def test_an_invalid_request_is_rejected(
 
 
 def test_an_empty_request_is_refused(server_hook: ServerHook) -> None:
-    """PBS removes empty resources, so the job would run without its cluster."""
+    """PBS removes an empty resource, so an accepted job would run without a cluster."""
     found = server_hook.run("queuejob", HookJob("", {}, {**SHAPE, "vcluster": ""}), requestor="alice")
     assert (found.accepted, found.message) == (
         False,
@@ -223,7 +223,7 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
 
 @as_root
 def test_a_file_is_not_read_for_a_remote_caller(server_hook: ServerHook, home: Path) -> None:
-    """On another host anybody may have this user name, and error messages quote the file."""
+    """On another host anybody may have the name of a local user, and error messages quote the user's file."""
     (home / "c.yaml").write_text("password")
     job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
     found = server_hook.run("queuejob", job, requestor=NOBODY, requestor_host="elsewhere")
@@ -269,7 +269,7 @@ def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
 
 
 def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """At this event PBS has not yet checked the caller's rights. Reconciliation extends the lease later."""
+    """When the hook runs, PBS has not yet checked the caller's rights. Reconciliation extends the lease later."""
     assert server_hook.alter("image=a", state="R", walltime="2:00:00").accepted
     assert sbf.asked == []
 
