@@ -93,7 +93,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables. The fabric runs the ip lines ``before``, creates the cables, and runs the ip lines ``after``."""
+    """All nodes and cables. The fabric runs the ip lines ``before``, creates the cables, and then runs ``after``."""
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]
