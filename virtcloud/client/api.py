@@ -40,7 +40,7 @@ URL_VARIABLE = "VIRTCLOUD_URL"
 class Client:
     """The virtual clusters of one installation.
 
-    ``url`` has the form that :class:`SbfClient` describes. Default: ``VIRTCLOUD_URL``, or SBF's local socket.
+    ``url`` has the form that :class:`SbfClient` describes. The default is ``VIRTCLOUD_URL``, or SBF's local socket.
     """
 
     def __init__(  # noqa: PLR0913 - callers pass each argument by its name

@@ -13,7 +13,7 @@ from virtcloud.model.errors import BadInput, Conflict
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 ANY_VERSION = "*"
-"""Matches every version. SBF then replaces the document even if another caller has changed it in the meantime."""
+"""The ``version`` that matches every version: SBF also replaces a document that another caller has changed."""
 UNKNOWN_KEYS: Final = "ignore"
 """Ignore unknown keys of answers, because a later version of SBF may send keys that this version does not know."""
 D = TypeVar("D", bound=Document)

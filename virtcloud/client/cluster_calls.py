@@ -103,7 +103,7 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that a batch server must confirm. Wait up to ``wait`` seconds for such a job."""
+        """Return the jobs that a batch server must confirm. If there is none, wait up to ``wait`` seconds."""
         query: dict[str, str | float | None] = {"server": server, "wait": min(wait, LONGEST_WAIT_S)}
         return self._connection.send("GET", "/v1/jobs", query=query, wait=wait).read(
             TypeAdapter(list[ClusterKey]).validate_json

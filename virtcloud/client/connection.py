@@ -60,7 +60,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TlsTrust:
-    """The client's certificate, and the trusted certificate authorities (``None``: those of the operating system)."""
+    """The client's certificate, and the trusted certificate authorities (``None``: the operating system's list)."""
 
     ca_file: str | Path | None = None
     certificate: str | Path | None = None

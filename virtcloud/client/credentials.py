@@ -1,6 +1,6 @@
 """The client's token: the search for the token file, and the check that no other user can read this file.
 
-The first of these sources applies:
+A source overrides the sources below it:
 
 1. ``--token-file FILE``
 2. ``VIRTCLOUD_TOKEN_FILE``
@@ -25,7 +25,7 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. The client calls it for each request. Therefore a replaced file takes effect."""
+"""A function that returns the token. The client calls it for each request, so a replaced file needs no restart."""
 
 
 def no_token() -> None:

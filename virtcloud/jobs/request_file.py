@@ -76,7 +76,7 @@ class _FilePosition(NamedTuple):
 def merge_request_file(request: JobRequest, document: object) -> JobRequest:
     """Return the request with the content of its file. Raises RequestError with the file's name and the position.
 
-    ``name`` and ``net`` on the request line override those in the file.
+    ``name`` and ``net`` on the request line override ``name`` and ``net`` in the file.
     """
     at = _FilePosition(request.spec or "spec")
     top = _check_mapping(document, at, (*TOP_KEYS, "hosts"))

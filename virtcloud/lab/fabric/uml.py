@@ -18,7 +18,7 @@ from virtcloud.lab.fabric.plan import FabricSettings
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
 MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables")
 MODPROBE = Path("/run/modprobe")
-# The kernel itself also calls this script to load modules. busybox is static, so it does not need /usr/lib.
+# The kernel itself also calls this script to load modules. busybox is static, so busybox does not need /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind /usr/lib/uml /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
