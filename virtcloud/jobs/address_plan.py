@@ -3,11 +3,11 @@
 =====================================  ========================================================================
 the request contains                   the guests get
 =====================================  ========================================================================
-a network (``10.0.0.0/24``)            addresses of this network, from its first address on
+a network (``10.0.0.0/24``)            addresses of this network, from the first on
 an address (``10.0.0.50/24``)          addresses of its network, from this address on
 no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
-no subnet, for a running network       addresses of the network's subnets: first the addresses after the highest
-                                       address in use, then the lowest free addresses
+no subnet, for a running network       addresses of its subnets after the highest address in use; after the end
+                                       of a subnet, its lowest free addresses
 =====================================  ========================================================================
 
 Addresses that are in use, or that the request assigns to a guest, are skipped.
