@@ -1,7 +1,7 @@
-"""PURE. A switch of the lab as an Open vSwitch: ovsdb-server and ovs-vswitchd on the switch's node.
+"""PURE. A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node.
 
-The datapath runs in user space (``netdev``) and therefore on any kernel. This datapath does not complete frames.
-Therefore senders on its ports must compute checksums and insert tags themselves.
+The datapath runs in user space (``netdev``) and therefore on any kernel. This datapath does not compute missing
+checksums and does not insert missing tags. Therefore senders on the switch's ports must do both.
 """
 
 from virtcloud.lab.fabric.plan import NodeService
@@ -25,7 +25,7 @@ def ovs_files(switch: Switch) -> dict[str, str]:
 
 
 def ovs_services() -> tuple[NodeService, ...]:
-    """Return the services of both daemons."""
+    """Return the services of ``ovsdb-server`` and ``ovs-vswitchd``."""
     database, schema = f"{FOLDER}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"
     create = f"[ -e {database} ] || ovsdb-tool create {database} {schema}"
     server = f"exec ovsdb-server {database} --remote=p{DATABASE} --unixctl={FOLDER}/server.ctl"

@@ -44,7 +44,9 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""Sample packages from each extra of virtcloud. An extra's other packages are installed together with its sample."""
+"""Packages to look for, and the extra of virtcloud that installs each. If these packages are installed, the other
+packages of their extras are installed too.
+"""
 INSTALL = "apt-get install "
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -60,7 +62,7 @@ def has_driver(kind: Hypervisor) -> bool:
 
 
 def check_prerequisites(lab: LabFile) -> None:
-    """Raise LabImpossible with the prerequisites that this machine lacks, and the remedy."""
+    """Raise LabImpossible if this machine lacks prerequisites. The message names the prerequisites and the remedy."""
     if os.geteuid() != 0:
         raise LabImpossible("a lab needs root to create network namespaces: run the command with sudo")
     missing_packages = missing_modules()
@@ -96,7 +98,10 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All checks' results, and the kernel in which a lab would run: ``direct``, ``uml``, or None if no lab can run."""
+    """The results of all checks, and the kernel in which a lab would run.
+
+    ``kernel`` is ``direct`` or ``uml``, or None if no lab can run.
+    """
 
     findings: tuple[Prerequisite, ...]
     kernel: str | None
@@ -131,7 +136,7 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Check every program and driver. ``needed``: this lab (if None: every lab) needs the program or driver."""
+    """Check every program and driver, and whether ``lab`` needs it. If ``lab`` is None: whether every lab needs it."""
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (
         (REQUIRED_PROGRAMS, True),

@@ -20,14 +20,16 @@ for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""
-"""Prints the name of each running guest's file with the process ID. libvirt deletes this file when the guest ends."""
+"""Prints the names of the files that contain the process IDs of running guests. When a guest ends, libvirt deletes the
+guest's file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The state of all elements: VLANs of each switch port, and interfaces and guests of each host.
 
-    For an edge, the state also contains the learnt addresses of its bridge and its BGP routes.
+    For an edge, the state also contains its BGP routes, and the addresses that its bridge has learnt.
     """
 
     switches: dict[str, dict[str, str]]
@@ -65,7 +67,7 @@ def switch_names(topology: Topology) -> list[Name]:
 
 
 def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
-    """Read a switch's VLANs as ranges, for each port with VLANs."""
+    """Read the VLANs of each port of a switch, as ranges. Ports without VLANs are omitted."""
     if node in openvswitch.ovs_switch_names(lab.file):
         return _open_vswitch_vlans(lab, node)
     ports = json.loads(run_checked(lab, node, "bridge", "-json", "vlan", "show"))
@@ -129,7 +131,7 @@ def _prefixes(value: Any) -> list[str]:  # noqa: ANN401 - JSON; the document als
 def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
     """Read the names of a host's running guests from libvirt's files.
 
-    Inside User-mode Linux, ``virsh`` would cost ten times as much as these files.
+    Inside User-mode Linux, ``virsh`` would be ten times as expensive as reading these files.
     """
     output = run_checked(lab, host, "sh", "-c", RUNNING_GUESTS)
     return tuple(sorted(Path(line).stem for line in output.splitlines()))

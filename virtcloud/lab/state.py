@@ -29,7 +29,7 @@ class LabState:
 
     @classmethod
     def of_machine(cls) -> "LabState":
-        """Return the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``.
+        """Return the folder that the variable ``VIRTCLOUD_LAB_STATE`` names (default: ``/run/virtcloud/lab``).
 
         Raise LabImpossible if the folder exists and the caller may not enter it.
         """
@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """SBF's socket: the clients' default path if the lab has the default folder, else in the lab's folder."""
+        """SBF's socket in the lab's folder. If this folder is the default folder, the socket has the clients' default path."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -93,7 +93,7 @@ class LabState:
 
 
 def _is_inaccessible(folder: Path) -> bool:
-    """Return whether a folder exists that this process may not read and enter."""
+    """Return whether the folder exists and this process may not read or enter it."""
     try:
         return folder.exists() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
     except PermissionError:
@@ -120,7 +120,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def kill_lab(state: LabState) -> None:
-    """Kill the lab's first process, which ends every other process of the lab, and wait until it has ended."""
+    """Kill the lab's first process and wait until it has ended. The lab's other processes end with this process."""
     for find in (state.pid, state.launcher):
         pid = find()
         if pid is not None:

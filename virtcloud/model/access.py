@@ -15,7 +15,7 @@ from virtcloud.model.values import Name, PatternText, UserName
 
 
 class ClusterOrigin(Document):
-    """The owner of a cluster, and whether a batch system requested it."""
+    """The owner of a cluster, and whether a batch system requested the cluster."""
 
     owner: UserName
     batch: bool
@@ -140,8 +140,8 @@ Amount = Annotated[int, Field(ge=0, le=10**12)]
 class QuotaLimits(Document):
     """Limits of one user. ``sites`` and ``lease_s`` limit each cluster; the other fields limit all clusters together.
 
-    In the service's settings, ``None`` means no limit. In the limits of a single user, ``None`` means that these
-    settings apply.
+    In the service's settings, ``None`` means no limit. In the limits of a single user, ``None`` means that the limit in
+    the service's settings applies.
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(

@@ -97,7 +97,7 @@ class OtherUse(Document):
 
 
 class ChangeDryRun(Document):
-    """The changes of devices that a new pool or topology would cause. The dry run changes nothing."""
+    """The changes that a new pool or topology would cause on devices. The dry run changes nothing."""
 
     elements: tuple[ElementDifference, ...] = ()
     """The devices that were read, each with its difference."""

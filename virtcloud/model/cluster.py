@@ -51,9 +51,10 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 
 
 class Guest(Document):
-    """A virtual machine of a cluster on a host. Without a MAC address, SBF generates one that differs in every cluster.
+    """A virtual machine of a cluster on a host.
 
-    The user chooses the IP addresses (``10.0.0.1/24``).
+    If ``mac`` is null, SBF generates a MAC address that differs in every cluster. The user chooses the IP addresses
+    (``10.0.0.1/24``).
     """
 
     name: Name

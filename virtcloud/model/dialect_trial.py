@@ -67,7 +67,8 @@ class TrialRecord(Document):
 
     ``source`` describes the origin of the answers (model, release). The example change adds VLAN ``vlan`` to ``ports``.
     These ports are access ports if ``access`` is true. ``lines`` are the commands that SBF would send for the example
-    change. ``faults`` are parts that could not be read or parsed, and reasons to refuse the example change.
+    change. ``faults`` names the parts that could not be read or parsed, and the reasons why SBF would refuse the
+    example change.
     """
 
     platform: str

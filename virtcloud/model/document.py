@@ -25,18 +25,21 @@ class Document(BaseModel):
         frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re", use_attribute_docstrings=True
     )
 
-    def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as pydantic's
-        """Create a document. Raise BadInput that lists every error, instead of pydantic's ValidationError."""
+    def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as in pydantic
+        """Create a document. If a value is invalid, raise BadInput that lists every error.
+
+        Otherwise pydantic would raise ValidationError.
+        """
         try:
             super().__init__(**keys)
         except ValidationError as error:
             raise BadInput(f"{type(self).__name__}: {format_validation_errors(error)}") from error
 
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsers need pydantic's paths
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsers skip __init__, so errors have paths
 
 
 def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
-    """Yield the paths of keys with a value that the document's model does not define.
+    """Yield the path of each key that the document's model does not define. Keys with an empty value are omitted.
 
     The document must have been validated with ``extra="allow"``.
     """
@@ -58,10 +61,10 @@ D = TypeVar("D", bound=Document)
 
 
 def read_document(text: str, source: str, kind: type[D]) -> D:
-    """Parse a document from YAML. JSON is also accepted, because it is a subset of YAML.
+    """Parse a document from YAML. JSON is also accepted, because JSON is a subset of YAML.
 
-    ``source`` is the name of the text in messages, such as a file name. Raise BadDocument that lists every error as
-    ``source:line: key: expected …, got …``.
+    ``source`` is the name of the text in messages, such as a file name. If the text is invalid, raise BadDocument that
+    lists every error as ``source:line: key: expected …, got …``.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -115,7 +118,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors. Omit "too short" for a list with invalid items, because the items cause this error."""
+    """Return the errors. If a list has invalid items, omit its error "too short", because the items cause it."""
     every = error.errors()
     return [
         detail

@@ -1,6 +1,7 @@
 """Durations as users enter and read them: ``90s``, ``4h`` or ``1h30m``. Pure.
 
-The durations of batch systems (``168:00:00``) are in ``virtcloud/jobs/sizes.py``, which runs in the Python of PBS.
+The module ``virtcloud/jobs/sizes.py``, which runs in the Python of PBS, parses durations of batch systems
+(``168:00:00``).
 """
 
 import re

@@ -82,7 +82,8 @@ class Switch(Device):
 class Edge(Device):
     """A provider edge. SBF binds a cluster's VLAN on a port of the edge to a service of the backbone.
 
-    Administrators configure the loopback address, and the service VLANs on ``core_port``. SBF changes neither.
+    Administrators configure the loopback address, and the service VLANs on ``core_port``. SBF does not change this
+    address or these VLANs.
     """
 
     loopback: IPvAnyAddress | None = None

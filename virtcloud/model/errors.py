@@ -54,7 +54,7 @@ _UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 def printable(text: str) -> str:
     """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot represent.
 
-    Such a character is a lone surrogate (a byte that is not UTF-8), or a control character except tab and line feed.
+    These characters are lone surrogates (bytes that are not UTF-8), and control characters except tab and line feed.
     PostgreSQL stores no NUL, and a terminal interprets ESC.
     """
     return _UNPRINTABLE.sub("\ufffd", text)

@@ -25,7 +25,7 @@ class OneLineFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the escaped line, with the lines of a traceback."""
+        """Return the escaped line. If the event has a traceback, the lines of the traceback follow."""
         line = super().format(record)
         return "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in line)
 

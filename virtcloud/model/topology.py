@@ -27,8 +27,8 @@ BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 class Attachment(Document):
     """A site's port on a transport.
 
-    The port belongs to a switch. If the transport is configured at provider edges, the port belongs to an edge and must
-    be linked to a switch of the site.
+    The port belongs to a switch, unless the transport is configured at provider edges. Then the port belongs to an edge
+    and must be linked to a switch of the site.
     """
 
     transport: Name
@@ -88,7 +88,7 @@ class Link(Document):
 
 
 class Topology(Document):
-    """All sites, elements, links and transports that SBF may configure. The first fault raises BadInput."""
+    """All sites, elements, links and transports that SBF may configure. Raise BadInput with the first fault, if any."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -193,7 +193,7 @@ def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield a fault for each pair of transports with common service IDs: clusters could get the same service."""
+    """Yield a fault for each pair of transports with common service IDs, because clusters could get the same ID."""
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):
         first = max(transport.service_ids[0], other.service_ids[0])
@@ -224,7 +224,7 @@ def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
 def _attachment_port_faults(
     topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
-    """Yield a fault if the element has the wrong kind or site, or if an edge's port has no link to a switch."""
+    """Yield a fault if the port's element has the wrong kind or site, or if an edge's port has no link to a switch."""
     kind, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {element.name for element in allowed}:
         reason = f" (transport {transport.name} is configured at provider edges)" if transport.on_edges else ""

@@ -69,7 +69,7 @@ class ClusterTransport(Document):
 class ClusterView(Document):
     """The state of a cluster.
 
-    For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. When this cluster ends, its
+    For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. When a cluster ends, its
     ``members`` end too. Changes of members do not increase ``version``.
     """
 

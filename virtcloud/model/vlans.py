@@ -36,12 +36,12 @@ class VlanSet(frozenset[VlanId]):
 
     @classmethod
     def _checked(cls, vlan_ids: Iterable[VlanId]) -> Self:
-        """Create a set from VLAN IDs that are already valid, without validating them again."""
+        """Create a set from VLAN IDs that are already valid. These VLAN IDs are not validated again."""
         return super().__new__(cls, vlan_ids)
 
     @classmethod
     def parse(cls, text: str) -> "VlanSet":
-        """Parse ranges such as ``100-199,300``. Raise BadInput, which quotes the invalid part."""
+        """Parse ranges such as ``100-199,300``. If a part is invalid, raise BadInput that quotes the part."""
         return _parse_ranges(text)
 
     def ranges(self) -> list[tuple[VlanId, VlanId]]:
@@ -57,7 +57,7 @@ class VlanSet(frozenset[VlanId]):
         return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges())
 
     def __repr__(self) -> str:
-        """Format the set as an expression that creates it."""
+        """Format the set as an expression that creates the set."""
         return f"VlanSet.parse({str(self)!r})"
 
     def __iter__(self) -> Iterator[VlanId]:

@@ -47,7 +47,7 @@ class ForeignVlan(Document):
     SBF never creates, deletes or renames such a VLAN.
 
     ``name`` is the VLAN's name, if SBF did not create the VLAN and the device shows names. ``ports`` are the unmanaged
-    ports that carry the VLAN. Without ``name`` and ``ports``, the VLAN existed before SBF tried to create the VLAN.
+    ports that carry the VLAN. If there is no ``name`` and no port, the VLAN existed before SBF tried to create it.
     """
 
     vlan: VlanId

@@ -1,4 +1,4 @@
-"""Runs commands of a batch system with a time limit."""
+"""Runs commands of a batch system. Each command has a time limit."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ CommandRunner = Callable[[Sequence[str]], CommandResult]
 
 
 def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
-    """Return a function that runs commands of ``folder`` (None: on PATH).
+    """Return a function that runs commands in ``folder``. If ``folder`` is None, the commands are searched on PATH.
 
     The function raises SchedulerUnavailable if a command cannot be run or exceeds the time limit.
     """
@@ -62,7 +62,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Return the folder of OpenPBS's commands from its configuration file, or None if the commands are on PATH."""
+    """Return the folder of OpenPBS's commands, or None if no configuration file names the folder."""
     try:
         folder = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:

@@ -186,11 +186,13 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""A lease is extended if it ends less than this many seconds after the job's walltime. The clocks of SBF and the agent
-may differ by this time.
+"""A lease is extended if it ends less than this many seconds after the end of the job's walltime. The clocks of SBF and
+the agent may differ by up to this time.
 """
 EXTEND_TO_S = 900
-"""A lease is extended to this many seconds after the job's walltime. Therefore a suspended job needs few extensions."""
+"""A lease is extended to this many seconds after the end of the job's walltime. Therefore a suspended job needs few
+extensions.
+"""
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:

@@ -15,7 +15,7 @@ from virtcloud.scheduler.protocols import Log
 
 QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Pause in seconds after sent statements. SBF repeats its query after a negative statement."""
+"""Pause in seconds after statements were sent. SBF repeats its query after a negative statement."""
 RETRY_S = 5.0
 """Pause in seconds if the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
@@ -23,7 +23,10 @@ OLD_SBF_PAUSE_S = 60.0
 
 
 class ConfirmingScheduler(Protocol):
-    """A batch system that can be queried about a single job. Both methods raise SchedulerUnavailable."""
+    """A batch system that can be queried about a single job.
+
+    Both methods raise SchedulerUnavailable if the answer is missing or incomplete.
+    """
 
     def server(self) -> SchedulerServer:
         """Return the batch system's server."""
@@ -36,7 +39,7 @@ class JobConfirmationApi(Protocol):
     """The calls of SBF about jobs to confirm."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that ``server`` must confirm. Wait up to ``wait`` seconds for such a job."""
+        """Return the jobs that ``server`` must confirm. If there is none, wait up to ``wait`` seconds for a job."""
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
         """Send the server's statement about a job."""
@@ -82,7 +85,7 @@ def confirm_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     stop: threading.Event,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer SBF's queries until ``stop`` is set. Unexpected errors are logged. ``beat`` reports progress."""
+    """Answer SBF's queries until ``stop`` is set. Unexpected errors are logged. Call ``beat`` to report progress."""
     while not stop.is_set():
         beat()
         try:

@@ -91,7 +91,7 @@ class ServerObservation:
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
     """Return an observation. If the observation is incomplete, raise SchedulerUnavailable or an error of SBF.
 
-    Clusters are read before jobs. Otherwise a cluster created between both readings would appear without its job.
+    Clusters are read before jobs. Otherwise a cluster created between the two readings would appear without its job.
     """
     server = scheduler.server()
     views = [cluster for cluster in clusters.clusters() if belongs_to_server(cluster, server)]
@@ -101,7 +101,7 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
-    """Return whether a batch system requested the cluster, and the cluster's key belongs to a job of this server.
+    """Return whether a batch system requested the cluster for a job of this server. The cluster's key names the job.
 
     If an old version of SBF did not record the caller (``created_by``), only the key is checked.
     """

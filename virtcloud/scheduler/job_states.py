@@ -16,7 +16,7 @@ class JobPhase(StrEnum):
     RUNNING = "running"
     """The job has hosts: it starts, runs or is suspended."""
     EXITING = "exiting"
-    """The job's script has ended; the epilogue removes its cluster."""
+    """The job's script has ended; the epilogue removes the job's cluster."""
     PENDING = "pending"
     """The job is queued, held or being moved, and has no hosts."""
     GONE = "gone"
@@ -90,7 +90,7 @@ COMMON_STATES: PhaseTable = {
     "T": (JobPhase.PENDING, "is being moved"),
 }
 SERVING_STATES = frozenset({"Active", "Idle", "Scheduling"})
-"""States of a server that has read all its jobs. In other states the server starts or stops."""
+"""States of a server that has read all its jobs. In all other states, the server is starting or stopping."""
 
 
 def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:

@@ -41,7 +41,7 @@ OPENPBS_STATES = {
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
-    """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable."""
+    """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable unless the output describes a server that serves."""
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     try:
@@ -53,7 +53,10 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 
 
 def parse_job_numbers(result: CommandResult) -> set[str]:
-    """Parse the job numbers in the output of ``qselect``. Job arrays are omitted. Raises SchedulerUnavailable."""
+    """Parse the job numbers in the output of ``qselect``, except job arrays.
+
+    Raises SchedulerUnavailable if ``qselect`` failed or printed other output.
+    """
     if result.code != 0 or result.err.strip():
         raise SchedulerUnavailable(f"{result.failure}; were the hooks installed (virtcloud pbs install)?")
     lines = [line.strip() for line in result.out.splitlines() if line.strip()]
@@ -64,7 +67,10 @@ def parse_job_numbers(result: CommandResult) -> set[str]:
 
 
 def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-    """Parse ``qstat -f -F json NUMBER…``. Raises SchedulerUnavailable, and ValueError if the output is not JSON."""
+    """Parse ``qstat -f -F json NUMBER…``.
+
+    Raises SchedulerUnavailable if ``qstat`` failed. Raises ValueError if the output is not JSON.
+    """
     gone = _parse_gone_jobs(result, server)
     listed = _as_mapping(_parse_json(result).get("Jobs"))
     jobs = (_parse_job(str(name).partition(".")[0], attributes, server) for name, attributes in listed.items())
@@ -79,7 +85,10 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
 
 
 def parse_nodes(result: CommandResult) -> set[str]:
-    """Return the host of each vnode in the output of ``pbsnodes -a -F json``. Raises SchedulerUnavailable."""
+    """Return the host of each vnode in the output of ``pbsnodes -a -F json``.
+
+    Raises SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
+    """
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     try:
@@ -140,11 +149,13 @@ def _parse_attempt(value: object) -> int | None:
 JOBS_PER_QSTAT = 100
 """Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""Selects running jobs that requested a cluster. A request is text not less than ``a``; an unset request is less."""
+"""Selects running jobs that requested a cluster: ``qselect`` compares the text of the request with ``a``. Every request
+is greater than or equal to ``a``, and an unset request is less.
+"""
 
 
 class OpenPbsScheduler:
-    """The OpenPBS server that commands on this host use. A failover pair of servers counts as one server."""
+    """The OpenPBS server to which commands on this host connect. A failover pair of servers counts as one server."""
 
     def __init__(self, run: CommandRunner) -> None:
         """Store the function that runs commands."""

@@ -34,7 +34,7 @@ class ClusterApi(Protocol):
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone as ``delete_cluster`` does."""
+        """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone in the cases of ``delete_cluster``."""
 
     def topology(self) -> Topology:
         """Return the topology. Raises NotFound if SBF has no topology yet."""

@@ -23,11 +23,11 @@ StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threa
 longest time between two reports, in seconds.
 """
 COMMANDS_PER_ROUND = 20
-"""A round that takes longer than the time limits of this many commands together is considered to hang."""
+"""A round may take as long as the time limits of this many commands together. A longer round is considered to hang."""
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
 """Batch systems that must confirm jobs, because their hosts request the clusters of jobs."""
 STOP_WAIT_S = 2.0
-"""At the end, the maximum time in seconds to wait for a running round. Then the round may be interrupted."""
+"""When reconciliation ends, a running round gets this many seconds to end. Then the round may be interrupted."""
 
 
 @contextmanager

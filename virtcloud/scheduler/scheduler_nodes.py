@@ -39,7 +39,7 @@ class NodeWatch:
     def __init__(
         self, scheduler: Scheduler, clusters: ClusterApi, keys: SchedulerSettings, monotonic: Callable[[], float]
     ) -> None:
-        """Create the watch. The first call checks the nodes."""
+        """Create the watch. The first call of ``alerts`` checks the nodes."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._keys = keys

@@ -67,12 +67,12 @@ class SchedulerStatus(Document):
     report: ReconciliationReport
 
     def late(self, now: datetime) -> bool:
-        """Return whether the next round is overdue. Then the agent does not run, or a round hangs."""
+        """Return whether the next round is overdue. If so, the agent does not run, or a round hangs."""
         return (now - self.report.at).total_seconds() > 3 * self.interval_s + 60
 
 
 def write_status(path: Path, status: SchedulerStatus) -> None:
-    """Write the status file atomically. Raises OSError."""
+    """Write the status file atomically. Raises OSError if the file cannot be written."""
     new_path = path.with_name(f".{path.name}.new")
     path.parent.mkdir(parents=True, exist_ok=True)
     new_path.write_text(status.model_dump_json(indent=1) + "\n")
@@ -82,7 +82,7 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 def read_status(path: Path) -> SchedulerStatus:
     """Read the status file. Raises NotFound if the file is missing. Raises BadInput if the file is invalid."""
     try:
-        # A later version may have more fields.
+        # A file of a later version may have more fields.
         return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")
     except FileNotFoundError as error:
         raise NotFound(f"{path} is missing: no 'virtcloud agent' with [scheduler] has run since the boot") from error

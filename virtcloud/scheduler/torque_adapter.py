@@ -34,7 +34,7 @@ TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished"
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
-    """Parse ``qstat -B -f``. Raises SchedulerUnavailable."""
+    """Parse ``qstat -B -f``. Raises SchedulerUnavailable unless the output describes a server that serves."""
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     attributes = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", result.out, re.MULTILINE))
@@ -46,9 +46,9 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 
 
 def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-    """Parse ``qstat -x`` with or without job numbers. Job arrays and jobs of other servers are omitted.
+    """Parse the output of ``qstat -x`` for all jobs or for single jobs, except job arrays and jobs of other servers.
 
-    Raises SchedulerUnavailable, and ValueError if the output is not XML.
+    Raises SchedulerUnavailable if ``qstat`` failed or prints other job ids. Raises ValueError if the output is not XML.
     """
     if result.code not in QSTAT_CODES:
         raise SchedulerUnavailable(result.failure)
@@ -73,7 +73,7 @@ def parse_job_statement(
 ) -> JobStatement:
     """Parse ``qstat -x NUMBER`` and return the server's statement about the job.
 
-    Raises SchedulerUnavailable, and ValueError if the output is not XML.
+    Raises SchedulerUnavailable if ``qstat`` failed or prints other job ids. Raises ValueError if the output is not XML.
     """
     job = parse_jobs(result, server).get(job_cluster_key(number, server))
     if job is None or job.phase is not JobPhase.RUNNING:
@@ -108,7 +108,10 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
 
 
 def parse_nodes(result: CommandResult) -> set[str]:
-    """Return the nodes in the output of ``pbsnodes -x``. Raises SchedulerUnavailable."""
+    """Return the nodes in the output of ``pbsnodes -x``.
+
+    Raises SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
+    """
     try:
         if result.code != 0:
             raise SchedulerUnavailable(result.failure)
@@ -118,7 +121,7 @@ def parse_nodes(result: CommandResult) -> set[str]:
 
 
 def _parse_xml(result: CommandResult) -> ET.Element:
-    """Parse XML. Empty output means that there are no jobs. Raises ValueError."""
+    """Parse XML. Empty output means that there are no jobs. Raises ValueError if the output is not XML."""
     try:
         text = INVALID_XML.sub("?", result.out)
         return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
@@ -152,7 +155,7 @@ def _find_text(element: ET.Element, path: str) -> str:
 
 
 class TorqueScheduler:
-    """The Torque server that commands on this host use. Torque does not count the runs of a job."""
+    """The Torque server to which commands on this host connect. Torque does not count the runs of a job."""
 
     def __init__(self, run: CommandRunner) -> None:
         """Store the function that runs commands."""

@@ -1,4 +1,7 @@
-"""The scenarios on a fake batch system with a real SBF and real agents; ``make test-pbs`` uses a real OpenPBS."""
+"""The scenarios on a fake batch system with a real SBF and real agents.
+
+``make test-pbs`` runs the same scenarios on a real OpenPBS.
+"""
 
 from collections.abc import Callable, Iterator
 

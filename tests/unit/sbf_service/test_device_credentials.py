@@ -13,7 +13,7 @@ from sbf_service.settings import SecretSource, ServiceSettings, read_settings
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadDocument, Refused
 
-SECRET = "hunter2"  # noqa: S105 - the tests search for it
+SECRET = "hunter2"  # noqa: S105 - the tests search messages for this value
 SWITCH = Switch.model_validate({"name": "sw1", "platform": "fake", "ports": ["p1"], "credential": "site"})
 
 

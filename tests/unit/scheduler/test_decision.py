@@ -117,7 +117,7 @@ def test_a_job_without_its_cluster_raises_an_alert(clusters_now: tuple[object, .
 
 
 def test_a_script_that_never_starts_raises_an_alert() -> None:
-    """If the first host's MoM restarts while the cluster is set up, PBS never starts the script."""
+    """If the first host's MoM restarts during the set-up of the cluster, PBS never starts the script."""
     observed = observation([cluster("12.pbssrv")], job(12, description="runs", script_started=False))
     assert [decide_all([(0, observed), (now, observed)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
     (alert,) = decide_all([(0, observed), (900, observed)]).alerts

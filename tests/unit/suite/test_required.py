@@ -1,4 +1,4 @@
-"""Tests of the option that requires a lab. With this option, skipped tests that need a lab or PostgreSQL fail."""
+"""Tests of the option that requires a lab. With this option, a test without its lab or PostgreSQL fails."""
 
 import os
 import subprocess

@@ -39,7 +39,10 @@ if e.type == pbs.EXECJOB_END:
 
 @contextmanager
 def batch(folder: Path, **rejection: object) -> Iterator[FakeBatch]:
-    """Run a batch system of three hosts. The hook rejects the event ``at`` (HOST/EVENT) in the first ``runs`` runs."""
+    """Run a batch system of three hosts.
+
+    The hook rejects the event ``at`` (HOST/EVENT) in the first ``runs`` runs of a job.
+    """
     hook = HookDefinition(REJECTING_HOOK, config=json.dumps(rejection))
     with FakeBatch(
         [FakeHost(name) for name in ("n1", "n2", "n3")], folder, server_hook=hook, mom_hook=hook
@@ -119,7 +122,7 @@ def test_a_deleted_running_job_has_the_recorded_events(tmp_path: Path) -> None:
 
 
 def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) -> None:
-    """The hosts run only the end event."""
+    """After ``qdel -W force``, the hosts of a running job run only the end event."""
     with batch(tmp_path) as fake:
         job = fake.submit(BatchSubmission("echo up; sleep 30", select="2:ncpus=1"))
         wait_for_output(fake, job)
@@ -130,7 +133,7 @@ def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) 
 
 
 def test_a_requeued_running_job_has_the_recorded_events(tmp_path: Path) -> None:
-    """Only the sisters run preterm."""
+    """After ``qrerun``, only the sisters of a running job run preterm."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
     with batch(tmp_path) as fake:
         job = fake.submit(BatchSubmission(script, select="2:ncpus=1"))

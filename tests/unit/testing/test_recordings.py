@@ -63,7 +63,7 @@ def list_items(file: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_hooks_receive_the_recorded_values(scene: str) -> None:
-    """One interpreter runs for each kind of event."""
+    """A separate interpreter runs for each kind of event."""
     files = {file.stem.partition("-")[2]: file for file in FILES if file.parent.name == scene}
     for file in files.values():
         attributes = plain_attributes(file)

@@ -33,7 +33,7 @@ class LabPbs:
 
     @classmethod
     def of(cls, lab: Lab) -> "LabPbs":
-        """Return the OpenPBS of a lab, started or not. Raise LabImpossible if the machine has no OpenPBS."""
+        """Return the OpenPBS of a lab. OpenPBS need not run. Raise LabImpossible if the machine has no OpenPBS."""
         try:
             return cls(lab, find_installation())
         except NotFound as error:
@@ -70,7 +70,7 @@ class LabPbs:
             self.await_free(hosts)
 
     def install_hooks(self, settings: Mapping[str, Mapping[str, object]] | None = None) -> str:
-        """Create a scheduler's token, run ``virtcloud pbs install`` on the station, and return its output."""
+        """Create a scheduler's token and run ``virtcloud pbs install`` on the station. Return the command's output."""
         with SbfClient(f"unix://{self.lab.sbf_socket}") as client:
             token = client.create_token("pbs", Role.SCHEDULER).token
         requested = settings or {}
@@ -165,5 +165,8 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` in a user's login shell, or only the shell without a command."""
+    """Return the command line that runs ``command`` in a user's login shell.
+
+    If ``command`` is empty, the command line starts only the shell.
+    """
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

@@ -37,8 +37,8 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station shares /tmp with the machine, and therefore has a separate TMPDIR. In /tmp, the daemon that a ``qsub``
-    of another lab left would submit this lab's jobs.
+    The station shares /tmp with the machine, and therefore has a separate TMPDIR. A ``qsub`` of another lab may leave a
+    daemon behind in /tmp. With a shared TMPDIR, this daemon would submit this lab's jobs.
     """
     yes, no = int(server), int(not server)
     return (
@@ -97,7 +97,7 @@ unshare --mount --propagation private sh /var/spool/start
 
 
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
-    """Return the script that creates a host's users and a MoM's spool. ``keys`` are the files of each user's .ssh."""
+    """Return the script that creates a host's users and a MoM's spool. ``keys``: the files in each user's ``.ssh``."""
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
     files = [(name, text) for name, text in keys]

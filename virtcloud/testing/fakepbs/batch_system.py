@@ -82,13 +82,13 @@ class Batch(Protocol):
         """Change resources of a job (``qalter -l``). The value "" removes a resource."""
 
     def delete(self, job: str, *, force: bool = False) -> None:
-        """Delete a job (``qdel``, ``qdel -W force``)."""
+        """Delete a job (``qdel``, or ``qdel -W force``)."""
 
     def rerun(self, job: str) -> None:
         """End a running job and queue it again (``qrerun``)."""
 
     def status(self, job: str) -> JobStatus:
-        """Return the status of a job, even after its end."""
+        """Return the status of a job. The job may have ended."""
 
     def output(self, job: str) -> JobOutput:
         """Return the output of a job that ended."""

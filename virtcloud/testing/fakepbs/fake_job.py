@@ -8,8 +8,8 @@ from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
 
 SENT_BY_THE_FIRST = "Variable_List."
 SENT_BY_MOMS = ("Execution_Time", "Hold_Types", "Variable_List.", "Error_Path", "Output_Path", "run_count")
-"""Attributes that a hook on a host can set and that reach the server (measured). Changes of other attributes are
-lost.
+"""Attributes that a hook on a host can set and that reach the server (measured on OpenPBS). Changes of other attributes
+are lost.
 """
 
 
@@ -108,7 +108,7 @@ class FakeJob:
             self._set(name, text)
 
     def apply_mom_hook(self, host: str, outcome: HookOutcome) -> None:
-        """Apply the changes of a hook on a host that reach the server. Only the first host can set variables."""
+        """Apply those changes of a host's hook that reach the server. Only the first host can set variables."""
         first = host == self.hosts[0]
         for name, text in outcome.changed.items():
             if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):

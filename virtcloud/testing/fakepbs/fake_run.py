@@ -34,7 +34,7 @@ class AfterRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The end of a run: the server's next action. ``obit``: whether the server calls ``jobobit``."""
+    """The end of a run: the server's next action, and in ``obit`` whether the server calls ``jobobit``."""
 
     next: AfterRun
     exit_status: int | None = None
@@ -145,7 +145,7 @@ class FakeRun:
         return self._ending_without_report() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS, failed_start=True)
 
     def delete(self) -> None:
-        """Apply ``qdel``: the first host runs preterm. A waiting prologue continues."""
+        """Apply ``qdel``: the first host runs preterm. A prologue that waits is not interrupted."""
         self.deleted = True
         self.hook(self.first_host, "execjob_preterm", self.record)
         self._kill()
@@ -156,7 +156,7 @@ class FakeRun:
         self._kill()
 
     def delete_by_force(self) -> None:
-        """Apply ``qdel -W force``: the hosts run the end event. A waiting prologue continues with launch."""
+        """Apply ``qdel -W force``: the hosts run the end event. A prologue that waits continues; then launch runs."""
         self.ended_by_server = True
         self._kill()
         self._run_on_each([*self.sisters, self.first_host], "execjob_end")

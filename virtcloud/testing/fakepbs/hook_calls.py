@@ -79,7 +79,7 @@ class HookCallers:
 
 
 def _with_caller(hook_event: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
-    """Return the event with its caller, the hook's name and its alarm."""
+    """Return the event with its caller, the hook's name and the hook's alarm."""
     by_user = record is not None and hook_event.kind in ("queuejob", "modifyjob")
     return replace(
         hook_event,

@@ -42,8 +42,9 @@ class HookEvent:
     """One event. ``kind`` is the event's name in PBS, such as ``execjob_begin``.
 
     ``config``: the text of the hook's configuration; if None, ``hook_config_filename`` is None. ``custom_resources``:
-    the types of resources that the site defines. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the
-    content of ``pbs.server()``. Raises ValueError for an unsupported kind, and for a missing job.
+    the types of resources that the site defines. ``alarm``: the hook's time limit in seconds. ``server_jobs`` and
+    ``server_vnodes``: the content of ``pbs.server()``. Raises ValueError if the kind is unsupported, or if a job is
+    missing.
     """
 
     kind: str
@@ -85,7 +86,7 @@ class HookEvent:
 
 
 class HookFailure(StrEnum):
-    """Ways in which a hook ends without accept or reject. PBS treats each as a rejection without a message."""
+    """Ways in which a hook ends without accept or reject. PBS treats each way as a rejection without a message."""
 
     EXCEPTION = "exception"
     ALARM = "alarm"
@@ -94,7 +95,7 @@ class HookFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookOutcome:
-    """The outcome of a hook: whether the hook accepted, its changes, and its log.
+    """The outcome of a hook: whether the hook accepted the event, the hook's changes, and its log.
 
     ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
     "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: whether the hook

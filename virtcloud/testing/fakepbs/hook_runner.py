@@ -18,7 +18,7 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""Maximum total duration of the interpreter's start and, after the hook's alarm, of the interpreter's end."""
+"""Maximum time in seconds for two parts together: the interpreter's start, and its end after the hook's alarm."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 
@@ -37,7 +37,8 @@ def run_hook(
     """Run a hook on an event and return the outcome.
 
     ``python``: the interpreter (default: the current one). ``within``: a command prefix, such as
-    ``("ip", "netns", "exec", "n1")``. The hook is killed after its alarm. Raises HookDidNotRunError.
+    ``("ip", "netns", "exec", "n1")``. The hook is killed after its alarm. Raises HookDidNotRunError if the interpreter
+    did not run the hook.
     """
     with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
         work = Path(name)

@@ -108,7 +108,7 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
-    """Return the custom resources of recorded jobs. All are strings, because recordings contain no types."""
+    """Return the custom resources of recorded jobs. Every value is a string, because recordings contain no types."""
     names = {
         key
         for lines in jobs.values()

@@ -61,7 +61,10 @@ TRUNK2 = neighbour("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second"
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Return the views of site brno's cables by ends, given the neighbours of both switches (None: not read)."""
+    """Return the views of the cables at site brno, by their ends.
+
+    The arguments are the neighbours of each switch, or None if the switch was not read.
+    """
     observed = {name: neighbours for name, neighbours in ((SW1, sw1), (SW2, sw2)) if neighbours is not None}
     checked = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), observed, canonical)
     return {f"{view.a} {view.b}": view for view in checked}
@@ -76,12 +79,12 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
 
 
 def test_any_form_of_names_and_ports_is_recognised() -> None:
-    """Port names may be short or long. System names may have a domain. The description may contain the port name."""
+    """Port names may be short or long. System names may have a domain. A port's description may contain its name."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
 def test_the_first_word_of_a_description_identifies_a_port() -> None:
-    """The default description on Comware is ``GigabitEthernet1/0/24 Interface``."""
+    """On Comware, the default description of a port has the form ``GigabitEthernet1/0/24 Interface``."""
     described = neighbour("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
     assert states(views((RIGHT1, RIGHT2), (described,))) == {}
 

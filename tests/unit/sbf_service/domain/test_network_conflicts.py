@@ -144,9 +144,9 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
-    """A network and its members use the same ports as one cluster on all their hosts. A member only adds ports.
+    """A network with its members uses the same ports as a single cluster with all their hosts.
 
-    If the switches of each site are connected, no member is refused.
+    A new member only adds ports. If the switches of each site are connected, no member is refused.
     """
     in_one = data.draw(st.booleans())
     made = topology(data, in_one=in_one)
@@ -209,7 +209,7 @@ def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveClust
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """The path omits the network's hosts, and the ports of their switch that the member does not need."""
+    """The member's path omits the network's hosts, and the ports of the hosts' switch that the member does not need."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 
@@ -220,9 +220,9 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The network's host has uplinks to two unconnected switches. Only one carries the network.
+    """The network's host has uplinks to two unconnected switches. Only one of these switches carries the network.
 
-    The other switch is attached to the transport.
+    The transport is attached to the switch that does not carry the network.
     """
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {

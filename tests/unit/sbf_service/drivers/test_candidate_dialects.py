@@ -122,7 +122,7 @@ def test_the_junos_lines_of_access_ports() -> None:
 
 
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
-    """The read-back shows the member. Therefore the driver reverts the commit."""
+    """The driver renders no line for such a member. The read-back finds the member, and the commit is reverted."""
     assert render(remove={"ge-0/0/1": "140"}) == []
     assert render(delete="140") == []
 

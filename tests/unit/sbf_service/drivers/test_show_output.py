@@ -76,7 +76,7 @@ def test_nxos_ports_without_trunk_mode_are_closed() -> None:
 
 
 def test_an_os9_switch_is_parsed() -> None:
-    """Lists of members continue in the next row, and inactive VLANs exist."""
+    """A list of members may continue in the next row. An inactive VLAN counts as an existing VLAN."""
     table = """
 Codes: * - Default VLAN, G - GVRP VLANs, P - Primary, C - Community, I - Isolated
 Q: U - Untagged, T - Tagged

@@ -21,7 +21,7 @@ def circuit(vlan: int = 100, service: int = 10100, port: str = "ac", transport: 
 
 
 def test_a_difference_within_the_scope_is_allowed() -> None:
-    """SBF may clear remnants with a managed service, and remnants with a managed port and VLAN."""
+    """SBF may delete a remnant whose service is managed, and a remnant whose port and VLAN are managed."""
     incomplete = CircuitRemnant(transport=Name("evpn"), service=10199)
     without_service = CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
     check_edge_scope(
@@ -72,7 +72,10 @@ def test_a_failed_read_back_names_each_circuit() -> None:
 
 
 def test_an_unconfirmed_edge_may_carry_more_circuits() -> None:
-    """On an edge that has not confirmed its wanted state, circuits beyond the confirmed state are no drift."""
+    """If an edge has not confirmed its wanted state, it may carry circuits that its last confirmed state lacks.
+
+    These circuits are no drift.
+    """
     more = EdgeObserved(circuits=(circuit(), circuit(101, 10101)))
     assert not read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more, behind=True).has_drifted
     assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more).has_drifted

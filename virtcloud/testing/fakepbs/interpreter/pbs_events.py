@@ -1,6 +1,6 @@
 """The events of PBS: their numbers, their parameters, and the attributes that hooks may set.
 
-Measured with OpenPBS 23.06.
+These values were measured with OpenPBS 23.06.
 """
 
 from typing import Any, Dict

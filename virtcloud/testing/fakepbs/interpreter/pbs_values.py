@@ -168,7 +168,7 @@ class duration(int):
     """A duration in seconds, parsed from a number or ``[[H:]M:]S``. The text form is the parsed text."""
 
     def __new__(cls, value: Any) -> "duration":
-        """Parse a duration. Raises BadResourceValueError."""
+        """Parse a duration. Raises BadResourceValueError if the format is invalid."""
         text = str(value)
         if re.fullmatch(r"(\d+:){0,2}\d+(\.\d+)?", text) is None:
             raise BadResourceValueError("input value %s not of the right format for 'walltime'" % text)
@@ -197,7 +197,7 @@ class size:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, value: Any) -> None:
-        """Parse a size. Raises TypeError."""
+        """Parse a size. Raises TypeError if the format is invalid."""
         match = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", str(value).lower())
         if match is None:
             raise TypeError("%s: bad value for _size" % value)
@@ -271,7 +271,7 @@ class vnode_state(int):
 
 
 def text_type(name: str) -> type:
-    """Return a new text type with this name, which accepts any text."""
+    """Return a new text type with this name. The type accepts any text."""
     return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 
