@@ -136,7 +136,7 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Check every program and driver, and whether ``lab`` needs it. If ``lab`` is None: whether every lab needs it."""
+    """Check every program and driver, and whether ``lab`` (or, if ``lab`` is None, every lab) needs it."""
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (
         (REQUIRED_PROGRAMS, True),

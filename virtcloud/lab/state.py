@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """SBF's socket in the lab's folder. If this folder is the default folder, the socket has the clients' default path."""
+        """SBF's socket. Its path is the clients' default if the lab has the default folder."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property

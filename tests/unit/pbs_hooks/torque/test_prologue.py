@@ -41,7 +41,7 @@ def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> 
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
-    """Torque runs no epilogue.parallel if the script never started, and nothing else would remove an announcement."""
+    """If a job's script never starts, Torque runs no epilogue.parallel, and an announcement would stay forever."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.agent_requests, bench.sbf_calls) == ([{"do": "list"}], [])
 
@@ -307,6 +307,6 @@ def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | No
 
 
 def test_a_short_resource_list_overrides_the_script(long_job: TorqueHost) -> None:
-    """The script is read only if the resource list may be truncated, because users may have altered the waiting job."""
+    """Users may alter the resources of a waiting job. The script is read only if the resource list may be truncated."""
     assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
     assert long_job.sbf_calls == []

@@ -170,7 +170,7 @@ sudo -n config vlan member add 112 Ethernet4
 
 @pytest.mark.parametrize("platform", TRUNK_COMMANDS)
 def test_the_commands_of_one_change_in_each_dialect(platform: str) -> None:
-    """The change has a port with managed and foreign VLANs, a new port, and a port that carries all VLANs."""
+    """The change concerns a port with managed and foreign VLANs, a new port, and a port that carries all VLANs."""
     dialect = DIALECTS[platform]
     known, new, open_port = (PortName(name) for name in PORTS[platform])
     ports = {
