@@ -1,7 +1,7 @@
 """Builds a hook or a script as one file: a short head, and the sources of all modules, which are loaded on demand.
 
 The head accepts jobs without a virtual cluster before any other module is loaded. The Python interpreter of a PBS
-server continues to run after a hook and may have loaded the modules of another version. The module names are therefore
+server continues to run after a hook and may have loaded the modules of another bundle. The module names are therefore
 unique to this bundle. The bundle contains the Python part of the installed PyYAML (with its MIT licence), because the
 Python of a batch system has no packages.
 """
@@ -55,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return the names of the bundled modules that a module imports (directly or indirectly), and of their packages."""
+    """Return the names of a module, of the bundled modules that it imports (also indirectly), and of all their packages."""
     modules: set[str] = set()
     waiting = [entry]
     while waiting:

@@ -1,4 +1,4 @@
-"""The first lines of every bundle: the function that loads its modules."""
+"""A part of every bundle: the function that loads the bundle's modules."""
 
 import sys
 

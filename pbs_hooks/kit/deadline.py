@@ -1,4 +1,4 @@
-"""A deadline, and work in a child process that ends with the deadline.
+"""A deadline, and work in a child process that is killed at the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
 work that may hang (a name server, a file server) or that needs the rights of a user. A child process can be killed. A
@@ -48,7 +48,7 @@ class ChildError(Exception):
 
 
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
-    """Call ``work`` in a child process and return its result, which must be JSON. The child ends at the deadline.
+    """Call ``work`` in a child process and return its result, which must fit into JSON. Kill the child at the deadline.
 
     The child closes all files that this process opened. Raises ChildError with the message of the exception that
     ``work`` raised, or with the reason why the child ended.

@@ -31,7 +31,7 @@ def seconds_until_retry() -> float:
 
 
 def record_failed_call(spent: float, allowed: float, pause: float) -> None:
-    """Record a failed call. If the call was slow, open the circuit for ``pause`` seconds."""
+    """Record a failed call. If the call was slow, stop all further calls for ``pause`` seconds."""
     if spent > allowed * COSTLY_SHARE:
         os.environ[BREAKER_VARIABLE] = "%.3f" % (time.monotonic() + pause)
 
@@ -43,7 +43,10 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or the circuit is open. The message names the case. SBF may have received the call."""
+    """SBF did not answer, or the circuit breaker stopped the call. The message states which of the two happened.
+
+    A call without an answer may have reached SBF.
+    """
 
 
 class SbfAddress(NamedTuple):
@@ -96,7 +99,7 @@ class HookSbfClient:
         return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe="")))
 
     def network(self, name: str) -> SbfAnswer:
-        """Return SBF's answer with the clusters of a network, the root cluster first."""
+        """Return SBF's answer: the clusters of a network, the root cluster first."""
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
     def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:

@@ -106,7 +106,7 @@ def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
 
 
 def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
-    """Return the changes of an uninstallation. Raises Conflict while jobs with a cluster run, unless ``force``.
+    """Return the changes of an uninstallation. Raises Conflict if jobs with a cluster run and ``force`` is false.
 
     ``running`` returns the jobs with a cluster. This function calls ``running`` only if there is something to remove
     and a job can have a cluster.

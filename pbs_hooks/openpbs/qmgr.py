@@ -181,7 +181,10 @@ resource sorts before all letters.
 
 
 def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
-    """Return the ids of running jobs with a cluster. Raises NotFound; if ``qselect`` fails, SchedulerUnavailable."""
+    """Return the ids of running jobs with a cluster.
+
+    Raises NotFound if ``qselect`` is missing. Raises SchedulerUnavailable if ``qselect`` fails.
+    """
     ended = build_runner(None, COMMAND_TIMEOUT_S)((str(installation.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():
         raise SchedulerUnavailable(f"{ended.failure}: the jobs with a cluster are unknown; check the server")

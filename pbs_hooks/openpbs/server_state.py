@@ -183,9 +183,10 @@ def compute_installation(
 
 
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
-    """Return the changes that delete virtcloud's hooks, and resources that are exactly as virtcloud creates them.
+    """Return the changes that delete virtcloud's hooks and resources.
 
-    Raises Unsafe for a foreign hook with virtcloud's name. Other resources are left unchanged.
+    A resource that differs from the resource that virtcloud creates is left unchanged. Raises Unsafe for a foreign
+    hook with virtcloud's name.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)

@@ -33,7 +33,7 @@ def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
 
 
 def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> None:
-    """Raise NotAdmitted if a host does not admit the cluster, or if the owner may not choose an image on its host."""
+    """Raise NotAdmitted if a host does not admit the cluster, or if the owner may not choose the image of a guest."""
     for fault in _find_admission_faults(topology, spec, origin):
         raise NotAdmitted(fault)
 

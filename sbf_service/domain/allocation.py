@@ -26,8 +26,8 @@ def choose_longest_unused(
 ) -> AllocatedId | None:
     """Return the lowest free ID that was never used, otherwise the free ID with the earliest release, otherwise None.
 
-    ``released`` maps the other free IDs to the times of their last releases. If several IDs have the same time, the
-    lowest is chosen.
+    ``released`` contains the other free IDs, each with the time of its last release. If several IDs have the same time,
+    the lowest is chosen.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]
@@ -35,7 +35,7 @@ def choose_longest_unused(
 
 @lru_cache(maxsize=64)
 def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
-    """Return the VLAN IDs that clusters cannot use at a site whose devices reserve these VLAN IDs."""
+    """Return the VLAN IDs that clusters cannot use at a site whose devices reserve the VLAN IDs ``reserved``."""
     return ALWAYS_RESERVED | frozenset().union(*reserved)
 
 
@@ -84,7 +84,7 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
     """Choose one VLAN ID for all sites or, if the transport ``translates``, a VLAN ID for each site.
 
-    Separate VLAN IDs are chosen only if no VLAN ID is free at all sites. Return None if no choice is possible.
+    Separate VLAN IDs are chosen only if no single VLAN ID is free at every site. Return None if no choice is possible.
     """
     if (common := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, common)

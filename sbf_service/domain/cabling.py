@@ -136,7 +136,7 @@ class TopologyNames:
 def compare_observation(observation: NeighbourObservation, peers: Sequence[PortRef]) -> tuple[ObservationResult, str]:
     """Compare an observed neighbour with ``peers``, the expected ports of one element.
 
-    Return the result, with a message unless the neighbour is among ``peers``.
+    Return the result and a message. The message is "" if the neighbour is among ``peers``.
     """
     expected = peers[0].element
     if observation.peer in peers:
@@ -178,7 +178,8 @@ WRONG_STATES: Final = {
 class LinkCable:
     """One cable of a link.
 
-    ``a`` and ``b`` are the ends of the cable. ``side_a`` and ``side_b`` are all ports of the link on the same side.
+    ``a`` and ``b`` are the ends of the cable. ``side_a`` are all ports of the link on the side of ``a``. ``side_b`` are
+    all ports of the link on the side of ``b``.
     """
 
     a: PortRef
@@ -254,7 +255,7 @@ class _CableCheck:
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
         """Yield observed cables that the topology does not contain.
 
-        Omit cables with an end in ``reported``: another cable's state already reports this end.
+        Omit cables with an end in ``reported``, because the state of another cable already reports this end.
         """
         linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
         yielded = set[frozenset[str]]()

@@ -88,8 +88,8 @@ def resolve_request(
 
     ``own_attempt`` is the highest attempt of the request's owner, if the key now belongs to another owner.
 
-    Raise Gone for an attempt number that is too low. Raise Conflict if the key belongs to another owner, if the spec
-    differs, or if the cluster has not ended.
+    Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, if
+    the spec differs, or if a request without an attempt number finds a cluster that is still being ended.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)
@@ -108,7 +108,7 @@ def resolve_request(
 
 
 def check_owner(key: str, owner: str | None, latest_owner: str) -> None:
-    """Raise Gone if the key now belongs to another owner than the cluster to which the caller refers."""
+    """Raise Gone if the caller refers to the cluster of ``owner``, but the key now belongs to another owner."""
     if owner is not None and owner != latest_owner:
         raise Gone(f"cluster {key}: the cluster of {owner} has ended, and the key now belongs to another owner")
 
@@ -122,9 +122,9 @@ def check_attempt(key: str, attempt: int | None, latest: int) -> None:
 def _resolve_for_new_owner(
     key: str, attempt: int | None, latest: LatestAttempt, own_attempt: int | None
 ) -> CreateAttempt:
-    """Create an attempt for a new owner of the key of an ended cluster.
+    """Return the attempt of a new owner of a key whose cluster has ended.
 
-    Raise Gone for an attempt number that the new owner used before.
+    Raise Conflict if the cluster has not ended. Raise Gone for an attempt number that the new owner used before.
     """
     if latest.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")

@@ -115,8 +115,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, ``members`` are the members of this network, except members that have ended with a
-    confirmed removal.
+    If the cluster created a network, ``members`` are the members of this network. Ended members whose removal every
+    element has confirmed are omitted.
     """
 
     id: str
@@ -170,7 +170,7 @@ class ClusterTransition:
 
 
 def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Return the next due transition of a cluster, or None. After this transition, another may be due."""
+    """Return the next due transition of a cluster, or None. After this transition, another transition may be due."""
     for rule in TRANSITION_RULES:
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
@@ -195,7 +195,10 @@ class TransitionEffects:
 
 
 def compute_effects(state: ClusterState, reason: str | None, transition: ClusterTransition) -> TransitionEffects:
-    """Return the effects of a transition on a cluster with this state and reason. Raise IllegalTransition."""
+    """Return the effects of a transition on a cluster with this state and reason.
+
+    Raise IllegalTransition if the lifecycle has no such transition.
+    """
     to = state if transition.to is state else check_transition(state, transition.to)
     return TransitionEffects(
         state=to,
@@ -213,7 +216,7 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition. An active cluster has none. A quarantine keeps the former reason too."""
+    """Return the reason after a transition. An active cluster has no reason. A quarantine also keeps the former reason."""
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:
@@ -222,7 +225,7 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Describe the elements that have not confirmed the cluster, with their errors. Return "" if all have confirmed."""
+    """Describe the elements that have not confirmed the cluster, with their errors. Return "" if there is no such element."""
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 

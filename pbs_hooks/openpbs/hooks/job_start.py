@@ -29,7 +29,7 @@ def wait_for_network(event: MomEvent) -> None:
         while not waiting.is_over():
             waiting.request_state()
     except KeyboardInterrupt:
-        # PBS's alarm. A MoM kills the hook immediately. Other callers may leave time for a message.
+        # This is PBS's alarm. A MoM then kills the hook immediately. Other callers may leave time for a message.
         raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 

@@ -109,4 +109,4 @@ FAULT_OUTCOMES: Mapping[Type[StartFault], FaultOutcome] = {
     PassingFault: FaultOutcome(delete=False, hold=False, after=RETRY_SUFFIX),
     UnexpectedFault: FaultOutcome(delete=False, hold=True, after=HOLD_SUFFIX),
 }
-"""A job that is neither deleted nor held is queued again. Except at launch, ``reject`` alone has the same effect."""
+"""A job that is neither deleted nor held is queued again: at launch by ``rerun``, otherwise by ``reject`` alone."""

@@ -2,7 +2,7 @@
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
 hook never fails a job that ends. The hook writes the reason for a rejection to the host's log, to the job's comment
-(through the server hook), and to the job's stderr file, which PBS returns to the owner at the end.
+(through the server hook), and to the job's stderr file, which PBS returns to the owner when the job ends.
 """
 
 import os
@@ -36,7 +36,7 @@ OWNER_FILE_TIMEOUT_S = 2.0
 
 
 def append_line(path: str, user: str, text: str) -> None:
-    """Append a line to a file as the file's owner, in a child process, because a file server may hang.
+    """Append a line to a file with the rights of ``user``. A child process does this, because a file server may hang.
 
     Raises ChildError.
     """

@@ -160,6 +160,6 @@ def read_server_settings(file: Optional[str]) -> ServerSettings:
 
 
 def read_mom_settings(file: Optional[str]) -> MomSettings:
-    """Read the settings of the MoM hook; raises SettingsError. Only the server hook uses the host names."""
+    """Read the settings of the MoM hook; raises SettingsError. The MoM hook does not need the setting ``hosts``."""
     values = read_settings(file, MOM_SETTINGS)
     return MomSettings(values["socket"], values["patience"], values["removal"])

@@ -1,8 +1,8 @@
 """The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
 A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
-jobs of the same user. After a rejection because of a quota, the hook therefore sends SBF no further requests of this
-user in the same cycle.
+jobs of the same user. After a rejection because of a quota, the hook therefore sends SBF no request of this user for
+the same hosts and walltime for ten seconds.
 """
 
 import time
@@ -43,11 +43,11 @@ from virtcloud.jobs.request_values import RequestError
 
 QUOTA_PAUSE_S = 10
 _refusals: Dict[JobRun, Tuple[float, str]] = {}
-"""Quota refusals by user and requested amount. A refused long job does not block a shorter job of the same user."""
+"""Quota refusals by user, hosts and walltime. A refused long job does not block a shorter job of the same user."""
 
 
 def find_recent_refusal(run: JobRun) -> Optional[str]:
-    """Return the message of a recent quota refusal for the same user and amount, or None."""
+    """Return the message of a recent quota refusal for the same user, hosts and walltime, or None."""
     until, message = _refusals.get(_refusal_key(run), (0.0, ""))
     return message if time.monotonic() < until else None
 
@@ -123,8 +123,8 @@ def runjob(event: ServerHookEvent) -> None:
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
     """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
 
-    Also ends the cluster of the last run: PBS runs no jobobit if the first host rejected the job, and the agent of the
-    first host may not answer.
+    Also ends the cluster of the last run, because PBS runs no jobobit if the first host rejected the job, and the agent
+    of the first host may not answer.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -147,7 +147,8 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    The submission check missed requests from a queue's defaults, and jobs submitted before the hook was installed.
+    The check at submission does not see a request that comes from a queue's defaults. It also does not see a job that
+    was submitted before the hook was installed.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)

@@ -100,7 +100,7 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     """Distinguish an error of the user from an error of the site.
 
-    The batch system may create every network, so without a network to join the error is the site's.
+    The batch system may create every network. If the job joins no network, the error is therefore the site's.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

@@ -20,8 +20,8 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request of a running job cannot be changed"
 SPEC_RESERVED_MESSAGE = "the resource %s is reserved for the server; name the request file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""Forbids checkpoints. A job restarted from a checkpoint has the same run number, and the checkpoint does not contain
-the job's guests.
+"""Forbids checkpoints. A job restarted from a checkpoint has the same run number as before. The checkpoint does not
+contain the job's guests.
 """
 
 
@@ -70,8 +70,8 @@ def modifyjob(event: ServerHookEvent) -> None:
 
     Raises RequestError.
 
-    This hook does not extend the lease after a longer walltime, because PBS checks only after the hook whether the
-    caller may alter the job. Reconciliation extends the lease.
+    If the walltime becomes longer, this hook does not extend the lease, because PBS checks only after the hook whether
+    the caller may alter the job. Reconciliation extends the lease.
     """
     job, former = event.job, event.former
     if read_changed_resource(job, None, SPEC_RESOURCE) is not None:
@@ -118,9 +118,9 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError if the caller may not act as the file's user. Error messages would show parts of the file.
+    """Raise RequestError if the caller may not act as the file's user, because error messages can show parts of the file.
 
-    Only after the hook does PBS check whether the caller may alter another user's job or act as that user from the
+    PBS checks only after the hook whether the caller may alter another user's job, or may act as that user from the
     caller's host.
     """
     if event.requestor != user:

@@ -32,7 +32,7 @@ this limit may be incomplete.
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"
-"""The environment variable with the network's ID, if a scheduler requested the network itself."""
+"""The environment variable with the network's ID, if the scheduler itself requested the network."""
 
 
 class ScriptExit(Exception):
@@ -85,7 +85,10 @@ def check_job_id(call: ScriptCall) -> None:
 
 
 def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ScriptCall:
-    """Parse the arguments of a script, without its name. Arguments that older versions of Torque omit are empty."""
+    """Parse the arguments of a script. Arguments that older versions of Torque omit are empty.
+
+    ``arguments`` does not contain the script's name.
+    """
     by_position = dict(enumerate(arguments, 1))
     listed = by_position.get(RESOURCES_ARGUMENT[script], "")
     wanted = parse_resources(listed)
