@@ -134,7 +134,7 @@ class MeasuredSbf:
         self._until(lambda: not self.confirm_hosts(), "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Confirm the wanted revision of every host. Return the elements that have not confirmed their revision."""
+        """Confirm the wanted revision of every host. Return the elements that had not confirmed it before this call."""
         behind = [
             element
             for element in self.call("GET", "/v1/elements")
@@ -147,7 +147,7 @@ class MeasuredSbf:
         return [element["name"] for element in behind]
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-        """Send a call and return the parsed answer. Raise AssertionError with the service's message."""
+        """Send a call and return the parsed answer. Raise AssertionError if the service refuses the call."""
         answer = self.client.request(method, path, json=body)
         if answer.is_error:
             raise AssertionError(f"{method} {path}: {answer.text}")

@@ -19,7 +19,7 @@ from pbs_hooks.kit.http_exchange import HttpRequest, send_request
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
-"""A failed call opens the circuit only if the call took more than this share of its time limit."""
+"""A failed call stops further calls only if the failed call took more than this share of its time limit."""
 
 
 def seconds_until_retry() -> float:

@@ -225,7 +225,7 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Describe the elements that have not confirmed the cluster, with their errors. Return "" if there is no such element."""
+    """Describe the elements that have not confirmed the cluster, with their errors. Return "" if there is none."""
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 

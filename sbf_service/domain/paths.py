@@ -92,7 +92,7 @@ def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
 
 
 def find_sites(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> tuple[Site, ...]:
-    """Return the sites of ``hosts`` and ``extra_sites``, in the topology's order. Raise NotFound."""
+    """Return the sites of ``hosts`` and ``extra_sites``, in the topology's order. Raise NotFound for an unknown name."""
     names = {topology.site_of[topology.host(host).name].name for host in hosts}
     names |= {topology.site(name).name for name in extra_sites}
     return tuple(site for site in topology.sites if site.name in names)
@@ -134,7 +134,10 @@ def find_path_ports(
 
 
 def find_uplinks(topology: Topology, host: Host) -> tuple[HostUplink, ...]:
-    """Return the host's uplinks to switches of its site, in the order of the host's ports. Raise HostNotLinked."""
+    """Return the host's uplinks to switches of its site, in the order of the host's ports.
+
+    Raise HostNotLinked if the host has no such uplink.
+    """
     site = topology.site_of[host.name]
     switches = {switch.name for switch in site.switches}
     ends = (PortRef(f"{host.name}:{port}") for port in host.ports)
@@ -209,8 +212,8 @@ def _find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Na
 def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
     """Return the tree of a site that carries a network.
 
-    With a transport, return the tree with the site's attachment. Otherwise, return the first tree that reaches all
-    hosts, or the tree of the first host if no tree reaches all hosts.
+    If the network has a transport, return the tree that contains the site's attachment. Otherwise, return the first
+    tree that reaches all hosts, or the tree of the first host if no tree reaches all hosts.
     """
     trees = _build_trees(topology, site)
     if transport is not None:

@@ -111,7 +111,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_ELEMENT: RightScope.ALL,
     },
     Role.JOB_STARTER: {
-        Action.READ_CLUSTER: RightScope.ALL,  # the addresses in the network that a member joins
+        Action.READ_CLUSTER: RightScope.ALL,  # to read the addresses in the network that a member joins
         Action.CREATE_CLUSTER: RightScope.ELEMENT,  # only after the batch server confirmed the job
         Action.END_CLUSTER: RightScope.ELEMENT,
     },

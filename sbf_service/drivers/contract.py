@@ -189,7 +189,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge. ``peers`` contains the loopbacks of the other edges of each transport, by its name."""
+    """The transports of an edge. ``peers`` maps each transport's name to the loopbacks of the transport's other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]
