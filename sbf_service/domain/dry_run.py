@@ -69,7 +69,10 @@ EXCLUDED_EFFECT = "left unchanged; no cluster of this site can get this VLAN ID"
 
 @dataclass(frozen=True, slots=True)
 class ComparedDevice:
-    """A device that SBF read for a dry run. ``owned``: SBF's VLANs on the device. ``adopted``: the device's adopted ports."""
+    """A device that SBF read for a dry run.
+
+    ``owned``: SBF's VLANs on the device. ``adopted``: the device's adopted ports.
+    """
 
     element: Name
     site: Name
@@ -118,7 +121,7 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports that carry every VLAN, or VLANs that no cluster uses. The change would remove these VLANs."""
+    """Yield managed ports with every VLAN, or with VLANs that no cluster uses. The change would remove these VLANs."""
     difference = device.difference
     if not isinstance(difference, SwitchDifference):
         return

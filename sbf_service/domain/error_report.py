@@ -53,7 +53,7 @@ def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> di
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each VLAN ID in ``blocked``. SBF does not configure these VLANs: they are in other use."""
+    """Return an error message for each VLAN ID in ``blocked``. SBF does not configure VLANs in other use."""
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 
 

@@ -216,7 +216,10 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition. An active cluster has no reason. A quarantine also keeps the former reason."""
+    """Return the reason after a transition.
+
+    An active cluster has no reason. A quarantine also keeps the former reason.
+    """
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:
@@ -225,7 +228,10 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Describe the elements that have not confirmed the cluster, with their errors. Return "" if there is none."""
+    """Describe the elements that have not confirmed the cluster, with their errors.
+
+    Return "" if there is no such element.
+    """
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 

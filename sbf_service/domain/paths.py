@@ -92,7 +92,10 @@ def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
 
 
 def find_sites(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> tuple[Site, ...]:
-    """Return the sites of ``hosts`` and ``extra_sites``, in the topology's order. Raise NotFound for an unknown name."""
+    """Return the sites of ``hosts`` and ``extra_sites``, in the topology's order.
+
+    Raise NotFound for an unknown name.
+    """
     names = {topology.site_of[topology.host(host).name].name for host in hosts}
     names |= {topology.site(name).name for name in extra_sites}
     return tuple(site for site in topology.sites if site.name in names)

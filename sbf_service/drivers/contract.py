@@ -189,7 +189,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge. ``peers`` maps each transport's name to the loopbacks of the transport's other edges."""
+    """The transports of an edge. ``peers`` maps each transport's name to the loopbacks of its other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]

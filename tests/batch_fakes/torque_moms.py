@@ -1,4 +1,4 @@
-"""Runs Torque's scripts in a lab as Torque's MoMs do: same order, arguments, environment and users.
+"""Runs Torque's scripts in a lab as Torque's MoMs do: with the same order, arguments, environment and users.
 
 Torque itself is not installed. The behaviour is taken from Torque's source (``prolog.c``, ``mom_comm.c``,
 ``mom_main.c``): ``prologue.parallel`` on the sisters ends before ``prologue`` on the first host starts, the environment

@@ -171,7 +171,7 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Either kill the MoM between its hook and the report of the result, or stop the agent before the hook."""
+        """Kill the MoM after its hook, before the MoM reports the hook's result; or stop the agent before the hook."""
         if fault is HostFault.MOM_DIES:
             yield
             self.kill_mom(host)

@@ -75,7 +75,7 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of the script, read on the host while the job runs, afterwards in the user's home."""
+        """Return the output of the script. It is on the host while the job runs, and afterwards in the user's home."""
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]
@@ -174,7 +174,7 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Return how all switches and hosts differ from their initial state; "" for no difference."""
+        """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     def cut_off(self, switch: str) -> None:
@@ -203,7 +203,7 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent, for whose answer the hook then waits. Cause the fault during this wait."""
+        """Suspend the host's agent. The hook then waits for the agent's answer. Cause the fault during this wait."""
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
         try:

@@ -32,7 +32,7 @@ def good_path(stage: ScenarioStage) -> None:
 
 
 def job_without_a_cluster(stage: ScenarioStage) -> None:
-    """A job without a request runs as before, even without SBF."""
+    """A job without a request runs as in a batch system without virtcloud, even if SBF is down."""
     stage.world.stop_sbf()
     try:
         job = stage.batch.submit(BatchSubmission("echo plain; env | grep -c ^VCLUSTER_\n"))
@@ -66,7 +66,7 @@ def no_vlan_free(stage: ScenarioStage) -> None:
 
 
 def sbf_down_at_submission(stage: ScenarioStage) -> None:
-    """Without SBF, a valid request is accepted. The job waits with the reason in its comment. Later the job runs."""
+    """While SBF is down, a valid request is accepted. The job waits with the reason in its comment. Later the job runs."""
     stage.world.stop_sbf()
     try:
         job = stage.submit()
@@ -243,7 +243,10 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """If the first host dies, the job ends and its cluster is removed, on the dead host after the host's restart."""
+    """If the first host dies, the job ends and its cluster is removed.
+
+    On the dead host, the cluster is removed after the host's restart.
+    """
     job = stage.submit_started(hosts=2)
     host = stage.batch.status(job).hosts[0]
     stage.machines.kill_host(host)

@@ -36,7 +36,7 @@ class BatchWorld(Protocol):
     """The seconds that a job runs, long enough to outlast a restart of the batch system's server."""
 
     def left(self) -> str:
-        """Return how all switches and hosts differ from their initial state; "" for no difference."""
+        """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
 
     def cut_off(self, switch: str) -> None:
         """Make a switch unreachable for SBF."""
@@ -57,7 +57,7 @@ class BatchWorld(Protocol):
         """Start the MoM of a host again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
-        """Cause a fault at the host's next job start. Yield a function that waits for the fault. Repair the host."""
+        """Cause a fault at the host's next job start. Yield a function that waits for the fault. At the end, repair the host."""
 
     def log(self, job: str) -> str:
         """Return the log messages about a job, for the report of a failed test."""

@@ -1,4 +1,4 @@
-"""An SBF of one version with an emulated switch and two hosts. The hosts' agents have the same or the other version."""
+"""An SBF of one version with an emulated switch and two hosts. The agents of the hosts may be of another version."""
 
 import json
 import subprocess

@@ -118,7 +118,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError if the caller may not act as the file's user, because error messages can show parts of the file.
+    """Raise RequestError if the caller may not act as the file's user: error messages can show parts of the file.
 
     PBS checks only after the hook whether the caller may alter another user's job, or may act as that user from the
     caller's host.

@@ -94,7 +94,7 @@ def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
 
 
 def test_a_service_killed_before_confirming_is_reverted(bench: SwitchBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session is lost. Another driver reads the switch after the confirm timer."""
+    """The session is lost. Another driver reads the switch after the confirm timer has expired."""
     switch = timer_switch(bench)
     before = switch.running_config()
 

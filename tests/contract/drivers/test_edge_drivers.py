@@ -333,7 +333,7 @@ def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: st
 
 
 def erase_ports(bench: EdgeBench) -> None:
-    """Remove all configuration from both ports."""
+    """Remove all configuration from the two managed ports."""
     for name in bench.ports:
         bench.device.running.ports[name] = type(bench.device).new_port()
 

@@ -1,4 +1,7 @@
-"""Tests of empty VLAN lists. Drivers read an empty list back before they create VLANs and trunks (DESIGN.md §7.4)."""
+"""Tests of empty VLAN lists. A driver reads the lists to check that they are empty (DESIGN.md §7.4).
+
+Only after this check does the driver create VLANs and trunks.
+"""
 
 import re
 from contextlib import suppress
@@ -20,7 +23,7 @@ LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
 """Platforms where a trunk without a VLAN list carries every VLAN."""
 LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
-"""The number of commands of one read."""
+"""The number of commands of one reading."""
 
 
 def open_ports(bench: SwitchBench) -> None:
@@ -103,7 +106,7 @@ def test_a_dry_run_shows_the_commands_of_both_steps(platform: str, make_bench: M
 
 
 def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench) -> None:
-    """Empty lists that were committed first would remain in effect if the second commit failed."""
+    """If empty lists were committed first, and a second commit failed, the empty lists would remain in effect."""
     bench = make_bench("arista_eapi")
     assert not bench.converge("112", "120")
     queries = [line for line in bench.switch.commands if "virtcloud-" in line]

@@ -51,7 +51,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:
-    """Request a cluster on a port with this line. Check that the port is unchanged. Return the error report."""
+    """Configure this line on a port and request a cluster there. Check that the port is unchanged. Return the error report."""
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
         switch.running.ports[switch.port_names[0]].lines.append(line)

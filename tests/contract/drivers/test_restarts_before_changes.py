@@ -1,4 +1,4 @@
-"""Tests of devices that restart between a reading and a change: they receive no line of the change.
+"""Tests of devices that restart between a reading and a change. The restarted device receives no line of the change.
 
 After the restart, the configuration may differ from the reading. For example, ports may be open or in other use.
 """
@@ -88,7 +88,7 @@ def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
 
 
 def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
-    """Otherwise the switch would save the configuration without the change and report success."""
+    """A save after the restart would report success, but it would save the configuration without the change."""
     bench = make_bench_in(stack)("cisco_ios")
     bench.read()
     bench.driver.apply(CHANGE)
