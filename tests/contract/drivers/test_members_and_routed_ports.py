@@ -51,7 +51,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:
-    """Configure this line on a port and request a cluster there. Check that the port is unchanged. Return the error report."""
+    """Add this line to a port's configuration, and request a cluster on the port.
+
+    Check that the port is unchanged. Return the error report.
+    """
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
         switch.running.ports[switch.port_names[0]].lines.append(line)
