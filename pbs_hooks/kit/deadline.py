@@ -74,7 +74,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 def become_user(account: pwd.struct_passwd) -> None:
     """If the process runs as root, permanently switch the process to a user and the user's groups.
 
-    Otherwise do nothing.
+    If the process does not run as root, do nothing.
     """
     if os.getuid() == 0 and account.pw_uid != 0:
         os.initgroups(account.pw_name, account.pw_gid)

@@ -1,14 +1,14 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
-The switches of a site form trees. Each tree is built breadth first from its root, a switch where the site is attached
-to a transport. If several ports are possible, the first in the topology's order is used. A tree has no loop, so no
-spanning tree protocol is needed. The trees do not depend on clusters.
+The switches of a site form trees. Each tree is built breadth first from its root. If the tree contains a switch where
+the site is attached to a transport, such a switch is the root. If several ports are possible, the first in the
+topology's order is used. A tree has no loop, so no spanning tree protocol is needed. The trees do not depend on clusters.
 
 A cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster also uses the
 port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the tree.
 
-A path depends only on the topology and the cluster, so the creation or end of another cluster does not change the path.
-The path of a member (decision 31) also depends on the cluster whose network the member joins. A member's path contains
+A path depends on the topology and the cluster. The path of a member (decision 31) also depends on the cluster whose
+network the member joins. The creation or end of any other cluster does not change the path. A member's path contains
 the ports that connect the member's hosts with each other, and the ports that connect these hosts to the joined cluster.
 A network may include a site without a host. At such a site, members are connected to the root of the tree.
 """

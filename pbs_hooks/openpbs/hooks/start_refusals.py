@@ -46,7 +46,7 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 def is_attempt_over(answer: SbfAnswer) -> bool:
     """Return whether this attempt can no longer have a cluster. The job then needs its next attempt number.
 
-    PBS counts a run when it sends the job to its host. If another hook then rejects the job, or files cannot be staged,
+    PBS counts a run when PBS sends the job to a host. If another hook then rejects the job, or files cannot be staged,
     PBS uses the same number for the next run. SBF may then have an earlier request with this number for other hosts.
     """
     if answer.ok:
