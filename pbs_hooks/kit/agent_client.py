@@ -32,7 +32,8 @@ def ask_agent(
     """Send a request to the agent at ``path`` and return the answer. Idempotent.
 
     The request contains ``wait``, the longest time in seconds that the agent may take. The call ends after at most
-    ``wait`` + ``grace`` seconds. Raises AgentUnreachable and AgentRefused.
+    ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time. Raises AgentRefused if
+    the agent refuses the request.
     """
     message = request if wait is None else dict(request, wait=wait)
     deadline = time.monotonic() + (wait or 0) + grace

@@ -75,7 +75,10 @@ def read_names(value: Any) -> Dict[str, str]:
 
 
 def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:
-    """Read and validate a settings file. Return the defaults if there is no file. Raises SettingsError."""
+    """Read and validate a settings file. Return the defaults if there is no file.
+
+    Raises SettingsError if the file cannot be read, or if a setting is invalid.
+    """
     if file is None:
         return validate_settings({}, keys, subject)
     try:

@@ -40,7 +40,7 @@ class PbsInstallation:
     home: Path
 
     def program(self, name: str) -> Path:
-        """Return the path of a command. Raises NotFound."""
+        """Return the path of a command. Raises NotFound if the installation does not contain the command."""
         for folder in ("bin", "sbin"):
             if (self.exec / folder / name).exists():
                 return self.exec / folder / name
@@ -50,7 +50,7 @@ class PbsInstallation:
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
-    """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound."""
+    """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound if this fails."""
     file = Path(environment.get("PBS_CONF_FILE", PBS_CONF))
     values = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
     on_path = shutil.which("qmgr", path=environment.get("PATH"))

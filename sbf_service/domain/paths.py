@@ -1,8 +1,8 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
 The switches of a site form trees. Each tree is built breadth first from its root. If the tree contains a switch where
-the site is attached to a transport, such a switch is the root. If several ports are possible, the first in the
-topology's order is used. A tree has no loop, so no spanning tree protocol is needed. The trees do not depend on clusters.
+the site is attached to a transport, such a switch is the root. If several ports are possible, the first in the order of
+the topology is used. A tree has no loop, so no spanning tree protocol is needed. The trees do not depend on clusters.
 
 A cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster also uses the
 port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the tree.

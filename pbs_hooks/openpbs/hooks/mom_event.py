@@ -47,12 +47,12 @@ class MomEvent:
     def ask_about_run(
         self, do: str, run: HostRun, wait: Optional[float] = None, grace: float = 5.0, **more: Any
     ) -> Dict[str, Any]:
-        """Send the agent a request about an attempt and return the answer. Raises AgentUnreachable and AgentRefused."""
+        """Send the agent a request about an attempt and return the answer. Raises the errors of :func:`ask_agent`."""
         request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask_agent(self.settings.socket, request, wait=wait, grace=grace)
 
     def ask_about_host(self, request: Dict[str, Any]) -> None:
-        """Send the agent a request about the host. Raises AgentUnreachable and AgentRefused."""
+        """Send the agent a request about the host. Raises the errors of :func:`ask_agent`."""
         ask_agent(self.settings.socket, request, grace=REPORT_TIMEOUT_S)
 
     def name_host(self, error: Exception) -> str:

@@ -38,7 +38,7 @@ OWNER_FILE_TIMEOUT_S = 2.0
 def append_line(path: str, user: str, text: str) -> None:
     """Append a line to a file with the rights of ``user``. A child process does this, because a file server may hang.
 
-    Raises ChildError.
+    Raises ChildError if the line cannot be written.
     """
     run_in_child(lambda: _append_as(user, path, text + "\n"), Deadline(OWNER_FILE_TIMEOUT_S))
 

@@ -159,7 +159,10 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
 
 
 def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[StartRefusal]:
-    """Request the cluster. Return the refusal, or None. Raises SbfUnreachable and RequestError."""
+    """Request the cluster. Return the refusal, or None if the job may start.
+
+    Raises SbfUnreachable if SBF does not answer. Raises RequestError if the request does not lead to a valid spec.
+    """
     recent = find_recent_refusal(order.run)
     if recent is not None:
         return StartRefusal(recent)

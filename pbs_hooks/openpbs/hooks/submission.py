@@ -40,7 +40,7 @@ class AdmittedJob(NamedTuple):
 
 
 def queuejob(event: ServerHookEvent) -> None:
-    """Check a submitted job. Raises RequestError.
+    """Check a submitted job. Raises RequestError if the job must be rejected.
 
     PBS treats an empty resource (``-l vcluster=$REQUEST`` with an unset variable) as unset, and would run the script
     without a cluster. The hook therefore rejects a job with an empty request.
@@ -68,7 +68,7 @@ def queuejob(event: ServerHookEvent) -> None:
 def modifyjob(event: ServerHookEvent) -> None:
     """Check an altered job. A running job must keep its request. A queued job is checked as at submission.
 
-    Raises RequestError.
+    Raises RequestError if the change must be rejected.
 
     If the walltime becomes longer, this hook does not extend the lease, because PBS checks only after the hook whether
     the caller may alter the job. Reconciliation extends the lease.

@@ -21,7 +21,10 @@ IMAGE_FILE = "image.yaml"
 
 
 def read_request_file(path: str, user: str) -> str:
-    """Read a request file with the rights of ``user``. Return the content as JSON on one line. Raises RequestError."""
+    """Read a request file with the rights of ``user``. Return the content as JSON on one line.
+
+    Raises RequestError if the file cannot be read or parsed.
+    """
     try:
         return str(run_in_child(lambda: _run_as_user(user, lambda: _read_as_json(path)), Deadline(READ_TIMEOUT_S)))
     except ChildError as error:

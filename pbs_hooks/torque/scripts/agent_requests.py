@@ -30,14 +30,18 @@ def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> 
 
 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Announce the job to this host's agent, which first removes all remnants of a former run. Raises ScriptExit."""
+    """Announce the job to this host's agent, which first removes all remnants of a former run.
+
+    Raises ScriptExit if the agent refuses the job, or if the time runs out.
+    """
     _retry_while_blocked(lambda: _announce(path, call), patience)
 
 
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Wait until this host's agent answers and has removed all remnants of a former run. Raises ScriptExit.
+    """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    Does not announce the job: if the job's script never starts, Torque runs no epilogue on hosts other than the first.
+    Raises ScriptExit if the time runs out. This function does not announce the job, because Torque runs no epilogue on
+    hosts other than the first if the job's script never starts.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 

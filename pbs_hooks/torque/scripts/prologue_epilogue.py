@@ -147,7 +147,7 @@ def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the job's cluster and wait until the cluster is up. Withdraw the cluster after any error.
 
-    Raises ScriptExit and RequestError.
+    Raises RequestError if the job may not have a cluster. Raises ScriptExit if the cluster cannot be set up.
     """
     request = _admit(call, settings)
     patience = RetryBudget(settings.patience)
@@ -162,7 +162,7 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Check that this host can take part, before the first host requests the cluster. Raises ScriptExit."""
+    """Check that this host can take part, before the first host requests the cluster. Raises ScriptExit if it cannot."""
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 
 
@@ -206,7 +206,7 @@ def _build_hosts_spec(run: JobRun, joined: Optional[JobNetwork]) -> Dict[str, An
 
 
 def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
-    """Check whether the job may have a cluster, and return its request. Raises RequestError."""
+    """Return the request of a job. Raises RequestError if the job may not have a cluster."""
     if call.request is None:
         check_no_array("[" in call.job)
         check_walltime(call.wanted.get("walltime"), settings.longest_walltime)

@@ -47,7 +47,9 @@ class JobSbfClient:
         return int(answer.document["attempt"]) + 1
 
     def put(self, spec: Callable[[], Dict[str, Any]], attempt: int) -> None:
-        """Request the cluster until SBF accepts the request. Raises ScriptExit and RequestError.
+        """Request the cluster until SBF accepts the request.
+
+        Raises ScriptExit if SBF refuses the request, or if the time runs out. Raises RequestError if ``spec`` does.
 
         SBF first removes the cluster of a former run, which a failed host may have left. The spec is built again for
         each try, because the network that the job joins may have changed.

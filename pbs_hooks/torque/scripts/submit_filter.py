@@ -33,7 +33,10 @@ def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], 
 def filter_submission(
     arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
 ) -> str:
-    """PURE. Return the script for qsub, with the request added if there is one. Raises RequestError."""
+    """PURE. Return the script for qsub, with the request added if there is one.
+
+    Raises RequestError if the request is invalid.
+    """
     submission = parse_submission(arguments, script)
     other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
     if other and any(REQUEST_MARK in text for text in (script, *arguments)):
