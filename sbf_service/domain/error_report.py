@@ -26,9 +26,8 @@ BLOCKED_VLAN_REMEDY = (
 class ErrorReport:
     """The record of a worker's failure on a device.
 
-    If the failure concerns single VLANs only, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true
-    after a save that could not be verified. ``saved`` is the observed state that the device has saved despite the
-    error.
+    If the failure concerns only single VLANs, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true if a
+    save could not be verified. ``saved`` is the observed state that the device has saved despite the error.
     """
 
     message: str

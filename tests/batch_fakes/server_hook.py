@@ -35,7 +35,7 @@ class ServerHook:
     program: str | None = None
     """The program of the hook; None for this version's program."""
     patient: bool = False
-    """Repeat an event while SBF does not answer, because SBF may be slow when other tests run."""
+    """Whether an event is repeated if SBF does not answer. SBF may be slow when other tests run."""
 
     def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - fields of HookEvent
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})

@@ -102,7 +102,10 @@ def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
 
 
 def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
-    """Parse a request line and the content of its file, as stored at submission. Raises RequestError if it is invalid."""
+    """Parse a request line and the content of its file, as stored at submission.
+
+    Raises RequestError if the request is invalid.
+    """
     request = parse_request(line)
     return request if request.spec is None or content is None else merge_request_file(request, json.loads(content))
 

@@ -77,7 +77,7 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 
 
 def _retry_while_blocked(find_obstacle: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Call ``find_obstacle`` until it returns None. Raises ScriptExit when the time runs out."""
+    """Call ``find_obstacle`` until it returns None. Raises ScriptExit if the time runs out or the agent refuses."""
     while True:
         try:
             obstacle = find_obstacle()

@@ -162,7 +162,7 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Check that this host can take part, before the first host requests the cluster. Raises ScriptExit if it cannot."""
+    """Check that this host can take part, before the first host requests the cluster. Otherwise, raise ScriptExit."""
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 
 

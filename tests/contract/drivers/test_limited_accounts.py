@@ -1,4 +1,7 @@
-"""Tests of accounts without a right, and of releases without a filter. SBF sends other commands or reports refusals."""
+"""Tests of accounts that lack a right, and of releases that lack a filter.
+
+In these cases, SBF sends other commands or reports the refusal.
+"""
 
 import re
 
