@@ -164,7 +164,7 @@ def _describe_neighbour(neighbour: Neighbour) -> ParsedNeighbour:
 def _format_example(
     trial: TrialRequest, dialect: Dialect, reading: SwitchReading, faults: list[str]
 ) -> tuple[str, ...]:
-    """Return the commands that SBF would send to carry one VLAN on the ports.
+    """Return the commands that SBF would send so that the ports carry the trial's VLAN.
 
     If SBF would refuse to change a port, append the reason to ``faults``.
     """

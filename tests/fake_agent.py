@@ -24,7 +24,7 @@ class FakeAgentSocket:
     asked: list[FakeRequest] = field(default_factory=list)
 
     def serve(self, listening: socket.socket) -> None:
-        """Answer connections one after the other until the socket is closed."""
+        """Answer each connection in a separate thread until the socket is closed."""
         while True:
             try:
                 connection, _ = listening.accept()
@@ -76,7 +76,7 @@ class FakeAgent:
     runs: dict[tuple[str, int], str] = field(default_factory=dict)
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     in_turn: list[tuple[str, list[str]]] = field(default_factory=list)
-    """The first answers to ``state`` requests. Each is a state and the missing elements."""
+    """The first answers to ``state`` requests. Each answer is a state and the missing elements."""
     _told: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
 

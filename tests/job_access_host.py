@@ -123,7 +123,7 @@ def is_alive(process: int) -> bool:
 
 
 def as_user(uid: int, work: Callable[[], str]) -> str:
-    """Call a function as another user in a child process. Return its result or the error message."""
+    """Call a function as another user in a child process. Return the function's result or the error message."""
     readable, writable = os.pipe()
     child = os.fork()
     if not child:

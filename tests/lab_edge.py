@@ -31,7 +31,7 @@ class NamespaceLine:
 
 @dataclass
 class OnKernel:
-    """A test bench whose machine is a network namespace on a node of the lab."""
+    """A test bench whose edge is a network namespace on a node of the lab."""
 
     lab: Lab
     node: str

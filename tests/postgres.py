@@ -101,7 +101,7 @@ class PostgresServer:
         self._process.wait(30)
 
     def new_database(self, template: str = "template0") -> str:
-        """Create a database as a copy of ``template``. Return its name."""
+        """Create a database as a copy of ``template``. Return the name of the new database."""
         name = f"sbf{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
@@ -119,7 +119,7 @@ class PostgresServer:
         self.run(RESTORE_ROWS, name)
 
     def drop(self, name: str) -> None:
-        """Delete a database, even one that is in use."""
+        """Delete a database, even if the database is in use."""
         self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, name: str, **more: str) -> str:

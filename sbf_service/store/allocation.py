@@ -39,7 +39,7 @@ NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_INDEXED_SITES = 16
 """The highest number of sites for which each site is queried separately. For more sites, whole pools are read."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""The number of free VLAN IDs of a site that the first query reads, and the numbers that any further queries read."""
+"""How many free VLAN IDs of a site a query reads. If it finds no VLAN ID to choose, the next query reads more."""
 NO_VLANS = VlanSet()
 
 _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
@@ -86,7 +86,7 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's free VLAN IDs, with the number of sites where each VLAN ID was released at the same time or earlier."""
+"""A site's free VLAN IDs, with the number of sites where each VLAN ID was released no later than at this site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,11 @@ def can_see_none(_owner: str) -> bool:
 def allocate_network_ids(
     unit: Unit, topology: Topology, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner = can_see_none
 ) -> NetworkIds:
-    """Choose the IDs of a new cluster, and change nothing. Raise NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
+    """Choose the IDs of a new cluster, and change nothing.
 
-    If another cluster claimed a requested VLAN ID, the error names this cluster only if the caller ``sees`` its owner.
+    Raise NoSuchHost for an unknown host. Raise Conflict if no transport connects the sites. Raise NoVlanFree if no
+    VLAN ID is free. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. The error names the cluster that
+    claimed the requested VLAN ID only if the caller ``sees`` the owner of that cluster.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
@@ -129,7 +131,7 @@ def allocate_network_ids(
 def allocate_longest_unused(
     unit: Unit, sites: Sequence[Site], reserved: ReservedVlans, *, translates: bool
 ) -> dict[Name, VlanId]:
-    """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree.
+    """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
     Whole pools are read only for many sites, or when the faster queries found no VLAN ID.
     """
@@ -147,7 +149,10 @@ def allocate_longest_unused(
 def allocate_requested(
     unit: Unit, sites: Sequence[Site], vlan: VlanId, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> dict[Name, VlanId]:
-    """Return the requested VLAN ID for each site. Raise VlanNotInPool, NoVlanFree."""
+    """Return the requested VLAN ID for each site.
+
+    Raise VlanNotInPool if a site's pool lacks the VLAN ID. Raise NoVlanFree if the VLAN ID is not free at a site.
+    """
     pools = read_site_pools(unit, sites, reserved)
     for pool in pools:
         if vlan not in pool.vlans:
@@ -185,7 +190,7 @@ def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
 
 
 def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
-    """Choose among the VLAN IDs that are free at all sites, by :func:`.domain.allocation.choose_longest_unused`.
+    """Choose among the VLAN IDs that are free at all sites, by the rule of :func:`.choose_longest_unused`.
 
     The queries order VLAN IDs by (latest release at any site, VLAN ID), as this rule requires.
     """
@@ -221,7 +226,7 @@ def _read_window(unit: Unit, site: Name, sites: Sequence[Name], excluded: frozen
 
 
 def read_site_pools(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> list[SitePool]:
-    """Return the pools of these sites, in their order."""
+    """Return the pools of these sites, in the order of ``sites``."""
     names = {"sites": [site.name for site in sites]}
     pools = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - dict() would call the result's keys() method
     claimed = _parse_vlans(unit.connection.execute(_READ_CLAIMS, names))

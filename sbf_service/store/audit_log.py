@@ -47,7 +47,7 @@ class AuditFilter:
 def read_entries(unit: Unit, selected: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
     """Return at most ``limit`` entries, oldest first.
 
-    The entries are the first after the ID ``after``. If ``after`` is None, they are the newest entries.
+    If ``after`` is None, these are the newest entries. Otherwise, these are the first entries after the ID ``after``.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)

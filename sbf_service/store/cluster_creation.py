@@ -74,10 +74,10 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class PutRequest:
-    """A request for a cluster, with the limits that apply to its caller.
+    """A request for a cluster, with the limits that apply to the caller.
 
-    An error names another cluster only if the caller ``sees`` the owner of this cluster. ``starter`` is the host that
-    requests a job's cluster. The batch server has to confirm the job (:mod:`.job_proofs`).
+    An error names another cluster only if the caller ``sees`` the owner of that other cluster. If a host requests a
+    job's cluster, ``starter`` is the host, and the batch server has to confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -101,9 +101,11 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 ) -> PutResult:
     """Create a cluster, or return the existing cluster of this key and attempt; idempotent. See :class:`PutRequest`.
 
-    Raise NotFound for an unknown host. Raise Conflict, Gone, QuotaExceeded, Forbidden. Raise JobUnproven until the
-    batch server has confirmed the job. A higher attempt drains the cluster of the former attempt. Raise AttemptWaits
-    until this former cluster has ended.
+    Raise NotFound for an unknown host. Raise Gone for an attempt that has ended. Raise QuotaExceeded if the owner's
+    quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or the network. Raise Conflict
+    if another cluster uses the key, the name, the VLAN ID or an access port. Raise JobUnproven until the batch server
+    has confirmed the job. A higher attempt drains the cluster of the former attempt. Raise AttemptWaits until this
+    former cluster has ended.
     """
     put = PutRequest(key, request, reserved, quota, sees, starter)
     result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put))
@@ -113,7 +115,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Execute a request. If an error's changes must be committed, return the error and do not raise it."""
+    """Execute a request. Return AttemptWaits and JobUnproven instead of raising them, so that the unit is committed."""
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
@@ -161,7 +163,7 @@ class PlannedCluster:
 
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Return the cluster that a request would create; change nothing. Raise NotFound, Forbidden, Conflict."""
+    """Return the cluster that a request would create; change nothing. Raise the errors of :func:`put_cluster`."""
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
@@ -199,7 +201,7 @@ def _make_live_cluster(new: NewCluster, ids: NetworkIds, joined: ClusterNetwork 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
     """Insert the cluster, its claims and its placements.
 
-    A member's new IDs are claimed for the network that it joins.
+    A member's new IDs are claimed for the network that the member joins.
     """
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)

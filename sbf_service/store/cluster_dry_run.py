@@ -71,8 +71,8 @@ class _ElementClusters:
 class _DifferenceScope:
     """The clusters that differences include.
 
-    If ``only`` is None, these are all existing clusters and ``extra``. Otherwise, these are ``extra`` and the clusters
-    of the network of ``only``. The difference of a host then omits the other clusters of this network.
+    If ``only`` is None, these are all existing clusters and ``extra``. If ``only`` is set, these are ``extra`` and the
+    clusters of the network of ``only``. The difference of a host then contains only ``extra`` and ``only``.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -139,7 +139,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 
 
 def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
-    """Return the change that an element needs now, computed from the element's last reading. Raise NotFound."""
+    """Return an element's difference, computed from the last reading. Raise NotFound for an unknown element."""
     (difference,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
     return difference
 

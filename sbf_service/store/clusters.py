@@ -48,12 +48,12 @@ class ClusterPage:
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
-    """Return the newest cluster of a key, or the cluster of this key with the ID ``cluster_id``. Raise NotFound."""
+    """Return the newest cluster of a key, or its cluster with the ID ``cluster_id``. Raise NotFound if none exists."""
     return make_cluster_view(unit, _require_cluster(unit, key, cluster_id))
 
 
 def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) -> int:
-    """Return the version of the view that :func:`get_cluster` returns, without reading the view. Raise NotFound."""
+    """Return the version of the view that :func:`get_cluster` would return, without reading the view."""
     return _require_cluster(unit, key, cluster_id).version
 
 
@@ -62,7 +62,7 @@ def list_clusters(
 ) -> list[ClusterView]:
     """Return all clusters that have not ended, or the page ``ended`` of all clusters.
 
-    The oldest comes first. Raise NotFound.
+    The oldest comes first. Raise NotFound if no cluster has the ID ``ended.before``.
     """
     conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
     if ended is not None:
@@ -91,8 +91,8 @@ def extend_lease(
 ) -> ClusterView:
     """Extend a cluster's lease to at least ``seconds`` from now; never shorten it. Idempotent.
 
-    Raise NotFound and QuotaExceeded. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict if
-    the cluster is ending.
+    Raise NotFound for an unknown key. Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Gone if
+    the key now belongs to another cluster or attempt. Raise Conflict if the cluster is ending.
     """
     row = _require_cluster(unit, key)
     fence.check(key, row)
@@ -115,8 +115,8 @@ def share_network(
 ) -> ClusterView:
     """Share a cluster's network with ``owner``, whose clusters may then join the network; idempotent.
 
-    Raise NotFound. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict if the cluster is a
-    member or is ending. Raise BeyondLimit if the limit allows no further owner.
+    Raise NotFound for an unknown key. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict
+    if the cluster is a member or is ending. Raise BeyondLimit if the limit allows no further owner.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -129,8 +129,8 @@ def share_network(
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
     """Stop sharing a cluster's network with ``owner``. Members of this owner stay until they end. Idempotent.
 
-    Raise NotFound. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict if the cluster is a
-    member or is ending.
+    Raise NotFound for an unknown key. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict
+    if the cluster is a member or is ending.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -168,7 +168,7 @@ def _require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clu
 
 
 def read_page(unit: Unit, page: ClusterPage, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
-    """Return a page of clusters, oldest first. Raise NotFound."""
+    """Return a page of clusters, oldest first. Raise NotFound if no cluster has the ID ``page.before``."""
     rows = select(ClusterRow).where(*conditions, *_is_older(unit, page.before))
     return unit.session.scalars(rows.order_by(*(column.desc() for column in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
 

@@ -23,7 +23,7 @@ USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time in UTC. Storing a time without a time zone raises an error."""
+    """A time in UTC."""
 
     impl = DateTime(timezone=True)
     cache_ok = True

@@ -135,8 +135,8 @@ def make_alembic_config() -> Config:
 def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
     """Begin a transaction that can rebuild SQLite tables. Changes of constraints require such rebuilds.
 
-    Dropping an old table would violate the foreign keys that refer to it. Foreign keys are therefore disabled before
-    the transaction, because SQLite does not allow this inside a transaction. They are checked at the end.
+    Dropping an old table would violate the foreign keys that refer to it. Foreign keys are therefore disabled
+    before the transaction, because SQLite cannot disable them inside a transaction. They are checked before the commit.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()

@@ -1,8 +1,8 @@
 """The wanted state of elements, their confirmations and their error reports.
 
-Workers confirm revisions for switches and edges, and agents for hosts and gateways. An agent reports only the number
-of the confirmed revision. SBF computes the change on the host from the revisions, and records this change together
-with the confirmation.
+Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways. An agent
+reports only the number of the confirmed revision. SBF computes the change on the host from the revisions, and records
+this change together with the confirmation.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
-    """Return the clusters that a host set up and removed when it confirmed ``revision``; None if there are none.
+    """Return the clusters that a host set up and removed when the host confirmed ``revision``, or None.
 
     ``before`` is the revision that was confirmed until now. ``before`` is 0 after a reset, because the host then sets
     up all its clusters again. ``highest`` is the highest revision that the host ever confirmed. Removals up to
@@ -80,7 +80,7 @@ class WantedRevision:
 
 
 def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
-    """Return the wanted state of an element. Raise NotFound."""
+    """Return the wanted state of an element. Raise NotFound for an unknown element."""
     row = require_element(unit, name)
     clusters = read_live_clusters(unit, _is_placed_on(name))
     wanted = compute_wanted(Name(name), read_topology(unit), clusters)
@@ -88,7 +88,7 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Return the part of an element's wanted state that the element has confirmed. Raise NotFound."""
+    """Return the confirmed part of an element's wanted state. Raise NotFound for an unknown element."""
     confirmed = require_element(unit, name).confirmed_revision
     added = (
         PlacementRow.element == name,
@@ -198,7 +198,7 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent. Raise NotFound. Raise Conflict for a device.
+    """Return the wanted state of a host or gateway for its agent. Raise NotFound if unknown, Conflict for a device.
 
     For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
     """
@@ -216,7 +216,7 @@ def make_element_views(unit: Unit) -> list[ElementView]:
 
 
 def make_element_view(unit: Unit, name: str) -> ElementView:
-    """Return the view of an element. Raise NotFound."""
+    """Return the view of an element. Raise NotFound for an unknown element."""
     return _format_element(require_element(unit, name))
 
 

@@ -58,7 +58,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs whose clusters hosts have requested, and that a batch server still has to confirm."""
+    """Return the jobs that the batch server ``server`` has to confirm, because hosts requested clusters for them."""
     of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)

@@ -60,7 +60,8 @@ def release_lease(unit: Unit, element: str, fence: int) -> None:
 def release_leases_of(unit: Unit, holder: str) -> None:
     """Release all leases of a replica that restarted, and increment the fencing tokens.
 
-    Late writes of the former process then fail. Several rows change: call this function in :meth:`Store.change`.
+    Late writes of the former process then fail. Call this function within :meth:`Store.change`, because it changes
+    several rows.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -80,7 +81,7 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
-    """Record a heartbeat of an agent. Raise NotFound. Raise Conflict for an element without an agent.
+    """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for an element without agent.
 
     An agent that was stale stays unreachable until the agent confirms a revision or reports an error, because the host
     may have restarted.

@@ -31,7 +31,7 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """The number of all elements of a kind at a site, and the number of elements with each kind of problem.
+    """The number of a site's elements of one kind, and how many of these elements have each problem.
 
     ``unconfirmed`` counts elements that have not confirmed their wanted revision. ``unsaved`` counts elements with a
     pending save.

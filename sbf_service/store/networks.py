@@ -48,7 +48,8 @@ def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
 def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
     """Return the cluster that created the network that ``spec`` joins.
 
-    Raise NoSuchNetwork, Forbidden. Raise Conflict if the network is ending.
+    Raise NoSuchNetwork if no running cluster has this name or key. Raise Forbidden if the network is not shared with
+    the owner. Raise Conflict if the network is ending.
     """
     clusters = find_network(unit, str(spec.joins))
     if not clusters:
@@ -81,7 +82,8 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
 ) -> NetworkIds:
     """Return the network's IDs after a new member joins: the present IDs, and new IDs at new sites. Change nothing.
 
-    Raise NoSuchHost, Conflict, NoVlanFree.
+    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
+    ports would change. Raise NoVlanFree if no VLAN ID is free at a new site.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
@@ -104,7 +106,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose VLAN IDs at new sites. Prefer the network's VLAN ID. Choose another only if the transport translates."""
+    """Choose VLAN IDs at new sites. Choose the network's VLAN ID, or if the transport translates, another."""
     vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:

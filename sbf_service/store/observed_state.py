@@ -1,4 +1,4 @@
-"""The observed state of switches and edges, as last read and saved, and their pending saves.
+"""The observed state of switches and edges at the last save, and pending saves.
 
 A pending save is recorded in the transaction that announces a change, before the device receives the change. The record
 is deleted when the device has reported a successful save (DESIGN.md §3: a confirmation includes the save).
@@ -63,7 +63,7 @@ def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
 
 FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
-"""The pause is long, because each save wears the flash memory and because the cause of a failure often remains."""
+"""The longest pause between saves. Each save wears the flash memory, and the cause of a failure often remains."""
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
@@ -101,7 +101,7 @@ def compute_save_pause(failures: int) -> timedelta:
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Return the transports to which an edge is attached, and the transports whose circuits it may still carry."""
+    """Return the transports to which an edge is attached, and transports whose circuits the edge may still carry."""
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()
     clusters = select(ClusterRow.transport).where(UNSETTLED, has_placement_on(edge))

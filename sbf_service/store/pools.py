@@ -22,8 +22,9 @@ from virtcloud.model.vlans import VlanSet
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool; idempotent.
 
-    Raise NotFound. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict if the new pool lacks
-    claimed VLAN IDs. SBF reads the site's devices again, because they may carry VLAN IDs that are now managed.
+    Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict if
+    the new pool lacks claimed VLAN IDs. SBF reads the site's devices again, because the devices may carry VLAN IDs
+    that are now managed.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -53,7 +54,7 @@ def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
 
 
 def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
-    """Return the VLAN IDs that SBF may change at a site: the VLAN IDs of its pool, and all claimed VLAN IDs."""
+    """Return the VLAN IDs that SBF may change at a site: the site's pool and all claimed VLAN IDs."""
     claimed = unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == site))
     return unit.session.get_one(SiteRow, site).pool | claimed
 

@@ -1,4 +1,4 @@
-"""Managed ports of switches, with the use that each port had before SBF took it over (DESIGN.md §3, Ownership)."""
+"""Managed ports of switches, and each port's use before SBF took over the port (DESIGN.md §3, Ownership)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def _make_record(row: PortRow) -> PortRecord:
 
 
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
-    """Record that an administrator allows SBF to take over ports in other use; idempotent. Raise BadInput, Conflict."""
+    """Record that SBF may take over ports in other use; idempotent. Raise BadInput for a port that is not managed."""
     _check_ports_managed(switch, uses)
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     for port, use in uses.items():
@@ -116,7 +116,7 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that a switch's new description lacks. Cancel the release of ports that it contains again.
+    """Release the ports that a switch's new description lacks. Cancel the release of ports that it lists again.
 
     If the name may denote another device (``is_other``), delete all records, because they describe the former device.
     """

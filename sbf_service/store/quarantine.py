@@ -16,7 +16,7 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 
 
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
-    """Return a site's quarantined VLAN IDs, each with the former cluster and the elements that have not confirmed."""
+    """Return a site's quarantined VLAN IDs, each with its former cluster and the elements with unconfirmed removal."""
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
     return tuple(
@@ -28,9 +28,9 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``; idempotent.
 
-    The claims of the VLAN ID's cluster are released when the elements of the cluster's other sites have also confirmed
-    or are declared clean. An element removes remaining configuration when it is reachable again. Raise Conflict when
-    the VLAN ID is not in quarantine.
+    SBF releases the claims of the VLAN ID's cluster when, at the cluster's other sites too, each element has confirmed
+    the removal or was declared clean. An element removes remaining configuration when it is reachable again. Raise
+    Conflict when the VLAN ID is not in quarantine.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:

@@ -2,7 +2,7 @@
 
 Two services with the same name would release each other's leases. On PostgreSQL, a service holds an advisory lock for
 its name on a separate connection. On SQLite, a service locks a file next to the database. Both locks end with the
-process. If the service's host is no longer reachable, PostgreSQL detects this after half a minute.
+process. If the service's host is no longer reachable, PostgreSQL releases the lock after half a minute.
 """
 
 import fcntl
@@ -23,7 +23,8 @@ log = get_log(__name__)
 LOCK_CLASS = 0x7265706C
 """The first key of the advisory lock (the letters "repl"). The second key is a hash of the name."""
 LOCK_TIMEOUT_S = 40.0
-"""How long a starting service waits. With the keepalive settings below, PostgreSQL detects an unreachable host sooner.
+"""How many seconds a starting service waits for the lock. With the keepalive settings below, PostgreSQL detects an
+unreachable host sooner.
 """
 LOCK_POLL_S = 0.5
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")

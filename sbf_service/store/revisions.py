@@ -1,4 +1,4 @@
-"""The wanted revisions of elements (DESIGN.md §3). The transaction that changes the wanted state increments them."""
+"""The wanted revisions of elements (DESIGN.md §3). A change of the wanted state increments the revision."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class NewRevision:
 
 
 def require_element(unit: Unit, name: str) -> ElementRow:
-    """Return the row of an element that is in the topology. Raise NotFound."""
+    """Return the row of an element. Raise NotFound for an element that is not known."""
     row = unit.session.get(ElementRow, name)
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known elements: {', '.join(_list_names(unit)) or 'none'}")

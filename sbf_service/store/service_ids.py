@@ -17,7 +17,10 @@ _INSERT_CLAIM = insert(Base.metadata.tables[ServiceClaimRow.__tablename__])
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
-    """Choose the service ID of a new network. Return None if all networks share one service. Raise NoVlanFree."""
+    """Choose the service ID of a new network. Return None if all networks share one service.
+
+    Raise NoVlanFree if no service ID is free.
+    """
     if transport is None or not transport.services:
         return None
     return allocate_service_id(_read_service_pool(unit, transport))

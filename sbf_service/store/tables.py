@@ -113,7 +113,7 @@ class ElementRow(Base):
 
 
 class PortRow(Base):
-    """A port of a switch that SBF configures, or that an administrator adopted.
+    """A switch port that SBF configures, or that an administrator adopted.
 
     ``use_before`` is the port's use before SBF configured the port. It is None for a port that SBF configured before
     this column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true while SBF may have

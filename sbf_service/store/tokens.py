@@ -26,7 +26,7 @@ TOKENS_TOPIC = "tokens"
 
 
 def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -> NewToken:
-    """Create a token. Only the returned answer contains its secret."""
+    """Create a token. Only the returned document contains the token's secret."""
     token = Token.make(random_bytes(ID_BYTES + SECRET_BYTES))
     duration_s = request.expires_in_s
     row = TokenRow(
@@ -46,7 +46,7 @@ def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -
 
 
 def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
-    """Revoke a token; idempotent. Raise NotFound."""
+    """Revoke a token; idempotent. Raise NotFound for an unknown token."""
     row = unit.session.get(TokenRow, token_id)
     if row is None:
         raise NotFound(f"token {token_id} is not known; 'virtcloud token list' shows all tokens")
@@ -59,7 +59,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 
 
 def list_tokens(unit: Unit) -> list[TokenView]:
-    """Return all tokens, oldest first, including expired and revoked ones."""
+    """Return all tokens, oldest first, including expired and revoked tokens."""
     return [
         make_token_view(row)
         for row in unit.session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id))

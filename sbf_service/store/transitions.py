@@ -30,7 +30,8 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""``_IS_INCOMPLETE`` implies this condition. With it, the database starts from the few unconfirmed elements."""
+"""``_IS_INCOMPLETE`` implies this condition. With this redundant condition, the query starts from the few
+unconfirmed elements."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
@@ -72,7 +73,7 @@ MAX_TRANSITIONS = 3
 def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
     """Apply all due transitions of the selected clusters; idempotent.
 
-    If a network waited for one of the selected members, the network also ends, even if the network is not selected.
+    If a network waited for the end of a selected member, the network also ends, even if the network is not selected.
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
@@ -158,10 +159,10 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Fail the clusters that ``element`` refused while SBF was setting them up; idempotent.
+    """Fail the clusters in set-up that ``element`` refused; idempotent.
 
     ``refused`` maps cluster IDs to errors. Clusters in other states do not fail. An active cluster is set up again as
-    soon as possible. The members of a failed network also fail. Raise NotFound.
+    soon as possible. The members of a failed network also fail. Raise NotFound for an unknown element.
     """
     row = require_element(unit, element)
     is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))

@@ -272,8 +272,8 @@ def read_topology_version(unit: Unit) -> int | None:
 def read_topology(unit: Unit) -> Topology:
     """Return the current topology. Raise NotFound before the first topology was put.
 
-    The newest version is cached. A version that this unit created is not cached: after a rollback, another topology
-    could get the same version.
+    The newest version is cached. A version that this unit created is not cached, because after a rollback another
+    topology could get the same version.
     """
     version = unit.topology_version = unit.connection.execute(_READ_VERSION).scalar_one()
     found = unit.cache.topologies.get(version)

@@ -11,7 +11,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class EdgeNxos(CiscoNxos, EmulatedEdge):
-    """A leaf with nve1 and BGP. A new route distinguisher is refused while another one is set."""
+    """A leaf with nve1 and BGP. A new route distinguisher is refused while another distinguisher is set."""
 
     new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EdgePort(mode="routed")
     modes: ClassVar = {

@@ -146,7 +146,7 @@ if TYPE_CHECKING:
 
 COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
 """The faults of a save on any platform. ``hang`` hangs before the startup configuration is written. ``disconnect``
-drops every session before it is written. With ``written``, the fault occurs after the write. ``ignore`` prints success
+drops every session before that write. With ``written``, the fault occurs after the write. ``ignore`` prints success
 without writing. ``slow`` succeeds after ``seconds``.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
@@ -169,7 +169,7 @@ class Saving:
     saved: str = "[OK]"
     """The output of a successful save."""
     saved_variants: ClassVar[tuple[str, ...]] = ()
-    """Complete outputs of successful saves on other models and releases. A test assigns one of them to ``variant``."""
+    """Complete outputs of successful saves on other models and releases. A test assigns an output to ``variant``."""
     save_failures: ClassVar[dict[str, str]] = {}
     """Complete outputs of failed saves by cause. After an output that ends with a question, the switch waits for the
     reply.

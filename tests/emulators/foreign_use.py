@@ -23,8 +23,8 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
     """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
     ``access`` and ``native`` contain the VLAN of each port. ``trunks`` contains each port's list of allowed VLANs, or
-    ``"all"``. ``"all"`` means a trunk without a list. On platforms where a trunk must have a list, it means a list of
-    all existing VLANs.
+    ``"all"``. ``"all"`` means a trunk without a list. On platforms where a trunk must have a list, ``"all"`` means a
+    list of all existing VLANs.
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})
@@ -43,7 +43,8 @@ def occupy(  # noqa: PLR0913 - each parameter is a kind of other use
 class ConfigurationRecorder:
     """Records every change of VLANs and ports of other users, with the line that caused the change.
 
-    SBF manages ``ports`` and ``vlans``; their changes are not recorded. A change that is undone later is recorded too.
+    Changes of ``ports`` and ``vlans`` are not recorded, because SBF manages them. A change that is undone later is
+    recorded too.
     """
 
     switch: "EmulatedSwitch"

@@ -120,7 +120,7 @@ def procurve(peers: Peers) -> str:
 
 
 def dell(peers: Peers, *, counts: bool) -> str:
-    """Render ``show lldp neighbors detail`` of OS9 (with a count) or OS10."""
+    """Render ``show lldp neighbors detail`` of OS9 (with ``counts``) or of OS10."""
     blocks = []
     for port, peer in peers.items():
         if counts:

@@ -21,7 +21,7 @@ SAVES = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/son
 
 
 class Sonic(EmulatedSwitch):
-    """A whitebox switch. From release 202305 on, a port is a routed port until ``config switchport mode``."""
+    """A whitebox switch. From release 202305 on, a port is routed until ``config switchport mode`` changes it."""
 
     platform = "sonic"
     port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")

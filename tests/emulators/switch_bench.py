@@ -36,7 +36,7 @@ class SwitchBench:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The managed ports, with the emulator's names."""
+        """The names of the managed ports in the emulator."""
         return self.switch.port_names[0], self.switch.port_names[1]
 
     def read(self) -> SwitchObserved:

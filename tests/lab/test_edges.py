@@ -150,7 +150,7 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Even the MAC addresses are identical. The core has a MAC table for each cluster's service VLAN (decision 6)."""
+    """The clusters have the same MAC addresses. The core has a MAC table for each service VLAN (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service_id(one), service_id(two)} == {2000, 2001}
     with ThreadPoolExecutor() as pool:
@@ -196,7 +196,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """A cluster is deleted while the edge of one site is down.
 
-    The other site is clean at once, the edge's site later.
+    The other site is cleaned immediately. The edge's site is cleaned after the edge's restart.
     """
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()

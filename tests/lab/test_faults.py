@@ -1,4 +1,4 @@
-"""Killed processes, disconnected switches and concurrent calls. The lab's network recovers from each of them."""
+"""Killed processes, disconnected switches and concurrent calls. The lab's network recovers from each fault."""
 
 import random
 import shutil
@@ -22,7 +22,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
 KILLS_EACH = 4
-"""The number of kills in one test. It is even, because each cluster is created and deleted."""
+"""The number of kills in one test. It is even, because kills during creation and deletion alternate."""
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """After all tests, check that elements carry the same as before. The slow check runs once for the module."""
+    """After all tests, check that the elements are as before the tests. This slow check runs once for the module."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
@@ -102,9 +102,9 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
-    """The unreachable host is at another site.
+    """The barrier names a host at another site, and guests with IPv4 or IPv6 addresses.
 
-    Guests have IPv4 or IPv6 addresses. At the end the job's files are removed.
+    The job's files are removed at the end of the job.
     """
     other_agent = lab.service(OTHER, "agent")
     other_agent.stop()

@@ -1,4 +1,4 @@
-"""A bare lab: VLAN tags on the core, programs on nodes, and complete removal after each way of ending."""
+"""A bare lab: VLAN tags on the core, programs on nodes, and the complete removal of a lab, however the lab ends."""
 
 import json
 import os

@@ -124,7 +124,7 @@ def test_the_lab_of_a_killed_start_can_be_removed(own_state: LabState) -> None:
 
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
 def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabState, victim: str, file: Path) -> None:
-    """While a guest runs, send SIGKILL to the lab's first process or to the process that holds its namespaces."""
+    """While a guest runs, send SIGKILL to the lab's first process or to the process that holds the namespaces."""
     with machine_unchanged():
         lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:

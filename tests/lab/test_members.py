@@ -79,7 +79,7 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
     """One member fails, because the agent of its host is stopped.
 
-    SBF is killed once while another member joins, and once while this other member leaves.
+    SBF is killed while a second member joins, and again while the second member leaves.
     """
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:

@@ -31,7 +31,7 @@ ALL_HOSTS_VLANS = {
     "sw3": {"to1": "100", "lagh2": "100"},
     "psw": {"h1": "100", "h2": "100", "edge": "100"},
 }
-"""The VLANs of a cluster on all hosts. The third side of the ring and the second uplink of h1 carry none of them."""
+"""The VLANs of a cluster that uses all hosts. The third side of the ring and the second uplink of h1 carry no VLAN."""
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def capture_broadcasts(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The other cluster is within one site and uses the same tree, whose root is the switch at the edge."""
+    """The second cluster is within one site and uses the same tree of links. Its root is the switch at the edge."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},

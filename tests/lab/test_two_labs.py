@@ -1,4 +1,4 @@
-"""Two labs that run directly on one kernel. The kernel has all features, because it is the kernel of another lab."""
+"""Two labs that run directly on one kernel. Both labs run inside a third lab, whose kernel has all features."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""``virtcloud pbs`` on a real server: the objects that it changes, and those that it leaves unchanged."""
+"""``virtcloud pbs`` on a real server: the objects that it changes, and the objects that it leaves unchanged."""
 
 import json
 import time
@@ -20,7 +20,7 @@ OTHERS = ("create hook foreign", "set hook foreign event = queuejob", "create re
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """Create a hook and a resource that virtcloud does not own. Yield their state."""
+    """Create a hook and a resource that virtcloud does not own. Yield the state of both."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _print_others(batch)
@@ -126,7 +126,7 @@ def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
 
 
 def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> None:
-    """Without the hooks, nothing would remove the job's cluster."""
+    """The hooks stay installed, because nothing else would remove the job's cluster."""
     jobs = RealBatch(batch, HOSTS)
     job = jobs.submit(BatchSubmission("sleep 600\n", resources={"vcluster": "image=busybox"}))
     _reach(jobs, job, BatchJobState.RUNNING)

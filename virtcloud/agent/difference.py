@@ -103,7 +103,7 @@ class StartGuest:
 
     @property
     def cluster(self) -> str:
-        """The id of the guest's cluster, which is the segment's cluster or a member of its network."""
+        """The id of the guest's cluster, which is the segment's cluster or a member of that cluster's network."""
         return self.guest.cluster or self.segment.id
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""Checks of a host's settings, kernel, libvirt and SBF for the agent (``virtcloud doctor --host``).
+"""Checks whether the agent can work with a host's settings, kernel, libvirt and SBF (``virtcloud doctor --host``).
 
-The checks do not change the host: they create test interfaces in a temporary network namespace only.
+The checks do not change the host. They create test interfaces in a temporary network namespace.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ class HostCheck:
 def check_host(config: Path) -> tuple[HostCheck, ...]:
     """Check this host with the agent's settings in ``config``.
 
-    Return failed checks as results, without raising an error.
+    A failed check is returned like any other result, and raises no error.
     """
     return tuple(_checks(config))
 

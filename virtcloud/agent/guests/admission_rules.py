@@ -1,7 +1,7 @@
-"""The admission rules that the host's administrator sets. The agent checks them before it starts a guest.
+"""The admission rules that the host's administrator sets. The agent checks the rules before it starts a guest.
 
-They do not depend on SBF. Without them, a stolen token or a defect of SBF could run any guest on this host and read the
-host's files as root.
+The rules do not depend on SBF. Without them, a stolen token or a defect of SBF could run any guest on this host and
+read the host's files as root.
 """
 
 import os
@@ -21,7 +21,7 @@ SETTINGS_HINT = "in the settings of this host's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """The owners whose guests this host runs, and the images that users may name without a batch system.
+    """The owners whose guests this host runs, and the images that users may name outside batch jobs.
 
     ``images`` is None if users may name all images.
     """

@@ -51,7 +51,7 @@ class LocalGuests:
         self._files = GuestFiles(settings.folders)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
-        """Return the guests with virtcloud's metadata, and an error for each hypervisor that does not answer."""
+        """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
         domains, unreachable = self._list_domains()
         observed = (
             ObservedGuest(domain.owner.cluster, domain.owner.guest, domain.owner.digest, domain.running)
@@ -79,7 +79,7 @@ class LocalGuests:
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
-        """Stop all ``guests`` at the same time. Request the shutdown, and destroy the guests after the grace period.
+        """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
 
         Raise Unreachable when a guest may run on a hypervisor that does not answer.
         """
@@ -118,7 +118,7 @@ class LocalGuests:
             waited += POLL_S
 
     def _list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
-        """Return all domains with their hypervisors, and an error for each hypervisor that does not answer."""
+        """Return pairs of hypervisor and domain. Also return an error for each hypervisor that does not answer."""
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():

@@ -1,7 +1,7 @@
 """A hypervisor, accessed through libvirt. Only this module imports libvirt, and no libvirtError leaves this module.
 
 Every call has a deadline (`call_deadlines`), because a hanging libvirtd neither answers nor closes the socket.
-Libvirt's keepalive messages are no alternative: they need an event loop, and do not apply to the opening of a
+Libvirt's keepalive messages are no alternative, because they need an event loop and do not apply to the opening of a
 connection.
 """
 

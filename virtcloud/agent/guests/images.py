@@ -119,7 +119,7 @@ READABLE_BY_ALL = "everybody"
 class ImageView(Document):
     """An image as listed for a user.
 
-    ``readable`` is true if the user may use the image. ``trouble`` is the reason why the image cannot be used.
+    ``readable`` is true if the user may use the image. ``trouble`` is the reason why the image cannot be used, or None.
     """
 
     name: str

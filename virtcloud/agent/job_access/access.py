@@ -18,7 +18,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.values import ClusterKey, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
-"""Environment variables of a job's script. The names are those of `SCRIPT_VARIABLES`."""
+"""Environment variables of a job's script. `SCRIPT_VARIABLES` contains the names and their meanings."""
 SCRIPT_VARIABLES = {
     "VCLUSTER_ID": "the cluster's key",
     "VCLUSTER_NAME": "the cluster's name, if it has a name",
