@@ -1,4 +1,4 @@
-"""A fake agent for tests of hooks and scripts. Its socket is real, and the test sets its answers."""
+"""A fake agent for tests of hooks and scripts. The socket is real. The test sets the answers."""
 
 import json
 import socket

@@ -37,9 +37,9 @@ CanSeeOwner = Callable[[str], bool]
 NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of release that is stored for a VLAN ID that no cluster has used."""
 MAX_INDEXED_SITES = 16
-"""The highest number of sites for which each site is queried separately. For more sites, whole pools are read."""
+"""The highest number of sites that are queried separately. With more sites, an allocation reads whole pools."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""How many free VLAN IDs of a site a query reads. If it finds no VLAN ID to choose, the next query reads more."""
+"""How many free VLAN IDs a query reads. If a query finds no VLAN ID, the next query reads more."""
 NO_VLANS = VlanSet()
 
 _FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
@@ -133,7 +133,7 @@ def allocate_longest_unused(
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    Whole pools are read only for many sites, or when the faster queries found no VLAN ID.
+    Read whole pools only if there are many sites, or if the faster queries found no VLAN ID.
     """
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
@@ -185,7 +185,7 @@ def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
 
 
 def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
-    """Return a recorded other use of a VLAN ID."""
+    """Return a row as a VLAN ID with its other use."""
     return ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
 
 
@@ -211,8 +211,8 @@ def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Na
 class _FreeWindow:
     """A part of the free VLAN IDs of a site, each as (time of release, VLAN ID).
 
-    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read. It is None
-    if the site has no more VLAN IDs.
+    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read,
+    or None if the site has no more VLAN IDs.
     """
 
     first: tuple[datetime, int] | None
@@ -277,7 +277,7 @@ def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]
 
 
 def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
-    """Claim one VLAN ID at each of these sites for a cluster."""
+    """Claim a VLAN ID for a cluster at each site in ``vlans``."""
     claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
     unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
     unit.connection.execute(_INSERT_CLAIMS, claims)

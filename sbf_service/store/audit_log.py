@@ -1,4 +1,4 @@
-"""Queries of the audit log; ``record_audit`` in ``unit_of_work.py`` inserts its rows."""
+"""Queries of the audit log; ``record_audit`` in ``unit_of_work.py`` inserts the rows."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 class AuditFilter:
     """Selects the rows of one element, the rows of all clusters with one key, or all rows.
 
-    A key may have belonged to another owner earlier or later. Therefore ``owner`` selects only this owner's clusters,
+    Clusters of different owners may have had the same key. Therefore ``owner`` selects only this owner's clusters,
     and ``sites`` selects only clusters with a placement at these sites.
     """
 

@@ -1,9 +1,9 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
 The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster, the
-transaction chooses the IDs. It then inserts the cluster, the claims and the placements with the new wanted revisions.
+transaction chooses the IDs. Then it inserts the cluster, the claims and the placements with the new wanted revisions.
 All other changes wait during this transaction. Therefore the transaction consists of a few prepared statements, and
-the view is made from the inserted values without reading them again.
+the view is made from the inserted values without another query.
 """
 
 from collections.abc import Mapping

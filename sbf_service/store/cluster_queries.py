@@ -142,7 +142,7 @@ def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[Liv
 
 
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
-    """Return these clusters with the IDs of their networks."""
+    """Return the clusters of these rows, each with the IDs of its network."""
     networks = read_networks(unit, rows)
     vlans, services = read_vlans(unit, networks), read_service_ids(unit, networks)
     return [_make_live_cluster(row, networks[row.network or row.id], vlans, services) for row in rows]
@@ -200,7 +200,7 @@ def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
 
 
 def parse_current_spec(row: ClusterRow) -> ClusterSpec:
-    """Return the spec of a cluster, with the owners with whom its network is shared now."""
+    """Return a cluster's spec, in which ``shares_with`` lists the owners with whom the network is shared now."""
     return parse_spec(row.spec) if row.shares is None else _parse_shared_spec(row.spec, row.shares)
 
 

@@ -72,7 +72,7 @@ class ElementClusterErrors:
 
 @dataclass(frozen=True, slots=True)
 class WantedRevision:
-    """The wanted state of an element with its revisions, read in one transaction."""
+    """The wanted state and the revisions of an element, read in one transaction."""
 
     revision: int
     confirmed: int

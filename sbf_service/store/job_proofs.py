@@ -21,7 +21,7 @@ from virtcloud.model.views import JobStatement
 JOBS_TOPIC: Final = "jobs"
 """The change topic of new questions."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer. It is longer than the time for which any prologue script waits."""
+"""The lifetime of a question and its answer. Every prologue script waits for a shorter time."""
 MAX_OPEN_QUESTIONS: Final = 200
 """The highest number of open questions of one host."""
 

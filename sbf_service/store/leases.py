@@ -1,4 +1,4 @@
-"""Leases on elements with fencing tokens, and the heartbeats of agents.
+"""Leases on elements, the fencing tokens of leases, and the heartbeats of agents.
 
 A fencing token is incremented with every lease. After another worker acquires the lease, the worker with the expired
 lease therefore cannot write.

@@ -1,4 +1,4 @@
-"""The pools of sites: the VLAN IDs that administrators reserve for clusters, with their state."""
+"""The pools of sites: the VLAN IDs that administrators reserve for clusters, and the state of these VLAN IDs."""
 
 from collections.abc import Mapping
 

@@ -159,7 +159,10 @@ def parse_removed_switch(row: ElementRow) -> Switch | None:
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port, so that its former use is restored. If no former use is recorded, delete the port's row."""
+    """Mark a port as leaving, so that a worker restores the port's former use.
+
+    If no former use is recorded, delete the port's row.
+    """
     before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)

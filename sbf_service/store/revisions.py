@@ -80,7 +80,7 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:
-    """Expire an element in the session's identity map, because a statement has changed its row."""
+    """Expire an element in the session's identity map, because a statement has changed the element's row."""
     loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
     if loaded is not None:
         unit.session.expire(loaded)

@@ -79,8 +79,9 @@ class ElementRow(Base):
 
     ``trouble`` is the error report. ``troubles`` are the parts of this report that each concern a single cluster
     (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed, and is never reset.
-    ``reachable`` becomes false after a failed reading and when the agent is stale. It becomes true when the element is
-    read or confirms again. ``leaving`` is the description of a switch that left the topology and has ports to restore.
+    ``reachable`` becomes false after a failed reading and when the agent is stale. It becomes true again when the
+    element is read or confirms a revision. ``leaving`` is the description of a switch that left the topology and has
+    ports to restore.
     """
 
     __tablename__ = "elements"
@@ -115,9 +116,9 @@ class ElementRow(Base):
 class PortRow(Base):
     """A switch port that SBF configures, or that an administrator adopted.
 
-    ``use_before`` is the port's use before SBF configured the port. It is None for a port that SBF configured before
-    this column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true while SBF may have
-    shut the port down. ``leaving`` is true while SBF restores the former use.
+    ``use_before`` is the port's use before SBF configured the port. ``use_before`` is None for a port that SBF
+    configured before this column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true
+    while SBF may have shut the port down. ``leaving`` is true while SBF restores the former use.
     """
 
     __tablename__ = "ports"
@@ -140,12 +141,12 @@ class ClusterRow(Base):
     """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
     ``turn`` is incremented when a key passes to another owner; the attempt numbers then start again. ``transport``
-    connects the sites. It is None for a single site, and does not change once it is set. ``name`` is deleted when the
-    cluster ends.
+    connects the sites. A cluster at a single site has no transport. A transport does not change once it is set.
+    ``name`` is deleted when the cluster ends.
 
     For a member, ``network`` is the ID of the cluster whose network the member joined. That cluster has the claims.
     ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,
-    separated by commas, with whom the network is shared now. It is None if these owners never changed.
+    separated by commas, with whom the network is shared now, or None if these owners never changed.
     """
 
     __tablename__ = "clusters"

@@ -53,7 +53,7 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Yield the clusters on a transport, and the transport's circuits last read on edges, each with its service ID."""
+    """Yield the clusters on a transport, and its circuits in the last readings of edges, with service IDs."""
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
     used = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}

@@ -80,7 +80,7 @@ def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: Co
         due = find_due_transitions(unit, drain_deadline, *conditions)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
-            if row.state == state:  # otherwise the cluster is a member that has just ended with its network
+            if row.state == state:  # otherwise the cluster is a member that has just ended together with its network
                 apply_transition(unit, row, transition)
             networks |= {row.network} - {None}
         if not due:

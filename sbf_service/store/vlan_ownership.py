@@ -1,9 +1,9 @@
 """VLAN ownership: the VLANs that SBF created on an element (docs/decisions/0038), and VLAN IDs in other use.
 
-SBF deletes only VLANs that it created. A row for each such VLAN is inserted in the transaction that announces a change,
-before the device receives the change. The row is deleted when a reading of the device no longer shows the VLAN. A VLAN
-ID in other use is excluded from its site's free VLAN IDs until readings of all the site's devices no longer show the
-other use.
+SBF deletes only VLANs that it created. A row for each created VLAN is inserted in the transaction that announces a
+change, before the device receives the change. The row is deleted when a reading of the device no longer shows the VLAN.
+A VLAN ID in other use is excluded from its site's free VLAN IDs until readings of all the site's devices no longer show
+the other use.
 """
 
 import json
@@ -68,7 +68,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return every other use of a site's VLAN IDs, each with the device, the evidence and the time of the reading."""
+    """Return a view of each other use of a site's VLAN IDs, with the device, the evidence and the time of reading."""
     clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
     found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))

@@ -20,7 +20,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 switch. Its limit of VLANs can be raised only with a reboot."""
+    """A 2920 switch. Raising the limit on the number of VLANs requires a reboot."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")

@@ -3,8 +3,8 @@
 The differences come from vendors' references and Netmiko's drivers:
 - Dell N-Series: errors without a percent sign, "Configuration Saved!"
 - Cisco 300 and 350: a save that asks, with "no" as the default
-- Ruijie: port names with a space, ``show vlan`` only, no empty list
-- D-Link and Zyxel: lists in other forms
+- Ruijie: port names with a space, ``show vlan`` instead of ``show vlan brief``, no empty list
+- D-Link and Zyxel: other forms of VLAN lists
 - further switches: paging that cannot be turned off
 """
 

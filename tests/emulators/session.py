@@ -28,7 +28,7 @@ def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
 
 
 def grammar_of(kind: type) -> Grammar:
-    """Return the patterns of a class with their methods, the most specific pattern first."""
+    """Return the patterns of a class, each with its method. The most specific pattern comes first."""
     found: Grammar = {}
     for name in dir(kind):
         for mode, pattern in getattr(getattr(kind, name), "_patterns", ()):

@@ -46,7 +46,7 @@ class _LoginServer(paramiko.ServerInterface):
 
 
 class SshServer:
-    """The SSH server of one switch. Closes connections that exceed the switch's session limit."""
+    """The SSH server of one switch. The server closes connections beyond the switch's session limit."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch

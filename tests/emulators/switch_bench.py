@@ -1,4 +1,4 @@
-"""An emulated switch and its driver for contract tests, and patterns of its commands for planning faults."""
+"""An emulated switch and its driver for contract tests, and patterns of its commands in planned faults."""
 
 import re
 from collections.abc import Callable

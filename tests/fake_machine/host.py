@@ -23,7 +23,7 @@ class FakeKernel:
     """
 
     def __init__(self) -> None:
-        """Start with the uplink eth0."""
+        """Create the uplink eth0."""
         self.by_index: dict[int, KernelInterface] = {}
         self.deleted: list[str] = []
         self.changes = 0

@@ -1,4 +1,4 @@
-"""The ends of a complete lab with SBF and agents. No process survives, and the next start reports the remains."""
+"""A complete lab with SBF and agents ends. No process survives, and the next start reports the remains."""
 
 import os
 import signal

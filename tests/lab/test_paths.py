@@ -190,7 +190,7 @@ def capture_broadcasts(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The second cluster is within one site and uses the same tree of links. Its root is the switch at the edge."""
+    """The second cluster is within one site and uses the same tree of links, from the switch at the edge."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},

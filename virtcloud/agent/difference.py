@@ -2,7 +2,8 @@
 
 Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
 the new segment is created. Within a cluster, guests stop before their bridge is removed, and the bridge is created
-before its guests start. A cluster without a difference has no step, so a change of one cluster does not affect others.
+before its guests start. A cluster without a difference has no step, so a change of one cluster affects no other
+cluster.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 class ObservedSegment:
     """A cluster's segment: the interfaces that bear the cluster's ownership alias.
 
-    ``port`` is the uplink. It is None when the tagged interface is missing and only the bridge exists. ``faults``
+    ``port`` is the uplink, or None when the tagged interface is missing and only the bridge exists. ``faults``
     describes each difference from the segment that the agent would build. The agent does not change a segment without
     faults.
     """

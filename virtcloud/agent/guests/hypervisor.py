@@ -39,7 +39,7 @@ class LibvirtDeadlines:
 class LibvirtHypervisor:
     """A `HypervisorApi` for one libvirtd.
 
-    It connects at the first call, and connects again after a restart of libvirtd.
+    The object connects at the first call, and connects again after a restart of libvirtd.
     """
 
     def __init__(
