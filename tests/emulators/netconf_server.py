@@ -46,7 +46,7 @@ class NetconfSession:
         self._chunked = False
 
     def run(self) -> None:
-        """Send hello and answer requests until the session ends. Raise Hangup."""
+        """Send hello and answer requests. Raise Hangup when the session ends."""
         capabilities = "".join(f"<capability>{name}</capability>" for name in self._device.capabilities)
         self._write(
             f'<hello xmlns="{BASE}"><capabilities>{capabilities}</capabilities>'

@@ -155,7 +155,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Record every later change of ports and VLANs, except of ``ports`` and ``vlans``, which SBF manages."""
+        """Record every later change of ports and VLANs. Ignore ``ports`` and ``vlans``, which SBF manages."""
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder
@@ -193,7 +193,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     # differences between platforms
 
     def serve(self, channel: Channel) -> None:
-        """Serve one client until the session ends. Raise Hangup."""
+        """Serve one client. Raise Hangup when the session ends."""
         EmulatedSession(self, Terminal(channel, self.drip, self.closing)).run()
 
     def prompt(self, session: "EmulatedSession") -> str:
@@ -222,7 +222,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         """Called when the session leaves a mode."""
 
     def port(self, typed: str) -> str:
-        """Return a port by any form of its name. Raise CommandRejected for an unknown port."""
+        """Return a port's full name for any form of the name. Raise CommandRejected for an unknown port."""
         kind, number = _split(typed)
         for name in self.running.ports:
             port_kind, port_number = _split(name)

@@ -9,7 +9,10 @@ from virtcloud.model.errors import Refused
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file atomically. After a crash, the file has its former content or ``content``. Raise OSError."""
+    """Replace a file atomically. After a crash, the file has its former content or ``content``.
+
+    Raise OSError if the file cannot be written.
+    """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -21,7 +24,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file. The file stays removed after a crash. An absent file is success. Raise OSError."""
+    """Remove a file. The file stays removed after a crash. Raise OSError, except for an absent file."""
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 

@@ -43,7 +43,7 @@ class GuestFiles:
         return path
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's files. Absent files are success. Raise Refused."""
+        """Remove a guest's files. Absent files raise no error. Raise Refused if a file cannot be removed."""
         with refuse_os_errors(f"remove the files of the guest {domain}"):
             for driver in DRIVERS:
                 _remove_logs(self._libvirt_logs / driver, domain)
