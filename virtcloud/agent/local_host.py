@@ -33,7 +33,7 @@ class LocalHost:
     def read(self) -> ObservedHost:
         """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
 
-        A hypervisor that does not answer raises no error, so the segments are reconciled nevertheless.
+        If a hypervisor does not answer, no error is raised, because the segments must be reconciled nevertheless.
         """
         self._remove_orphaned_files()
         guests, hypervisor_errors = self._guests.read()
@@ -42,7 +42,7 @@ class LocalHost:
     def _remove_orphaned_files(self) -> None:
         """Remove the files of guests without a domain, once after the agent's start.
 
-        After an error, which is logged, the removal is repeated at the next reading.
+        An error is logged, and the removal is repeated at the next reading.
         """
         try:
             self._orphans_removed = self._orphans_removed or self._guests.remove_orphaned_files()
@@ -73,7 +73,7 @@ def open_host(
 ) -> Iterator[LocalHost]:
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
-    ``pause`` waits some seconds while guests shut down. ``progress`` is called after each call to a hypervisor.
+    ``pause`` waits some seconds for guests to shut down. ``progress`` is called after each call to a hypervisor.
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}

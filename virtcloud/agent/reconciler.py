@@ -1,4 +1,6 @@
-"""The reconciler of a host: fetches the wanted state, reads the host, applies the difference, reads back, confirms.
+"""The reconciler of a host.
+
+It fetches the wanted state, reads the host, applies the difference, reads the host again, and confirms the revision.
 
 ==============================  ========================================================================
 event                           reaction
@@ -9,8 +11,8 @@ a step fails                    the steps of other clusters are applied; SBF rec
                                 changes or a job waits for its cluster
 a hypervisor does not answer    segments are reconciled nevertheless, even if guests of a removed cluster
                                 are still running; no revision is confirmed until every hypervisor was read
-a cluster is refused three      SBF receives the refusal, so the cluster fails before its deadline
-times in a row
+the host refuses a cluster      SBF receives the refusal, so the cluster fails before its deadline
+three times in a row
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
@@ -222,7 +224,7 @@ class HostReconciler:
         """Apply the steps. Return the errors. After an error, the remaining steps of the same cluster are skipped.
 
         There are two exceptions. A segment is removed even if its guests could not be stopped, so that these guests
-        have no network. A guest is not started if its segment was not built.
+        have no network. A guest is not started if its segment was not built, even if the segment is another cluster's.
         """
         errors: ClusterErrors = {}
         unbuilt: set[str] = set()
@@ -293,7 +295,7 @@ def _describe_unsupported(segment: Segment) -> str | None:
 def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     """Return the steps that are certainly needed.
 
-    If a hypervisor does not answer, a guest without a domain may be running nevertheless. So no start is certain.
+    If a hypervisor does not answer, a guest may be running although no domain was read. So no start is certain.
     """
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 

@@ -23,7 +23,10 @@ ReportProgress = Callable[[], None]
 """A function that a thread calls after each completed piece of work."""
 ThreadWork = Callable[[ReportProgress], None]
 StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
-"""Start a thread. The arguments are its name, its work, and the longest time in seconds between two reports."""
+"""A function that starts a thread.
+
+The arguments are the thread's name, its work, and the longest time in seconds between two progress reports.
+"""
 READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
@@ -32,7 +35,7 @@ class StopRequested(BaseException):
 
 
 class StopSignal:
-    """The request to stop. It interrupts a wait immediately, but a change of the host only between two steps."""
+    """The request to stop. It interrupts waits immediately, and interrupts a change of the host between two steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Create the signal without a request. ``sleep`` waits some seconds."""

@@ -46,7 +46,7 @@ class RelayProvider(Protocol):
 
 
 class JobFiles:
-    """A `JobAccessProvider` with files in the job's folder, and a relay to the guests."""
+    """A `JobAccessProvider` that writes files to the job's folder and creates a relay to the guests."""
 
     def __init__(self, root: Path, relays: RelayProvider, mounts: FileSystemMounts) -> None:
         """Store the jobs' folders in ``root``."""
@@ -90,7 +90,7 @@ def render_hostfile(guests: Iterable[Guest]) -> str:
 
 
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
-    """PURE. Return a configuration of ssh (ssh_config(5)) that reaches guests by name, and other hosts by address."""
+    """PURE. Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other hosts by address."""
     addressed_guests = [guest for guest in access.guests if guest.addresses]
     entries = [f"Host {guest.name}\n  HostName {ip_interface(guest.addresses[0]).ip}\n" for guest in addressed_guests]
     return SSH_CONFIG.format(
@@ -99,7 +99,10 @@ def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
 
 
 def find_python() -> str:
-    """Return a Python that all users may run. The agent's own Python may be in a folder that only root can enter."""
+    """Return a Python interpreter that all users may run.
+
+    The agent's interpreter may be in a folder that only root can enter.
+    """
     return next((program for program in PYTHONS if _is_executable_by_all(Path(program))), "python3")
 
 

@@ -1,9 +1,9 @@
 """A job's folder. Only the job's user may read its files. All operations are idempotent.
 
-Each folder is a separate tmpfs. So its size is limited, and the agent can remove the whole folder at once. The agent
-writes the files while only root can enter the folder. Then the agent makes the user the folder's owner. After that, the
-agent only removes the folder. So the agent never writes through a path that a user can change, for example through a
-symbolic link.
+Each folder is a separate tmpfs. So its size is limited, and the agent can remove the whole folder in one step. The
+agent writes the files while only root can enter the folder. Then the agent changes the folder's owner to the job's
+user. After that, the agent only removes the folder. So the agent never writes through a path that a user can change,
+for example through a symbolic link.
 
 When a folder is complete, the agent writes a digest of the folder's content to a file in the parent folder. The parent
 folder belongs to root.
@@ -40,17 +40,23 @@ class FileSystemMounts(Protocol):
         """Return whether a file system is mounted at ``path``."""
 
     def mount(self, path: Path, size: int, files: int) -> None:
-        """Mount an empty file system of at most ``size`` bytes and ``files`` files, for root only. Raise OSError."""
+        """Mount an empty file system of at most ``size`` bytes and ``files`` files.
+
+        Only root may enter the file system. Raise OSError if the kernel refuses the mount.
+        """
 
     def unmount(self, path: Path) -> None:
-        """Remove the file system with all its content, even while processes use it. Raise OSError."""
+        """Remove the file system and its content, even if processes still use its files.
+
+        Raise OSError if the kernel refuses the removal.
+        """
 
 
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs has a maximum number of bytes and files. Deep folders and open files do not prevent its removal, because
-    detaching a tmpfs does not walk through its folders. The memory of an open file is freed when the process ends.
+    A tmpfs has a maximum number of bytes and files. A tmpfs with deep folders or open files can be removed, because the
+    kernel does not walk through its folders. The memory of an open file is freed when the file is closed.
     """
 
     def mounted(self, path: Path) -> bool:

@@ -1,8 +1,8 @@
 """Creation and removal of jobs' relays. A relay is a process with a port on the bridge of the job's cluster.
 
 The relay process (`relay_program`) runs in a separate network namespace. A veth pair connects the namespace to the
-bridge. The port on the bridge has the cluster's ownership alias, so it is removed together with the cluster's segment.
-The relay process ends when the port is removed. So the relay is removed even if the agent was killed. A job's
+bridge. The port on the bridge has the cluster's ownership alias, so the port is removed together with the cluster's
+segment. The relay process ends when the port is removed. So the relay is removed even if the agent was killed. A job's
 connections survive a restart of the agent.
 """
 
@@ -34,7 +34,7 @@ from virtcloud.model.errors import Refused
 RELAY_START_S = 20.0
 RELAY_QUERY_S = 2.0
 RELAY_END_S, POLL_S = 3.0, 0.02
-"""In seconds: the time limits for a relay's start, answer and end, and the interval between two checks of its end."""
+"""In seconds: the time limits for a relay's start, answer and end, and the pause between two checks for the end."""
 
 
 class JobPortKernel(Protocol):
@@ -75,7 +75,7 @@ class JobRelays:
     """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create sockets in the folder ``root``, which belongs to root. Each call opens a kernel and a prober."""
+        """Create sockets in the folder ``root``, which belongs to the user root."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
@@ -105,7 +105,7 @@ class JobRelays:
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
-        """Return whether the relay runs with this specification. If so, also attach the relay's port to the bridge."""
+        """Return whether the relay runs with the specification of ``digest``. If so, attach its port to the bridge."""
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
         if port is None or query_relay(self.socket_path(access.key), "about") != f"ok {digest}":
@@ -180,7 +180,7 @@ def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterfa
 
 
 class RelayProcess:
-    """A relay process that is being started. It survives the end of the agent, because it is no child of the agent."""
+    """A relay process that is being started. It is no child process of the agent, so it survives the agent's end."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """Use the pipes of ``process``. That process forks the relay process and then ends."""
@@ -188,7 +188,10 @@ class RelayProcess:
         self.pid = 0
 
     def wait_for_namespace(self) -> None:
-        """Wait until the relay has reported its process ID and created its network namespace. Raise Refused."""
+        """Wait until the relay has reported its process ID and created its network namespace.
+
+        Raise Refused if the relay fails or the time limit is exceeded.
+        """
         status, _, pid = self._read_line().partition(" ")
         if status != "apart" or not pid.isdigit():
             raise Refused(
@@ -198,7 +201,7 @@ class RelayProcess:
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification and wait until the relay is ready. Raise Refused with the relay's error."""
+        """Send the specification. Wait until the relay is ready. If the relay fails, raise Refused with its error."""
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()
@@ -225,7 +228,7 @@ class RelayProcess:
 
 @contextmanager
 def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay process. If the block raises an error, kill the process. Then its network namespace disappears."""
+    """Start a relay process. If the block raises an error, kill the process, so that its namespace disappears."""
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 - a file of this package

@@ -1,7 +1,7 @@
 """A job's relay: a process in a network namespace with one interface on the cluster's segment.
 
 The agent runs this file as a program: ``python -I -S relay_program.py``. The file uses only the standard library, so
-the relay starts quickly. The relay survives a restart of the agent. Its steps:
+the relay starts quickly. The relay survives a restart of the agent. The relay performs these steps:
 
 1. create a network namespace, and print ``apart`` and the process ID
 2. read the specification, which is one line of JSON
@@ -62,7 +62,7 @@ class Relay:
     """The relay's interface and listener, the reachable addresses, and the user who may send requests."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """Configure the interface and listen. Raise OSError."""
+        """Configure the interface and listen. Raise OSError if one of the two steps fails."""
         self._digest: str = spec["about"]
         self._uid: int = spec["uid"]
         self._hosts: dict[str, str] = spec["hosts"]

@@ -11,8 +11,9 @@ phase          meaning
                that the agent can answer late requests
 =============  ============================================================================
 
-A run with a higher attempt number replaces a run with a lower attempt number in any phase. A batch system that does not
-count attempts sends 0. The record of such a job is deleted when its cluster is removed, so the job can run again.
+A run with a higher attempt number replaces the recorded run, whatever the phase of the recorded run is. A batch system
+that does not count attempts sends 0. The record of such a job is deleted when its cluster is removed, so the job can
+run again.
 
 A batch system that was installed again may use the ID of a former job for a new job of another user. The request ``up``
 of the new job replaces the record. After that, requests about the former job change nothing.
@@ -52,7 +53,8 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``opening`` describes the script's access. It is set when a hook receives the answer that the cluster is up.
+    ``opening`` describes the script's access to the guests. It is set when a hook receives the answer that the cluster
+    is up.
     """
 
     cluster: ClusterKey
@@ -130,7 +132,10 @@ def record_removal(job: JobRecord) -> JobRecord | None:
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """PURE. Return None to delete the record of this run. Return ``known`` if it is finished or of another run."""
+    """PURE. Return None to delete the record of this run.
+
+    Return ``known`` if this run is over, or if ``known`` is the record of another run.
+    """
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 

@@ -69,7 +69,7 @@ The limits are separate, so that other callers cannot block a batch system.
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
-"""In seconds: interval of progress reports, pause after a failed accept, and longest time between progress reports."""
+"""In seconds: interval of progress reports, pause after a failed accept, longest permitted interval of reports."""
 LINE_TIMEOUT_S = 5.0
 """Seconds in which a caller must send the request, and seconds in which the caller must receive the answer."""
 CREDENTIALS = struct.Struct("3i")

@@ -1,8 +1,8 @@
 """Removal of the clusters of finished jobs.
 
-For each cluster, the agent requests the end from SBF. Then the agent queries SBF until SBF reports that this host
-carries nothing of the cluster. A restarted agent continues the removal, because the job's record stores that the run is
-over.
+For each cluster, the agent sends SBF a request to end the cluster. Then the agent queries SBF until SBF reports that
+this host carries nothing of the cluster. A restarted agent continues the removal, because the job's record stores that
+the run is over.
 """
 
 import threading
@@ -30,7 +30,7 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
 """Shortest and longest pause in seconds between two calls to SBF. A new removal begins with the shortest pause."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""In seconds: the interval of progress reports while no run ends, and the longest time between progress reports."""
+"""In seconds: the interval of progress reports while no run ends, and the longest permitted interval."""
 
 
 class JobRemovals:
@@ -48,7 +48,7 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Use the function ``start`` to start the thread. The thread first opens the access of running jobs again."""
+        """Use the function ``start`` to start the thread. First, the thread opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
@@ -121,7 +121,10 @@ class JobRemovals:
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Run a step. Return None if it is complete, otherwise the reason on one line. All errors are retried."""
+    """Run a step. Return None if the step is complete. Otherwise, return the reason on one line.
+
+    The caller retries after every error.
+    """
     try:
         return step(job)
     except VirtcloudError as error:
@@ -131,7 +134,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """PURE. Return why the removal of a finished run from this host is not complete, or None if it is complete."""
+    """PURE. Return why a finished run is not completely removed from this host, or None after a complete removal."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     placement = start_barrier.find_placement(view, element)

@@ -126,7 +126,7 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the state of a run that another thread has cancelled or ended. Return None for other runs."""
+        """Return the run's state if another thread has cancelled or ended the run. Otherwise, return None."""
         return start_barrier.evaluate_record(find_run(self._dependencies.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
@@ -160,7 +160,7 @@ class RequestHandler:
     def _end_missing(self, job: JobRecord) -> None:
         """End the cluster of a missing job.
 
-        If the job's script runs on another host, only delete the record, because the other host ends the cluster.
+        If the job's script runs on another host, that host ends the cluster. Then only delete this host's record.
         """
         if not job.head:
             self._last_results.pop(job.run, None)

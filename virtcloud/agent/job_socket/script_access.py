@@ -1,6 +1,6 @@
 """Access of jobs' scripts to the jobs' guests.
 
-The agent opens the access when the job's cluster is up, and opens it again after a restart.
+The agent opens the access when the job's cluster is up. After a restart, the agent opens the access again.
 """
 
 import threading
@@ -47,8 +47,9 @@ class ScriptAccess:
     def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
         """Open the access of all jobs whose access was open when the former agent ended.
 
-        After an error, which is logged, the access is opened when a hook next requests the job's state. The access of a
-        cancelled run is opened too, because the script may survive the signal (``qsig -s TERM``).
+        Errors are logged. If the access of a job could not be opened, the agent retries when a hook next requests the
+        job's state. The access of a cancelled run is opened too, because the script may survive the signal
+        (``qsig -s TERM``).
         """
         for job in self._records.all():
             report_progress()
@@ -62,7 +63,10 @@ class ScriptAccess:
                     log.internal_error(error, cluster=job.cluster)
 
     def close(self, job: JobRecord) -> None:
-        """Close the access of a finished run. The access of a later run with the same key stays open. Raise Refused."""
+        """Close the access of a finished run. The access of a later run with the same key stays open.
+
+        Raise Refused if the access cannot be closed.
+        """
         with self._lock:
             known = self._records.get(job.cluster)
             if known is None or known.is_same_run(job):

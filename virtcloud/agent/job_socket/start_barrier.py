@@ -52,11 +52,11 @@ class JobClusterApi(Protocol):
         """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """Request the end of a cluster. ``attempt`` and ``owner`` identify the job's run if given. Idempotent."""
+        """Request the end of a cluster. If given, ``attempt`` and ``owner`` identify the job's run. Idempotent."""
 
 
 class StartBarrier:
-    """The barrier for one caller. Stores SBF's last answer and the addresses of guests that have answered."""
+    """The barrier for one caller. Stores SBF's last answer, and the addresses at which guests have answered."""
 
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
@@ -89,7 +89,10 @@ class StartBarrier:
         return placement.site if placement else None
 
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
-        """Return the barrier's state when it changes, and at the latest after ``seconds`` or `POLL_S`. Raise Gone."""
+        """Return the barrier's state when the state changes, and at the latest after ``seconds`` or `POLL_S`.
+
+        Raise Gone if the key belongs to a later attempt or to another user's cluster.
+        """
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:
             return self._check(job, deadline)
@@ -116,7 +119,7 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster. Wait until it changes, unless it is active: then its guests are probed instead."""
+        """Return the cluster. Wait until the cluster changes. If it is active, do not wait but probe the guests."""
         former = self.view
         if former is None:
             view = self._sbf.cluster(job.cluster)
@@ -201,7 +204,7 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """PURE. Return the message that an element has not confirmed its revision (or ``change``), with its last error."""
+    """PURE. Return the message that an element has not confirmed its revision or ``change``. Add its last error."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

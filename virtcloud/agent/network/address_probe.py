@@ -25,12 +25,15 @@ from virtcloud.agent.files import refuse_os_errors
 IpAddress = IPv4Address | IPv6Address
 RESEND_S = 0.5
 ADDRESS_CLAIM_S = 6.0
-"""Longest time in seconds from the first probe of RFC 5227 to the announcement (PROBE_MAX twice, and ANNOUNCE_WAIT).
+"""Longest time in seconds from a guest's first probe to its announcement (RFC 5227: 2 * PROBE_MAX + ANNOUNCE_WAIT).
 
-If the agent probed the address during this time, a guest would assume that another host claims the same address.
+If the agent probed the guest's address during this time, the guest would assume that another host claims the address.
 """
 MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Maximum bytes of a frame, and maximum number of frames read at a time. So a flood of frames delays no answer."""
+"""Maximum bytes of a frame, and maximum number of frames that are read at a time.
+
+Because of this number, a flood of frames does not delay an answer.
+"""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)

@@ -132,7 +132,7 @@ class UplinkRecordFiles:
         return [record for record in records if record is not None and record.boot == self._boot]
 
     def record(self, record: UplinkRecord) -> None:
-        """Write a record to the disk. The record replaces the uplink's former record. Raise Refused."""
+        """Write a record, which replaces the uplink's former record. Raise Refused if the disk reports an error."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
         with refuse_os_errors(f"record the state of {record.uplink}; it was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)

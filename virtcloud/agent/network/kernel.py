@@ -49,7 +49,7 @@ class NetlinkKernel:
         """Create a bridge in the state down.
 
         Spanning tree is off, because a segment has one uplink and a switch should receive no BPDU from a host.
-        Multicast snooping is off, because it loses frames if there is no querier or if a guest pretends to be the
+        Multicast snooping is off, because snooping loses frames if there is no querier or if a guest pretends to be the
         querier. Flooding of multicast costs little, because a bridge has few ports.
         """
         with _translate_errors(f"create bridge {name}"):

@@ -19,8 +19,8 @@ name is too long
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
 SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 
-Each interface in the table has the ownership alias ``virtcloud:<cluster id>``, except guests' ports and interfaces that
-are being created. The agent changes no other interface without this alias, except the uplink of an untagged segment. An
+Guests' ports and interfaces that are being created have no alias. All other interfaces in the table have the ownership
+alias ``virtcloud:<cluster id>``. Besides these interfaces, the agent changes only the uplinks of untagged segments. An
 untagged segment has no tagged interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is
 ``virtcloud:<cluster id>@<uplink>``.
 """
@@ -95,7 +95,7 @@ def temporary_job_port_name(vlan: int) -> str:
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return the name that an interface has until its alias is set. After a crash, the agent finds it by this name."""
+    """Return an interface's name until its alias is set. After a crash, the agent finds the interface by this name."""
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 

@@ -138,7 +138,7 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests. Return the indices of the remaining guests' ports and of jobs' ports."""
+        """Delete the ports of unwanted guests. Return the indices of wanted guests' ports and of jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         ports = [interface for name, interface in interfaces.items() if names.is_guest_port(name, segment.vlan)]
         for interface in ports:
@@ -152,7 +152,7 @@ class SegmentInterfaces:
     ) -> int:
         """Return the index of the interface ``name``. Create the interface if it does not exist.
 
-        One netlink message sets the name and the alias.
+        One netlink message sets the name and the alias of a new interface.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         if existing is None:
@@ -257,7 +257,10 @@ def _vlan_ids(interface: KernelInterface) -> set[int]:
 
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
-    """Raise Unsafe if the host's packet filter receives the frames of all bridges and tracks them in one table."""
+    """Raise Unsafe if the host's packet filter receives the frames of all bridges.
+
+    The filter would track the connections of all clusters in one table.
+    """
     sysctls = tuple(filters)
     if sysctls:
         settings = " ".join(f"{sysctl}=0" for sysctl in sysctls)
@@ -314,7 +317,7 @@ def _ownership_alias(segment: Segment) -> str:
 
 
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether a bridge's alias names another uplink, or whether an untagged segment has a tagged interface."""
+    """Return whether the bridge's alias names a wrong uplink, or whether an untagged segment has a tagged interface."""
     return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 
 
