@@ -25,7 +25,7 @@ def crash_at(world: World, statement: int) -> Iterator[list[str]]:
     def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - the parameters of SQLAlchemy's event
         seen.append(sql)
         if len(seen) >= statement:
-            connection.connection.dbapi_connection.rollback()  # as the database does when a process ends
+            connection.connection.dbapi_connection.rollback()  # a database rolls back when a process ends
             raise Crash(sql)
 
     event.listen(engine, "before_cursor_execute", count)

@@ -36,7 +36,11 @@ def app_of(service: SbfService) -> FastAPI:
 
 
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
-    """Return a client. The caller is the holder of ``token`` (over TCP), otherwise ``local``, otherwise root."""
+    """Return a client of the service.
+
+    With ``token``, the caller is the holder of the token (over TCP). With ``local``, the caller is this local user.
+    Otherwise, the caller is root.
+    """
     app = app_of(service)
     target = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
@@ -63,7 +67,7 @@ def ask(  # noqa: PLR0913 - a call and its caller
     local: LocalPeer | None = None,
     headers: dict[str, str] | None = None,
 ) -> httpx.Response:
-    """Make one call of the API. Workers do not run."""
+    """Make one call of the API. Workers do not run during the call."""
 
     async def call() -> httpx.Response:
         async with client(world.service, token, local) as http:

@@ -207,7 +207,7 @@ class World:
         return self.service.scheduler.worker.reconcile(name)
 
     def converge_switches(self) -> None:
-        """Reconcile every due device until the device is confirmed or has failed once."""
+        """Reconcile every due device until its revision is confirmed or the reconciliation has failed once."""
         for name in self._due():
             while self.converge(name) is ReconcileOutcome.OVERTAKEN:
                 pass

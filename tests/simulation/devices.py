@@ -238,8 +238,8 @@ class SwitchSession(Session):
     def apply(self, difference: SwitchDifference) -> None:
         """Send one command after another. Other actors may act between two commands.
 
-        The lists of open ports are first emptied and read back. If one of these ports is still open, no other command
-        is sent.
+        First, empty the lists of open ports, which carry all VLANs, and read the lists back. If one of these ports is
+        still open, send no other command.
         """
         refused: list[str] = []
         for port in difference.close:
@@ -278,7 +278,7 @@ class SwitchSession(Session):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Change a port's list. A port without a list does not change and carries all VLANs."""
+    """Change a port's list. A port without a list still has no list afterwards and carries all VLANs."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 

@@ -1,4 +1,4 @@
-"""The invariants of DESIGN.md §7, checked after each step of a schedule and at its end."""
+"""The invariants of DESIGN.md §7. They are checked after each step of a schedule and at the end of the schedule."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class Invariants:
                 raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check §7.2: now and after a restart, no element carries a VLAN that no cluster has claimed there."""
+        """Check §7.2: an element carries only VLANs that a cluster has claimed on it, now and after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
@@ -185,7 +185,7 @@ class Invariants:
 
 
 def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:
-    """Return each port with each VLAN that it carries in ``config``: VLANs of the pool that are not in other use."""
+    """Return each port with each VLAN that it carries in ``config``, except VLANs outside the pool or in other use."""
     if isinstance(config, SwitchConfig):
         ours = frozenset(pool) - device.foreign_vlans
         return {(port, vlan) for port in device.managed for vlan in config.carried(port) & ours}
@@ -195,7 +195,7 @@ def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[P
 def expected_vlans(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
     """Return the VLANs that an element must carry.
 
-    The form is that of :func:`carried` for a device, and that of the segments for a host.
+    For a device, the result has the form of :func:`carried`. For a host, the result contains cluster IDs with VLAN IDs.
     """
     if isinstance(wanted, HostWanted):
         return {(one.id, int(one.vlan)) for one in wanted.segments}

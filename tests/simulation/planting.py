@@ -1,4 +1,4 @@
-"""Planted bugs. A copy with a changed text replaces one function of the real code."""
+"""Planted bugs. For each bug, one function of the real code is replaced by a copy with a changed text."""
 
 import ast
 import inspect

@@ -44,7 +44,7 @@ WITH_EDGES = Topology.model_validate(
     }
 )
 EDGE_INTERVAL = 5
-"""Of this number of schedules, one schedule uses a topology with provider edges."""
+"""Every fifth schedule uses a topology with provider edges."""
 STRIDES = (1, 1, 2, 4, 8)
 """The possible numbers of calls that an actor makes before another actor may run."""
 POOL = VlanSet.parse("100-102")
@@ -118,7 +118,7 @@ class Schedule:
         return self.random.random() < 0.5
 
     def run(self, steps: int = 120) -> None:
-        """Run the schedule. Then remove all faults and check the final state. Raise BrokenError."""
+        """Run the schedule. Then remove all faults and check the final state. Raise BrokenError for a broken invariant."""
         try:
             if self.coin():
                 self.request_initial_clusters()

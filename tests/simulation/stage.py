@@ -1,7 +1,7 @@
-"""Actors: real code that stops before every call of the store or of a device, until a schedule resumes it.
+"""Actors: real code that waits for its next turn before every call of the store or of a device.
 
-Each actor is a coroutine (a greenlet). When the schedule resumes an actor, the schedule waits until the actor stops
-again. No other code switches between coroutines. So a seed always leads to the same steps.
+Each actor is a coroutine (a greenlet). A schedule gives an actor a turn, and waits until the actor has ended its turn.
+No other code switches between coroutines. So a seed always leads to the same steps.
 """
 
 from collections.abc import Callable
@@ -20,19 +20,19 @@ class KilledError(BaseException):
 
 
 class _Puppet:
-    """A coroutine that runs one piece of work after another. The coroutine stops when the work calls ``stop``."""
+    """A coroutine that runs one piece of work after another. The method ``stop`` interrupts the work until ``go``."""
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None
         self._greenlet = greenlet(self._run)
 
     def go(self) -> None:
-        """Run the work until the work stops or ends."""
+        """Run the work until it calls ``stop`` or ends."""
         self._greenlet.parent = getcurrent()
         self._greenlet.switch()
 
     def stop(self) -> None:
-        """Stop the work and return to the caller of ``go``. The work calls this method."""
+        """Return to the caller of ``go``. The work calls this method. The next ``go`` continues the work."""
         assert self._greenlet.parent is not None
         self._greenlet.parent.switch()
 
@@ -61,7 +61,7 @@ class Actor:
     _puppet: _Puppet | None = None
 
     def go(self) -> None:
-        """Run the work until the work stops again. Raise the error of the work."""
+        """Run the work until it calls ``stop`` or ends. If the work raises an error, raise the same error."""
         if self._puppet is None:
             self._puppet = _IDLE.pop() if _IDLE else _Puppet()
             self._puppet.work = self._run
@@ -74,7 +74,7 @@ class Actor:
             raise self._error
 
     def kill(self) -> None:
-        """End the work at its present stop."""
+        """End the work, which is waiting for its next turn."""
         self._killed = True
         if self._puppet is None:
             self.ended = True
@@ -82,7 +82,7 @@ class Actor:
             self.go()
 
     def stop(self, at: str) -> None:
-        """Wait for the turn. The work calls this method before it calls the store or a device."""
+        """Wait for the actor's next turn. The work calls this method before it calls the store or a device."""
         if not self._killed and self._puppet is not None:
             self.at = at
             self._puppet.stop()
@@ -103,7 +103,7 @@ class Actor:
 class Stage:
     """All actors in progress, and the faults that the actors caused (``broken``).
 
-    ``each_time`` is called at the stops of code that runs without an actor.
+    Code that runs without an actor does not wait for turns. Instead, the code calls ``each_time``.
     """
 
     actors: list[Actor] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Stop here until it is the actor's turn again."""
+        """Wait for the next turn of the present actor."""
         if self.acting is None:
             self.each_time(at)
         else:
@@ -123,7 +123,7 @@ class Stage:
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Run an actor until the actor stops again. Remove the actor if it has ended."""
+        """Give an actor one turn. Remove the actor if it has ended."""
         try:
             one.go()
         finally:

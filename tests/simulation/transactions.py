@@ -1,7 +1,7 @@
-"""The transactions of workers, schedulers and sweeps on the store in memory. An actor stops before each transaction.
+"""The transactions of workers, schedulers and sweeps on the store in memory.
 
-If the database is unreachable, a transaction changes nothing. If answers are lost, a transaction is committed, but the
-caller does not receive the result.
+An actor waits for its next turn before each transaction. If the database is unreachable, a transaction changes nothing.
+If answers are lost, a transaction is committed, but the caller does not receive the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,10 @@ class Database:
     fault: str | None = None
 
     def do(self, what: str, work: Callable[[], T]) -> T:
-        """Wait until it is the actor's turn, then run one transaction. Raise DatabaseUnavailable."""
+        """Wait for the actor's turn, then run one transaction.
+
+        Raise DatabaseUnavailable if the database is unreachable or the answer is lost.
+        """
         self.stage.gate(what)
         if self.fault == UNREACHABLE:
             raise DatabaseUnavailable(f"{what}: the database does not answer")

@@ -40,7 +40,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools. Without a shared ID, a cluster needs translated VLAN IDs."""
+"""Brno's pool shares two VLAN IDs with the other pools. A cluster without a shared ID needs translated VLAN IDs."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 

@@ -200,7 +200,7 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make the same worker's call in both stores, for a random device. Use one of its last two fencing tokens."""
+        """Make the same worker's call in both stores, for a random device. Use one of the device's last two tokens."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
         memory, real = self.transactions[self.random.choice(REPLICAS)]

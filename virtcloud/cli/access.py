@@ -163,7 +163,7 @@ MIB = 1 << 20
 
 
 class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
-    """A size in the notation of batch systems (``64gb``), in MiB."""
+    """A size in the notation of batch systems (``64gb``). The value is converted to MiB."""
 
     name = "memory"
 

@@ -46,7 +46,7 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _follow(sbf: SbfClient, element: str | None, cluster: str | None, after: int) -> Iterator[Sequence[AuditEntry]]:
-    """Yield the rows of the audit log whose ID is higher than ``after``. Then wait for new rows, without end."""
+    """Yield the rows of the audit log whose ID is higher than ``after``. Then yield new rows, without end."""
     while True:
         rows = sbf.audit(element, cluster, after=after, wait=WAIT_S)
         after = rows[-1].id if rows else after

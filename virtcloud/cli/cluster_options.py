@@ -1,4 +1,4 @@
-"""The options and the spec file of ``cluster create``, and the conversion of both into the cluster's spec."""
+"""The options and the spec file of ``cluster create``, and the conversion of options and file into the spec."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     """Return the spec from the spec file or from the options. Options override keys of the file.
 
     ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
-    malformed. Raise BadInput if neither options nor a file name hosts, or if both name hosts.
+    malformed. Raise BadInput if no hosts are given, or if both the options and the file contain hosts.
     """
     if options.file is None and not (options.hosts or options.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")

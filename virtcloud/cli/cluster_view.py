@@ -1,4 +1,4 @@
-"""Text output about clusters: the rows of ``cluster list``; summary, guests and elements of ``cluster show``."""
+"""Text output about clusters: rows of ``cluster list``, and the summary, guests and elements of ``cluster show``."""
 
 import click
 
@@ -51,7 +51,7 @@ def _print_guests(view: ClusterView) -> None:
 
 
 def _print_placements(view: ClusterView) -> None:
-    """Print a table with the progress of each element. Below the table, print errors that are too long for it."""
+    """Print a table with the progress of each element. Below the table, print errors that are too long for a cell."""
     click.echo()
     parts = [
         (
@@ -82,7 +82,7 @@ def _format_progress(placement: PlacementView) -> str:
 
 
 def describe_remains(view: ClusterView) -> str:
-    """Return whether a deleted cluster is fully removed or still has quarantined VLAN IDs."""
+    """Return a sentence: either all elements have removed the cluster, or its VLAN IDs are quarantined."""
     if view.quarantined:
         return "its VLAN IDs are quarantined, because an element did not confirm the removal (virtcloud cluster show)"
     return "every element has removed the cluster"

@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-If standard input is not a terminal, ``--yes`` is required. Otherwise the command changes nothing and ends with exit
-code 2.
+If standard input is not a terminal, ``--yes`` is required. If ``--yes`` is missing then, the command changes nothing
+and ends with exit code 2.
 """
 
 import sys
@@ -71,7 +71,7 @@ def _print_other_use(dry_run: ChangeDryRun, *, err: bool) -> None:
 
 
 def is_terminal() -> bool:
-    """Return whether standard input is a terminal. Only at a terminal can the user answer prompts."""
+    """Return whether standard input is a terminal. Without a terminal, the user cannot answer prompts."""
     return sys.stdin.isatty()
 
 

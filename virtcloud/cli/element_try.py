@@ -1,7 +1,7 @@
-"""``virtcloud element try``: test a dialect on one switch, read-only, without SBF.
+"""``virtcloud element try``: test a dialect on one switch. The test only reads, and does not use SBF.
 
 The driver runs in a second process, ``python -m sbf_service.trial``, because the package virtcloud does not import
-sbf_service. A pipe carries the request to that process, because the request may contain passwords.
+sbf_service. The request is sent to that process through a pipe, because the request may contain passwords.
 """
 
 import os
@@ -90,7 +90,10 @@ def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialReq
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
-    """Return the request to test a switch. Prompt for the password unless a file contains it. Raise BadInput."""
+    """Return the request to test a switch. Prompt for the password unless a file contains it.
+
+    Raise BadInput if an option is missing or malformed.
+    """
     if not all(options[key] for key in ("platform", "address", "username")):
         raise BadInput("expected --platform, --address and --username, or --replay FILE")
     paths = {key: options[key] and str(options[key]) for key in ("key_file", "known_hosts")}

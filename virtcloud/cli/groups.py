@@ -117,7 +117,7 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the complete first sentence of the help text. click would truncate it."""
+    """A command whose short help is the complete first sentence of the help text. click would truncate the sentence."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

@@ -117,7 +117,10 @@ def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
 
 
 def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
-    """Return the full ID of a job. ``job`` may be its number. Raise BadInput if several servers have such a job."""
+    """Return the full ID of a job. ``job`` is the full ID or only its number.
+
+    Raise BadInput if several servers have a job with this number.
+    """
     if not re.fullmatch("[0-9]+", job):
         return job
     job_ids = sorted({cluster.key for cluster in clusters if cluster.key.startswith(f"{job}.")})

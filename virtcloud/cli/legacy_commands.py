@@ -114,7 +114,7 @@ def dumpstate(context: click.Context) -> None:
 
 
 def _parse_id(network: str) -> ClusterKey:
-    """Validate an ID and convert it to lower case. Job names may contain upper case letters, cluster keys may not."""
+    """Validate an ID and convert it to lower case, because cluster keys contain no upper case letters."""
     return ClusterKey(network.lower())
 
 

@@ -1,4 +1,4 @@
-"""Output of commands: JSON, and tables that a program can parse from a pipe."""
+"""Output of commands: JSON, and tables. If the output is a pipe, a program can parse the tables."""
 
 import json
 import shutil

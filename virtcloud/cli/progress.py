@@ -1,4 +1,7 @@
-"""Display of a cluster's progress on stderr: on a terminal, a live line per element; otherwise, a line per change."""
+"""Display of a cluster's progress on stderr.
+
+On a terminal, the display has one line per element. Otherwise, one line is printed per change.
+"""
 
 import sys
 import time
@@ -26,7 +29,7 @@ MARKS = {
 
 
 class ProgressDisplay:
-    """Displays each view of a cluster with which the object is called. As a context manager, restores the terminal."""
+    """A function object that displays views of a cluster. At the end of a ``with`` block, the terminal is restored."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         """Create a display and start its clock. ``clock`` returns seconds."""
@@ -83,7 +86,7 @@ class ProgressDisplay:
                 self._console.print(f"{self.seconds:6.1f} s  {name}: {text}", soft_wrap=True)
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds until an element confirmed. If it has not confirmed yet, return the seconds until now."""
+        """Return the seconds until an element confirmed its revision, or until now if the revision is unconfirmed."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))

@@ -1,4 +1,4 @@
-"""Tests of a hypervisor that does not answer. The network is reconciled nevertheless. No unread state is confirmed."""
+"""Tests of a hypervisor that does not answer. The network is reconciled, but a state that was not read is not confirmed."""
 
 import os
 import shutil

@@ -32,7 +32,7 @@ def root() -> Iterator[Path]:
 
 
 def test_the_user_reaches_guests_by_name_and_address(in_namespace: Run, root: Path) -> None:
-    """The user closes the sending direction first. Nevertheless the complete answer arrives."""
+    """The complete answer arrives, although the user closes the sending direction first."""
 
     def work() -> object:
         with open_host(root) as host:

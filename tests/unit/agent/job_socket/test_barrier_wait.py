@@ -24,7 +24,7 @@ def view(version: int, **changes: Any) -> ClusterView:  # noqa: ANN401
 
 @dataclass
 class FakeSbf:
-    """Returns the prepared answers in order. Records the parameter ``wait`` of each call."""
+    """An SBF that returns prepared answers in order, and records the parameter ``wait`` of each call."""
 
     answers: list[ClusterView | VirtcloudError]
     waits: list[float] = field(default_factory=list)
@@ -42,7 +42,7 @@ class FakeSbf:
 
 @dataclass
 class Host:
-    """A host with an SBF and bridges. Records the bridges of opened probers, and the pauses."""
+    """A host with an SBF and bridges. It records the bridges of opened probers, and the pauses."""
 
     sbf: FakeSbf
     bridges: FakeBridges = field(default_factory=lambda: FakeBridges({"br100": {"10.0.0.1"}}))

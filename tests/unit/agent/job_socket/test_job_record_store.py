@@ -28,7 +28,7 @@ def test_a_job_with_a_long_key_is_stored(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_change_does_not_change_the_memory(tmp_path: Path) -> None:
-    """Otherwise, the agent could answer a request although the request's effect is lost when the agent is killed."""
+    """The agent must not answer a request whose effect is lost when the agent is killed."""
     store = JobRecordStore(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
     with pytest.raises(Refused, match=r"cannot store the record of cluster 12\.pbs: No such file or directory"):

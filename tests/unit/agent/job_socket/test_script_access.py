@@ -15,7 +15,7 @@ KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
 
 @dataclass
 class FakeAccessProvider:
-    """Records which access was opened and which access was closed."""
+    """A provider that records the opened and the closed accesses."""
 
     calls: list[str] = field(default_factory=list)
     refuses: bool = False
@@ -84,7 +84,7 @@ def test_failed_access_is_not_recorded_as_open(
 def test_a_cancelled_or_ended_run_gets_no_access(
     script_access: ScriptAccess, provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """During the probes, another thread may have cancelled or ended the run."""
+    """Another thread may cancel or end the run while guests are probed."""
     for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
         record(records, job_record(phase=phase))
         script_access.provide_environment(job_record(), view(), BRNO)

@@ -1,4 +1,4 @@
-"""Tests of an untagged segment. The uplink becomes a port of the bridge. It is restored after the segment's removal."""
+"""Tests of an untagged segment. The uplink becomes a port of the bridge. After the segment's removal, it is restored."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ class Killed(BaseException):
 
 
 class KilledDependency:
-    """A dependency. The agent is killed during one of its calls, before or after the call has an effect."""
+    """A dependency of the agent. The agent is killed at one call of the dependency, before or after its effect."""
 
     def __init__(self, dependency: object, calls: list[str], killed_at: int, *, after: bool) -> None:
         self._dependency, self._calls, self._killed_at, self._after = dependency, calls, killed_at, after
@@ -168,7 +168,7 @@ def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, mak
 
 
 def test_an_uplink_with_an_address_is_left_unchanged(kernel: FakeKernel, make_segment: Make) -> None:
-    """Otherwise an error in the topology would disconnect the host."""
+    """If the agent used such an uplink, an error in the topology would disconnect the host."""
     kernel.change(1, addressed=True)
     before = kernel.changes
     with pytest.raises(
@@ -211,7 +211,7 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make
 
 
 def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, make_segment: Make) -> None:
-    """The records may not be writable because the disk is full."""
+    """Records are not writable, for example, if the disk is full."""
 
     class FullDiskRecords(FakeUplinkRecords):
         def record(self, record: UplinkRecord) -> None:

@@ -129,7 +129,7 @@ def test_the_probing_host_has_no_address(in_namespace: Run) -> None:
 
 
 def test_a_claimed_address_is_not_probed(in_namespace: Run) -> None:
-    """The agent's probe would look like a claim by another host (RFC 5227 §2.1.1)."""
+    """If the agent probed the address, the probe would look like a claim by another host (RFC 5227 §2.1.1)."""
     clock = Clock()
 
     def work() -> object:

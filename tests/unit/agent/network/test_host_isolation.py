@@ -20,14 +20,14 @@ ALL_NODES_MAC = b"\x33\x33\x00\x00\x00\x01"
 ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
 ICMPV6, ECHO_REQUEST, NEIGHBOUR_DISCOVERY = 58, 128, range(133, 138)
 ANSWER_WITHIN_S, LISTEN_S = 10.0, 3.0
-"""In seconds: the time limit for the expected frames, and the time during which no frame may arrive.
+"""In seconds: ``ANSWER_WITHIN_S`` limits the wait for expected frames. No frame may arrive during ``LISTEN_S``.
 
-Duplicate address detection would send its first frame within the second time (RFC 4862).
+Duplicate address detection (RFC 4862) would send its first frame within ``LISTEN_S``.
 """
 
 
 def test_a_guest_cannot_reach_the_host_through_its_bridge(in_namespace: Run) -> None:
-    """The host sends no frames. It does not even answer requests for its address or to all nodes (RFC 4443)."""
+    """The host does not even answer requests for its address or requests to all nodes (RFC 4443)."""
     assert in_namespace(lambda: receive_frames(isolated=True, until=set(), seconds=LISTEN_S)) == set()
 
 
