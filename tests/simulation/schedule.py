@@ -118,7 +118,7 @@ class Schedule:
         return self.random.random() < 0.5
 
     def run(self, steps: int = 120) -> None:
-        """Run the schedule. Then remove all faults and check the final state. Raise BrokenError for a broken invariant."""
+        """Run the schedule, remove all faults, and check the final state. Raise BrokenError for a broken invariant."""
         try:
             if self.coin():
                 self.request_initial_clusters()

@@ -1,4 +1,4 @@
-"""Tests of a hypervisor that does not answer. The network is reconciled, but a state that was not read is not confirmed."""
+"""Tests of a hypervisor that does not answer. The network is reconciled, but no unread state is confirmed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of an untagged segment. The uplink becomes a port of the bridge. After the segment's removal, it is restored."""
+"""Tests of an untagged segment. The uplink becomes a port of the bridge. The segment's removal restores the uplink."""
 
 from collections.abc import Callable
 from pathlib import Path
