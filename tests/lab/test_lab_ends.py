@@ -37,14 +37,14 @@ def processes_in(namespaces: set[str]) -> set[int]:
     return {pid for pid in pids if namespaces_of(pid) & namespaces}
 
 
-def wait_until_empty(namespaces: set[str], within_s: float = 15) -> bool:
+def wait_until_empty(namespaces: set[str], within_s: float = 60) -> bool:
     deadline = time.monotonic() + within_s
     while processes_in(namespaces) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not processes_in(namespaces)
 
 
-def wait_until_unused(state: LabState, within_s: float = 15) -> bool:
+def wait_until_unused(state: LabState, within_s: float = 60) -> bool:
     """Wait until no process has this lab's folder in its command line. Return False if the time limit passes."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
     while (processes := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in read_command_line(one)]) and (
