@@ -69,7 +69,7 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         return answer
 
 
-def test_sigterm_ends_it_at_once_and_who_waits_is_answered(path: Path, start: Start) -> None:
+def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: Start) -> None:
     """The waiting client gets its answer immediately, not after the requested 30 s."""
     process = start()
     ask(path, UP)

@@ -157,7 +157,7 @@ def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
     return first if first["gone"] else host.ask("remove", JOB, attempt, wait=30)
 
 
-def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: Agent) -> None:
+def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agent) -> None:
     host.up(JOB)
     assert state(host) == ("waiting", [f"SBF has no cluster {JOB} on host brno-h1"])
     becoming = threading.Timer(0.2, lambda: active(world, host))
@@ -166,7 +166,7 @@ def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: 
     becoming.join()
 
 
-def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agent) -> None:
+def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World, host: Agent) -> None:
     """The second guest answers later than the test waits.
 
     Without an answer after the first guest, a user would read for 30 s that no guest answers.
@@ -181,7 +181,7 @@ def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agen
     later.cancel()
 
 
-def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> None:
+def test_the_answer_contains_the_error_of_an_element(world: World, host: Agent) -> None:
     world.put(JOB, spec("brno-h1", "brno-h2", owner="root"), attempt=1)
     host.up(JOB)
     world.converge_switches()
@@ -216,7 +216,7 @@ def test_a_run_cancelled_during_the_probes_is_not_up(
     assert not host.settings.jobs.exists()
 
 
-def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host: Agent) -> None:
+def test_an_impossible_cluster_fails_with_sbfs_reason(world: World, host: Agent) -> None:
     world.put(JOB, SPEC, attempt=1)
     host.up(JOB)
     world.clock.advance(121)
@@ -228,14 +228,14 @@ def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host:
     )
 
 
-def test_a_cluster_that_its_user_ended_is_ended(world: World, host: Agent) -> None:
+def test_a_cluster_ended_by_its_user_is_reported_as_ended(world: World, host: Agent) -> None:
     active(world, host)
     world.delete(JOB)
     answer = host.ask("state", JOB, wait=30)
     assert (answer["state"], answer["reason"]) == ("ended", "ended by its user")
 
 
-def test_a_finished_run_is_removed_from_sbf_host_and_files(world: World, host: Agent) -> None:
+def test_the_removal_of_a_run_deletes_its_cluster_and_files(world: World, host: Agent) -> None:
     active(world, host)
     assert state(host) == ("up", [])
     assert rid(world, host) == {"ok": True, "gone": True, "missing": []}
@@ -255,11 +255,11 @@ def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Age
     assert world.view(JOB).state is ClusterState.DRAINING, "other elements have not confirmed the removal"
 
 
-def test_a_cluster_that_nobody_knows_is_gone(host: Agent) -> None:
+def test_an_unknown_cluster_is_gone(host: Agent) -> None:
     assert host.ask("remove", JOB, wait=30) == {"ok": True, "gone": True, "missing": []}
 
 
-def test_a_host_does_not_end_a_cluster_without_its_part(world: World, host: Agent) -> None:
+def test_a_host_cannot_end_a_cluster_that_does_not_use_it(world: World, host: Agent) -> None:
     world.put(JOB, spec("praha-h1"), attempt=1)
     assert host.ask("remove", JOB, wait=30)["gone"]
     assert world.view(JOB).state is ClusterState.CONFIGURING
@@ -325,13 +325,13 @@ def former(world: World, host: Agent) -> None:
     assert world.view(JOB).state is ClusterState.RELEASED
 
 
-def test_a_run_whose_cluster_was_not_asked_for_yet_waits(world: World, host: Agent) -> None:
+def test_a_run_waits_for_the_request_of_its_cluster(world: World, host: Agent) -> None:
     active(world, host, 1)
     host.up(JOB, 2)
     assert state(host, attempt=2) == ("waiting", [f"cluster {JOB}: SBF still has attempt 1, not yet attempt 2"])
 
 
-def test_a_run_that_was_removed_here_does_not_come_again(world: World, host: Agent) -> None:
+def test_a_removed_run_cannot_be_announced_again(world: World, host: Agent) -> None:
     active(world, host)
     rid(world, host)
     assert host.up(JOB)["error"] == "gone"
@@ -367,7 +367,7 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
     assert answer["reason"].startswith("user alice-of-elsewhere is not known on host ")
 
 
-def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> None:
+def test_a_host_without_the_script_has_no_job_files(world: World, host: Agent) -> None:
     world.put(JOB, SPEC, attempt=1)
     world.settle()
     host.bridges.answering["br100"] = {"10.0.0.1", "10.0.0.2"}
@@ -376,7 +376,7 @@ def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> N
     assert not host.settings.jobs.exists()
 
 
-def test_a_job_that_is_announced_wakes_the_converger(host: Agent) -> None:
+def test_an_announced_job_wakes_the_reconciler(host: Agent) -> None:
     host.up(JOB)
     assert host.wake_calls == ["wake"]
 
@@ -419,7 +419,7 @@ def test_a_member_waits_for_its_guests_and_has_the_networks_vlan(world: World, h
 
 
 @pytest.mark.parametrize("do", ["up", "state"])
-def test_a_job_that_somebody_waits_for_is_not_missed(world: World, host: Agent, do: str) -> None:
+def test_a_job_with_a_waiting_caller_does_not_count_as_missing(world: World, host: Agent, do: str) -> None:
     """Some batch systems do not list a job until its script runs."""
     active(world, host)
     host.ask("running", clusters=[])

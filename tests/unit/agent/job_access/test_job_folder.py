@@ -100,7 +100,7 @@ def test_a_tree_of_any_depth_is_removed_with_its_folder(folders: JobFolders, wit
     assert with_mounts(work) == (["28"], [])
 
 
-def test_a_folder_that_changes_meanwhile_is_removed(folders: JobFolders, with_mounts: Run) -> None:
+def test_a_folder_that_changes_during_the_removal_is_removed(folders: JobFolders, with_mounts: Run) -> None:
     def work() -> object:
         with start_as_nobody(folders.ensure("12.pbs", "nobody", FILES), CREATE_AND_REMOVE_FOLDERS) as process:
             assert process.stdout

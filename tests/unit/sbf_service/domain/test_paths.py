@@ -90,7 +90,7 @@ def test_switches_off_the_path_carry_nothing() -> None:
     assert ports(found) == ["h1:eth0", "h2:eth0", "sw1:a", "sw1:h", "sw2:a", "sw2:h"]
 
 
-def test_switches_on_the_path_carry_on_both_ports() -> None:
+def test_switches_on_the_path_carry_the_vlan_on_both_ports() -> None:
     chain = {
         "name": "brno",
         "switches": [switch("sw1", "h", "x"), switch("sw2", "x", "y"), switch("sw3", "y", "h")],
