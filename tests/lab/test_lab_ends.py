@@ -44,6 +44,14 @@ def wait_until_empty(namespaces: set[str], within_s: float = 60) -> bool:
     return not processes_in(namespaces)
 
 
+def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
+    """Wait until the lab's first process has ended. An ending process leaves its namespaces some moments earlier."""
+    deadline = time.monotonic() + within_s
+    while state.pid() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return state.pid() is None
+
+
 def wait_until_unused(state: LabState, within_s: float = 60) -> bool:
     """Wait until no process has this lab's folder in its command line. Return False if the time limit passes."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
@@ -137,6 +145,7 @@ def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabS
         pid = getattr(own_state, victim)()
         os.kill(pid, signal.SIGKILL)
         assert wait_until_empty(created)
+        assert wait_until_ended(own_state)
         assert process_start_time(pid) is None
         with pytest.raises(LabIsDown):
             Lab.running(own_state)
