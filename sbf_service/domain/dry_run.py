@@ -121,7 +121,10 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports with every VLAN, or with VLANs that no cluster uses. The change would remove these VLANs."""
+    """Yield the managed ports from which reconciliation would remove VLANs that no cluster uses.
+
+    A port that carries every VLAN is one of them.
+    """
     difference = device.difference
     if not isinstance(difference, SwitchDifference):
         return

@@ -68,7 +68,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return a view of each other use of a site's VLAN IDs, with the device, the evidence and the time of reading."""
+    """Return the VLAN IDs of a site that are in other use, with the device, the evidence and the time of reading."""
     clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
     found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))

@@ -54,7 +54,7 @@ def test_a_reused_run_number_gets_no_cluster(site: SingleSite) -> None:
     assert site.cluster("3.pbssrv").state is ClusterState.DRAINING
 
 
-def test_sbf_uses_the_problem_names_of_the_table(site: SingleSite) -> None:
+def test_the_hook_understands_the_problems_of_sbf(site: SingleSite) -> None:
     site.hook.settings["hosts"] = {"n2": "n7"}
     found = site.hook.start("image=debian12", key="4.pbssrv")
     site.hook.settings["hosts"] = {}

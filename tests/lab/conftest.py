@@ -11,7 +11,10 @@ from virtcloud.lab.state import LabState
 
 
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
-    """Start a lab. If no lab can run on this machine, skip the test. If a lab is required, fail instead of skipping."""
+    """Start a lab. Skip the test if no lab can run on this machine.
+
+    With ``VIRTCLOUD_REQUIRE_LAB``, a skipped test counts as failed.
+    """
     try:
         return Lab.up(file, options, state=state)
     except LabImpossible as error:

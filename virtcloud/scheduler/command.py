@@ -32,7 +32,7 @@ CommandRunner = Callable[[Sequence[str]], CommandResult]
 
 
 def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
-    """Return a function that runs commands in ``folder``. If ``folder`` is None, the commands are searched on PATH.
+    """Return a function that runs the programs of ``folder``, or the programs on PATH if ``folder`` is None.
 
     The function raises SchedulerUnavailable if a command cannot be run or exceeds the time limit.
     """

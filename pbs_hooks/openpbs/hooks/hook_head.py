@@ -16,7 +16,9 @@ def concerns(pbs: "Any") -> bool:
     event = pbs.event()
     if event.type in (pbs.EXECHOST_STARTUP, pbs.EXECHOST_PERIODIC):
         return True
-    if event.type == pbs.PERIODIC:  # the OpenPBS server also runs a hook of EXECHOST_PERIODIC, without a job
+    if (
+        event.type == pbs.PERIODIC
+    ):  # OpenPBS runs a hook of EXECHOST_PERIODIC on the server too; the hook has no task there
         return False
     return _has_request(event.job) or (event.type == pbs.MODIFYJOB and _has_request(event.job_o))
 

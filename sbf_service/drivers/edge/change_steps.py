@@ -87,7 +87,7 @@ def _plan_detachment(templates: EdgeTemplates, group: PieceGroup, piece: Circuit
 def _plan_dissolution(
     templates: EdgeTemplates, group: PieceGroup, removed: tuple[CircuitPiece, ...]
 ) -> Iterator[ChangeStep]:
-    """Yield the steps that remove a group's other pieces. Yield none while the group keeps an attachment."""
+    """Yield the steps that remove a group's shared pieces if the change removes all attachments of the group."""
     if _has_remaining(group, removed):
         return
     about, needs = frozenset({f"domain {group.domain}"}), frozenset({f"leaving {group.domain}"})

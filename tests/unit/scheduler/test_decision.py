@@ -64,7 +64,7 @@ def test_without_grace_several_observations_are_still_needed() -> None:
 
 
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.GONE])
-def test_a_job_without_hosts_has_no_cluster(phase: JobPhase) -> None:
+def test_the_cluster_of_a_job_without_hosts_is_ended(phase: JobPhase) -> None:
     observed = observation([cluster("12.pbssrv")], job(12, phase))
     assert [end.key for end in decide_all([(0, observed), (100, observed)]).ends] == ["12.pbssrv"]
 

@@ -158,7 +158,7 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
             raise
         return None
     except (KeyError, ET.ParseError):
-        return None  # another program wrote the element, so the domain is not a guest of virtcloud
+        return None  # another program wrote these metadata, so the domain is not a guest of virtcloud
 
 
 def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
