@@ -15,9 +15,9 @@ from virtcloud.model.vlans import VlanSet
 
 RUNNING_GUESTS = """
 for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
-  [ -e "$file" ] || continue
-  read -r pid <"$file"  # fails at the end of the file, which has no newline
-  [ -d "/proc/$pid" ] && echo "$file"
+  pid=
+  [ -e "$file" ] && read -r pid <"$file"  # fails at the end of the file, which has no newline
+  [ -n "$pid" ] && [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""
 """Prints the names of the files that contain the process IDs of running guests. When a guest ends, libvirt deletes the
