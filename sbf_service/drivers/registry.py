@@ -27,7 +27,6 @@ from sbf_service.drivers.transport.netconf import IosXrSession, JunosSession
 from sbf_service.drivers.transport.ssh import SshCommandLine
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.errors import BadInput
-from virtcloud.model.vlans import VlanSet
 
 
 def _create_linux_bridge(login: DeviceLogin) -> linux_bridge.LinuxBridge:
@@ -140,11 +139,6 @@ def describe_unknown_platform(platform: str) -> str:
 def list_platform_names() -> tuple[str, ...]:
     """Return the names of all platforms of switches, including the platforms of plug-ins."""
     return tuple(sorted([*SWITCH_PLATFORMS, *(plugin.platform for plugin in list_plugins() if plugin.dialect)]))
-
-
-def find_reserved_vlans(switch: Switch) -> VlanSet:
-    """Return the VLAN IDs that a switch's platform reserves."""
-    return find_switch_platform(switch).capabilities.reserved
 
 
 def render_switch_tables() -> str:
