@@ -5,10 +5,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from edge_claims import KernelClaims
+from lab_capture import capturing
 from lab_clusters import active, create, ended, pings, remove, until
 from lab_edge import OnKernel
 
@@ -24,7 +25,6 @@ pytestmark = pytest.mark.lab
 
 SITES = ("brno", "praha", "plzen")
 ABSENT_ADDRESS = "10.0.0.77"
-CAPTURE_S = "4"
 PERMANENT = "permanent"
 KILLS = 2
 
@@ -88,12 +88,6 @@ def all_reach_each_other(edges: Lab, view: ClusterView) -> bool:
     )
 
 
-def capture(edges: Lab, pool: ThreadPoolExecutor, node: str, interface: str, *words: str) -> Future[str]:
-    """Capture frames on a node's interface for some seconds."""
-    command = ("timeout", CAPTURE_S, "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
-    return pool.submit(lambda: edges.run(node, command).stdout)
-
-
 @pytest.fixture(scope="module")
 def kernel(edges: Lab) -> Iterator[OnKernel]:
     made = OnKernel(edges, "plzen-pe1")
@@ -129,21 +123,21 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
     }
     assert learned == {("02:00:00:00:00:02", "10.255.0.2"), ("02:00:00:00:00:03", "10.255.0.3")}
 
-    with ThreadPoolExecutor() as pool:
-        captured = capture(edges, pool, "overlay", "brno", "udp", "port", "4789")
-        same_cluster = capture(edges, pool, "praha-h1", f"br{one.vlans['praha']}", "arp", "and", "host", ABSENT_ADDRESS)
-        other_cluster = capture(
-            edges, pool, "praha-h1", f"br{two.vlans['praha']}", "arp", "and", "host", ABSENT_ADDRESS
-        )
+    who_has = f"arp and host {ABSENT_ADDRESS}"
+    with (
+        capturing(edges, "overlay", "brno", "udp port 4789") as tunnels,
+        capturing(edges, "praha-h1", f"br{one.vlans['praha']}", who_has) as same_cluster,
+        capturing(edges, "praha-h1", f"br{two.vlans['praha']}", who_has) as other_cluster,
+    ):
         pings(edges, one, 0, "-c", "2", "-W", "1", ABSENT_ADDRESS)
     pattern = (
         rf"(10\S+)\.\d+ > (\S+)\.4789: VXLAN, flags \[I\] \(0x08\), vni (\d+)\n.*who-has {re.escape(ABSENT_ADDRESS)} "
     )
-    assert set(re.findall(pattern, captured.result())) == {
+    assert set(re.findall(pattern, tunnels.text)) == {
         ("10.255.0.1", "10.255.0.2", str(vni)),
         ("10.255.0.1", "10.255.0.3", str(vni)),
     }
-    assert (ABSENT_ADDRESS in same_cluster.result(), ABSENT_ADDRESS in other_cluster.result()) == (True, False)
+    assert (ABSENT_ADDRESS in same_cluster.text, ABSENT_ADDRESS in other_cluster.text) == (True, False)
 
     remove(client, "one", "two")
     assert take_snapshot(edges, edges.topology) == before
@@ -153,11 +147,10 @@ def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, bef
     """The clusters have the same MAC addresses. The core has a MAC table for each service VLAN (decision 6)."""
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service_id(one), service_id(two)} == {2000, 2001}
-    with ThreadPoolExecutor() as pool:
-        captured = capture(edges, pool, "stags", "br0", "icmp or vlan")
+    with capturing(edges, "stags", "br0", "icmp or vlan") as core:
         for view in (one, two, one):
             assert all_reach_each_other(edges, view)
-    tags = set(re.findall(r"ethertype 802\.1Q-QinQ \(0x88a8\).*?: (vlan \d+, p 0, ethertype \S+)", captured.result()))
+    tags = set(re.findall(r"ethertype 802\.1Q-QinQ \(0x88a8\).*?: (vlan \d+, p 0, ethertype \S+)", core.text))
     assert {tag.split(",")[0] for tag in tags} == {"vlan 2000", "vlan 2001"}
     assert not [tag for tag in tags if "802.1Q" in tag], "the customer's tag was not removed"
     remove(client, "one", "two")

@@ -3,10 +3,10 @@
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
+from lab_capture import capturing
 from lab_pings import pinging
 
 from virtcloud.client.calls import ANY_VERSION
@@ -167,26 +167,16 @@ def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterVi
 def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
     """Every guest receives each broadcast of the guest on h1 once, because the path through the ring has no loop."""
     (domain,) = read_guests(paths, "h1")
-    with ThreadPoolExecutor() as pool:
-        captures = {host: capture_broadcasts(pool, paths, host) for host in HOSTS}
-        time.sleep(1.5)  # wait until the programs listen
-        paths.run("h1", ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
-        received = {
-            host: re.findall(r"echo request, .*seq (\d+)", capture.result()) for host, capture in captures.items()
+    with ExitStack() as context:
+        captures = {
+            host: context.enter_context(capturing(paths, host, "br100", f"icmp and dst {BROADCAST}")) for host in HOSTS
         }
+        paths.run("h1", ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
+    received = {host: re.findall(r"echo request, .*seq (\d+)", capture.text) for host, capture in captures.items()}
     assert all(received.values()), received
     assert {host: len(set(numbers)) for host, numbers in received.items()} == {
         host: len(numbers) for host, numbers in received.items()
     }
-
-
-def capture_broadcasts(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
-    words = f"timeout 7 tcpdump -Z root -l -nn -i br100 icmp and dst {BROADCAST}".split()
-
-    def listen() -> str:
-        return lab.run(host, words).stdout
-
-    return pool.submit(listen)
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:

@@ -17,9 +17,11 @@ from sbf_fakes.edges import FakeEdge
 from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import SITES, World, spec, three_edges
 
+from sbf_service.store.cluster_queries import find_clusters, read_networks
 from sbf_service.store.clusters import ClusterPage, list_clusters
 from sbf_service.store.elements import read_wanted_revision, reset_confirmation
 from sbf_service.store.leases import release_leases_of
+from sbf_service.store.tables import ClusterRow
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
 from virtcloud.model.values import ClusterKey, VlanId
@@ -281,10 +283,9 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def a_member_has_the_numbers_of_its_network(self) -> None:
         """A member has its network's VLAN IDs until the member ends. The network releases these VLAN IDs later."""
-        views = self.views()
-        for view in views:
+        for view in self.views():
             if view.network is not None and view.vlans:
-                assert [one.vlans for one in views if one.key == view.network and one.vlans] == [view.vlans]
+                assert self.network_of(view).vlans == view.vlans
 
     # Queries.
 
@@ -293,6 +294,15 @@ class Machine(RuleBasedStateMachine):
             return []
         with self.world.store.read() as unit:
             return list_clusters(unit, None, ClusterPage(1000))
+
+    def network_of(self, view: ClusterView) -> ClusterView:
+        """Return the cluster that created the cluster's network.
+
+        The key does not identify this cluster: an ended cluster with the same key may also hold VLAN IDs.
+        """
+        with self.world.store.read() as unit:
+            (network,) = read_networks(unit, find_clusters(unit, ClusterRow.id == view.id)).values()
+        return next(one for one in self.views() if one.id == network.id)
 
     def carried_at(self, site: str) -> set[int]:
         if not hasattr(self, "world"):
@@ -314,8 +324,7 @@ class Machine(RuleBasedStateMachine):
     def carries(self, view: ClusterView, element: str) -> bool:
         vlan = view.vlans[element.split("-", maxsplit=1)[0]]
         if element in self.hosts:
-            own = [one for one in self.views() if one.key == view.network and one.vlans] or [view]
-            return self.hosts[element].get(own[0].id) == vlan
+            return self.hosts[element].get(self.network_of(view).id) == vlan
         if element in EDGES:
             service = view.joined.service if view.joined else None
             return any((one.vlan, one.service) == (vlan, service) for one in self.world.edges[element].circuits)

@@ -1,0 +1,44 @@
+"""Captures of frames on a node's interface, with ``tcpdump``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from virtcloud.lab import Lab
+
+START = """
+folder=$(mktemp -d)
+tcpdump -Z root --immediate-mode -l -nn -e -i "$@" >"$folder/frames" 2>"$folder/log" &
+until grep -q '^listening on' "$folder/log"; do
+    kill -0 $! || { cat "$folder/log" >&2; exit 1; }
+    sleep 0.1
+done
+echo $! "$folder"
+"""
+"""Starts a capture, and ends when the capture has begun. Prints the process ID and the folder of the capture."""
+END = """
+sleep 0.5
+kill -INT $0
+while kill -0 $0 2>/dev/null; do sleep 0.1; done
+cat "$1/frames"
+rm -r "$1"
+"""
+"""Ends a capture and prints its frames. First ``tcpdump`` has half a second to read the last frames."""
+
+
+@dataclass
+class Capture:
+    """The frames of a capture, as ``tcpdump -e`` prints them. The text is empty until the capture ends."""
+
+    text: str = ""
+
+
+@contextmanager
+def capturing(lab: Lab, node: str, interface: str, expression: str) -> Iterator[Capture]:
+    """Capture the frames that match a filter of ``tcpdump``, during the context."""
+    started = lab.run(node, ["sh", "-c", START, "sh", interface, *expression.split()], check=True)
+    capture = Capture()
+    try:
+        yield capture
+    finally:
+        capture.text = lab.run(node, ["sh", "-c", END, *started.stdout.split()], check=True).stdout
