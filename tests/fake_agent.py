@@ -61,9 +61,10 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 
 @dataclass
 class FakeAgent:
-    """An agent that answers ``state`` requests for every attempt until the attempt is cancelled or removed.
+    """An agent that answers ``state`` requests with the prepared state.
 
-    ``refuses`` maps requests to the slugs of their errors.
+    After a request to cancel or remove an attempt, the state of this attempt is ``cancelled`` or ``ended``.
+    ``refuses`` maps the name of a request to the slug of the error with which the agent answers this request.
     """
 
     socket: FakeAgentSocket
@@ -81,7 +82,7 @@ class FakeAgent:
     _news: threading.Condition = field(default_factory=threading.Condition)
 
     def asked(self, do: str | None = None) -> list[FakeRequest]:
-        """Return the requests, in order."""
+        """Return the requests named ``do``, or all requests (None), in order."""
         return [request for request in self.socket.asked if do in (None, request["do"])]
 
     def say(self, state: str, *missing: str, reason: str | None = None) -> None:

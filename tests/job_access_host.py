@@ -97,7 +97,7 @@ class QuickProbe(AddressProbe):
 
 
 def make_relays(root: Path) -> JobRelays:
-    """Return the relays of an agent."""
+    """Return the relays of a newly started agent."""
     return JobRelays(lambda: closing(NetlinkKernel()), root, QuickProbe)
 
 

@@ -15,7 +15,7 @@ until grep -q '^listening on' "$folder/log"; do
 done
 echo $! "$folder"
 """
-"""Starts a capture, and ends when the capture has begun. Prints the process ID and the folder of the capture."""
+"""A script that starts a capture and exits when the capture has begun. It prints the process ID and the folder."""
 END = """
 sleep 0.5
 kill -INT $0
@@ -23,7 +23,7 @@ while kill -0 $0 2>/dev/null; do sleep 0.1; done
 cat "$1/frames"
 rm -r "$1"
 """
-"""Ends a capture and prints its frames. First ``tcpdump`` has half a second to read the last frames."""
+"""A script that waits half a second for the last frames, then ends a capture and prints its frames."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
 
 
 def ended(view: ClusterView) -> bool:
-    """Return whether the cluster is released everywhere."""
+    """Return whether the cluster has ended and none of its VLAN IDs is quarantined."""
     return view.state in ENDED_STATES and not view.quarantined
 
 

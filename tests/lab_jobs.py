@@ -64,7 +64,7 @@ def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def create_user(lab: Lab, host: str, user: str) -> None:
-    """Create a user on a host, with the lab's key."""
+    """Create a user on a host, and install the lab's SSH key for this user."""
     key = (lab.state.folder / "keys/user").read_text()
     lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], stdin=key, check=True)
 

@@ -1,4 +1,4 @@
-"""Databases with the tables of this version. Each process migrates one database and copies it."""
+"""Databases with the tables of this version. Each test process migrates one template database and copies it."""
 
 from functools import cache
 from pathlib import Path

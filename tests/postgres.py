@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, in a temporary folder, which listens on a UNIX socket only."""
+"""A PostgreSQL server for tests. Its files are in a temporary folder. It listens on a UNIX socket only."""
 
 import os
 import shutil
@@ -26,8 +26,8 @@ SETTINGS = {
 }
 """Fast settings without durability.
 
-The time zone is far from UTC. The sort order (above) ignores hyphens. Tests therefore detect a dependence on the time
-zone or the sort order.
+The time zone is far from UTC. The sort order (in ``ENGLISH``) ignores hyphens. Tests therefore detect a dependence on
+the time zone or the sort order.
 """
 
 KEEP_ROWS = """
@@ -60,7 +60,7 @@ class NoPostgresError(Exception):
 
 
 def programs() -> Path:
-    """Return the folder of the newest server's programs."""
+    """Return the folder that contains the programs of the newest installed version."""
     found = sorted(PROGRAMS.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise NoPostgresError(f"NO POSTGRESQL: there is no {PROGRAMS}/*/bin/postgres; install Debian's postgresql")
@@ -78,7 +78,7 @@ class PostgresServer:
     _process: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Initialise the database cluster."""
+        """Create the server's data folder."""
         made = self._command("initdb", "-D", str(self.folder / "data"), "-U", "sbf", "-A", "trust", "-N", *ENGLISH)
         subprocess.run(made, check=True, capture_output=True)  # noqa: S603 - our own command
 
@@ -113,7 +113,7 @@ class PostgresServer:
     def restore_rows(self, name: str) -> None:
         """End all sessions of a database and restore its rows.
 
-        This takes a tenth of the time of creating a database.
+        This takes a tenth of the time that the creation of a database takes.
         """
         self.run(END_SESSIONS.format(name=name))
         self.run(RESTORE_ROWS, name)

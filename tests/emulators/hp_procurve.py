@@ -1,5 +1,4 @@
-"""HP ProCurve and Aruba-OS: escape sequences, "press any key", and a question before a VLAN with ports is deleted.
-
+"""HP ProCurve and Aruba-OS: escape sequences, "Press any key", and a question before the deletion of a VLAN in use.
 ``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). The outputs of failed saves and the
 message for a missing right are invented, because no recording was found. By default all ports are up and untagged in
 VLAN 1.
@@ -20,7 +19,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 switch. Raising the limit on the number of VLANs requires a reboot."""
+    """A 2920 switch. The switch accepts at most ``max_vlans`` VLANs. A new limit would require a reboot."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")

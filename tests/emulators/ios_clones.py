@@ -2,8 +2,8 @@
 
 The differences come from vendors' references and Netmiko's drivers:
 - Dell N-Series: errors without a percent sign, "Configuration Saved!"
-- Cisco 300 and 350: a save that asks, with "no" as the default
-- Ruijie: port names with a space, ``show vlan`` instead of ``show vlan brief``, no empty list
+- Cisco 300 and 350: a save that asks for confirmation; an empty reply means "no"
+- Ruijie: port names with a space, ``show vlan`` instead of ``show vlan brief``, and ``allowed vlan none`` is refused
 - D-Link and Zyxel: other forms of VLAN lists
 - further switches: paging that cannot be turned off
 """
@@ -30,7 +30,7 @@ class PlainErrors(CiscoIos):
 
 
 class NoEmptyList(CiscoIos):
-    """Refuses an empty list with the message that IOS prints for an unknown line."""
+    """Refuses an empty list of allowed VLANs, with the message that IOS prints for an unknown line."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -38,7 +38,7 @@ class NoEmptyList(CiscoIos):
 
 
 class NoneIsAll(CiscoIos):
-    """Treats an empty list as a list of all VLANs."""
+    """Treats an empty list of allowed VLANs as a list of all VLANs."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -68,7 +68,7 @@ class SpacedPorts(CiscoIos):
 
 
 class AllListed(CiscoIos):
-    """Shows a trunk of all VLANs with the explicit list 1-4094."""
+    """Shows the explicit list 1-4094 for a trunk that allows all VLANs."""
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
         return super().allowed_lines(indent, set(range(1, 4095)) if allowed is None else allowed)
@@ -101,7 +101,7 @@ class AskingSave(CiscoIos):
 
 
 class AlwaysPaging(CiscoIos):
-    """Accepts ``terminal length 0`` without effect."""
+    """Accepts ``terminal length 0``, but still prints page by page."""
 
     page: ClassVar = 10
 

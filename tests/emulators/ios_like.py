@@ -1,4 +1,4 @@
-"""Command lines that resemble IOS: user and privileged mode, ``configure terminal``, saves, and lists of trunks."""
+"""Command lines that resemble IOS: user mode, privileged mode, ``configure terminal``, saves, VLAN lists of trunks."""
 
 from typing import ClassVar
 
@@ -100,7 +100,7 @@ class IosLikeSwitch(EmulatedSwitch):
 
 
 class TrunkLists(IosLikeSwitch):
-    """``switchport trunk allowed vlan`` as on IOS: all VLANs until a list is set."""
+    """``switchport trunk allowed vlan`` as on IOS: a trunk allows all VLANs until a list is configured."""
 
     short: ClassVar[dict[str, str]] = {"GigabitEthernet": "Gi", "Port-channel": "Po"}
     legacy: ClassVar[dict[int, tuple[str, str]]] = {}
@@ -182,7 +182,7 @@ class TrunkLists(IosLikeSwitch):
 
     @accepts("interface", "switchport trunk allowed vlan add <list>")
     def allow_more(self, session: EmulatedSession, text: str) -> None:
-        """Add VLANs to a list. Without a list, every VLAN is already allowed, so nothing changes."""
+        """Add VLANs to a port's list. A port without a list already allows every VLAN and does not change."""
         numbers = self.numbers(text)
         for port in session.ports:
             port.allowed = port.allowed if port.allowed is None else port.allowed | numbers
@@ -223,7 +223,7 @@ class TrunkLists(IosLikeSwitch):
         return "\n".join(rows)
 
     def shortened(self, port: str) -> str:
-        """Return the short form of a port's name that tables contain."""
+        """Return the short form of a port's name, which is used in tables."""
         return next((port.replace(long, short) for long, short in self.short.items() if port.startswith(long)), port)
 
     def interface_lines(self, indent: str = " ", default_mode: str = "access") -> list[str]:
@@ -238,7 +238,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Return the lines of the access VLAN and of the native VLAN. A trunk shows both lines too."""
+        """Return the lines of the access VLAN and of the native VLAN. IOS shows both lines in every port mode."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]

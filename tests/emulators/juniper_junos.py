@@ -1,4 +1,4 @@
-"""Juniper Junos with ELS, over NETCONF."""
+"""Juniper Junos with Enhanced Layer 2 Software (ELS), configured over NETCONF."""
 
 import re
 import time

@@ -90,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Execute a line, or the fault planned for the line."""
+        """Execute a line. If a refusal or a fault is planned for the line, apply it instead."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)
@@ -196,7 +196,7 @@ class EmulatedSession:
         return True
 
     def _call(self, mode: str, name: str, values: tuple[str, ...]) -> None:
-        """Call the method ``name`` in ``mode`` or an outer mode. After a refusal, restore the former mode."""
+        """Enter ``mode`` and call the switch's method ``name``. If the method rejects the command, restore the mode."""
         before = self.mode, self.context
         if mode != self.mode:
             self.enter(mode)
@@ -242,17 +242,17 @@ class EmulatedSession:
 
 
 def including(text: str, pattern: str) -> str:
-    """Return the lines that match."""
+    """Return the lines that match ``pattern``."""
     return "\n".join(line for line in text.splitlines() if re.search(pattern, line))
 
 
 def excluding(text: str, pattern: str) -> str:
-    """Return the lines that do not match."""
+    """Return the lines that do not match ``pattern``."""
     return "\n".join(line for line in text.splitlines() if not re.search(pattern, line))
 
 
 def beginning(text: str, pattern: str) -> str:
-    """Return the text from the first line that matches."""
+    """Return the text from the first line that matches ``pattern``."""
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if re.search(pattern, line)), len(lines))
     return "\n".join(lines[first:])

@@ -1,4 +1,4 @@
-"""An emulated switch and its driver for contract tests, and patterns of its commands in planned faults."""
+"""A bench for contract tests: an emulated switch and its driver. Planned faults find commands by patterns."""
 
 import re
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class SwitchBench:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Configure these VLANs on the managed ports and save. Return the difference that remains in a new reading."""
+        """Configure the VLANs ``a`` and ``b`` on the managed ports, and save. Return the difference that remains."""
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())
         if difference:
@@ -70,7 +70,7 @@ MakeBench = Callable[..., SwitchBench]
 
 
 def make_bench_in(stack: ExitStack) -> MakeBench:
-    """Return a function that creates benches, with options for the emulated switch. ``stack`` closes the benches."""
+    """Return a function that creates benches and passes options to the switch. ``stack`` closes the benches."""
 
     def make(platform: str, *, read_timeout: float = 5, **options: object) -> SwitchBench:
         switch = stack.enter_context(emulate(platform, **options))
@@ -84,7 +84,7 @@ def make_bench_in(stack: ExitStack) -> MakeBench:
 
 
 def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
-    """Return a pattern for the line of a template that contains VLANs."""
+    """Return a regular expression for the first line with VLANs in a template of commands."""
     line = next(line for line in template if "{vlan" in line)
     return "^" + re.sub(r"\\{(vlans?|port)\\}", lambda name: vlans if name[1] != "port" else ".*", re.escape(line))
 

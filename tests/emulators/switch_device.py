@@ -13,7 +13,7 @@ from emulators.lldp_output import LLDP_OUTPUT, LldpPeer
 from emulators.session import CommandRejected, EmulatedSession, Grammar, grammar_of
 from emulators.terminal import Channel, Terminal
 
-PASSWORD = "login-of-an-emulator"  # noqa: S105 - valid nowhere else
+PASSWORD = "login-of-an-emulator"  # noqa: S105 - valid only on emulated switches
 ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
 
 
@@ -47,8 +47,8 @@ class EmulatedSwitch(Faults, Saving, Power):
 
     ``new_port`` creates a port with the initial configuration of tests. ``factory_port`` creates a port as the vendor
     documents it for an erased switch. ``factory_port`` is None if ``new_port`` creates the same port. ``unauthorized``
-    is the answer to a command that the account may not use. ``drip`` splits all output into pieces: the number of
-    characters, and the seconds between two pieces.
+    is the answer to a command that the account may not use. ``drip`` splits all output into pieces. Its values are the
+    number of characters in a piece, and the seconds between two pieces.
     """
 
     platform: ClassVar[str]

@@ -28,7 +28,8 @@ class Terminal:
     ) -> None:
         """Create a terminal.
 
-        ``drip`` splits all output into pieces: the number of characters, and the seconds between two pieces.
+        ``drip`` splits all output into pieces. Its values are the number of characters in a piece, and the seconds
+        between two pieces.
         """
         self._channel = channel
         self._drip, self._closing = drip, closing or threading.Event()

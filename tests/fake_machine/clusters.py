@@ -47,9 +47,9 @@ DOCUMENTS = {
 class FakeSbf:
     """An SBF in memory.
 
-    With ``stuck``, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is the
-    problem (status, slug, detail) that answers every creation. ``refused`` maps keys to such problems. For a key in
-    ``mute``, the creation succeeds, but the answer has status 503.
+    If ``stuck`` is true, clusters do not change their state. ``next`` maps each state to the next state. ``refuses`` is
+    the problem (status, slug, detail) that answers every creation. ``refused`` maps a cluster's key to the problem that
+    answers the creation of this cluster. For a key in ``mute``, the creation succeeds, but the answer has status 503.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class FakeSbf:
         return _problem(404, "not-found", f"no resource at {parts.path}")
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
-        """Extend a lease of one hour to ``seconds``. The lease does not change if ``seconds`` is shorter."""
+        """Extend a lease of one hour to ``seconds``. The lease does not change if ``seconds`` is less than an hour."""
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()
@@ -140,7 +140,7 @@ class FakeSbf:
 
 
 def view(key: str, spec: ClusterSpec, state: ClusterState, version: int = 1) -> ClusterView:
-    """Return the view of a cluster in ``state``, on a switch and a host of the site brno."""
+    """Return the view of a cluster in ``state``. The cluster has placements on a switch and a host of the site brno."""
     trouble = "it does not answer" if state in {ClusterState.FAILING, ClusterState.FAILED} else None
     parts = [("brno-sw", "switch"), ("brno-h1", "host")]
     placements = [

@@ -1,4 +1,4 @@
-"""Interfaces, records of uplinks, domains and mounts in memory."""
+"""Fakes in memory for tests of the agent: the kernel's interfaces, uplink records, libvirt domains, and mounts."""
 
 import shutil
 from dataclasses import replace
@@ -18,8 +18,8 @@ class FakeKernel:
     """Interfaces in memory.
 
     ``deleted`` contains the names of deleted interfaces. ``changes`` counts the calls of `change`. ``set_sysctls``
-    contains the active sysctls that pass bridged frames to the packet filter. ``ip_settings`` contains settings by
-    interface index.
+    contains the active sysctls that pass bridged frames to the packet filter. ``ip_settings`` maps the index of an
+    interface to the interface's settings in the host's IP stack.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
 class FakeElementApi:
-    """An SBF in memory with a wanted document. Records reports. If ``error`` is set, every call raises this error."""
+    """An SBF in memory that returns a wanted document and records reports. If ``error`` is set, each call raises it."""
 
     def __init__(self) -> None:
         """Start with an empty wanted state."""
@@ -78,7 +78,7 @@ class FakeElementApi:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. With ``ignores_steps``, steps have no effect.
+    Steps of clusters in ``refuses`` raise Refused. If ``ignores_steps`` is true, steps have no effect.
     """
 
     def __init__(self) -> None:

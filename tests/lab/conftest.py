@@ -13,7 +13,7 @@ from virtcloud.lab.state import LabState
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
     """Start a lab. Skip the test if no lab can run on this machine.
 
-    With ``VIRTCLOUD_REQUIRE_LAB``, a skipped test counts as failed.
+    If the environment variable ``VIRTCLOUD_REQUIRE_LAB`` is set, a skipped test counts as failed.
     """
     try:
         return Lab.up(file, options, state=state)

@@ -1,4 +1,4 @@
-"""The agent's netlink tests on the lab's kernel, which has all required features."""
+"""The agent's netlink tests on the lab's kernel. This kernel has the features that the selected tests require."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
 FILES = ("tests/unit/agent/network/test_kernel.py", "tests/unit/agent/network/kernel_with_tags.py")
-OPTIONS = "-q -p no:cacheprovider --strict-markers -k 'not packet_filter_of_bridges'"  # not in the lab's kernel
+OPTIONS = "-q -p no:cacheprovider --strict-markers -k 'not packet_filter_of_bridges'"  # the lab's kernel lacks it
 PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILES)}"
 
 

@@ -16,7 +16,7 @@ LIMIT_S = 240
 
 
 def test_the_demonstration_succeeds_and_ends_with_a_table(own_state: LabState) -> None:
-    """The exit code is 0, every claim is true, the table contains every chapter, and the lab is removed."""
+    """The exit code is 0, every printed claim is true, the table contains every chapter, and the lab is removed."""
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "COLUMNS": "120"}
     done = subprocess.run(
         [sys.executable, "-m", "virtcloud.cli", "lab", "demo"],

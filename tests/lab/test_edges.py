@@ -37,13 +37,13 @@ def client(edges: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def new(edges: Lab) -> Snapshot:
-    """The snapshot taken when the lab has started."""
+    """The snapshot of the lab before any cluster is created."""
     return take_snapshot(edges, edges.topology)
 
 
 @pytest.fixture
 def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
-    """The snapshot taken when the lab has started.
+    """The snapshot of the lab before any cluster was created.
 
     After the test, all clusters except the permanent cluster are deleted.
     """
@@ -53,7 +53,7 @@ def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
 
 @pytest.fixture(scope="module")
 def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """A cluster at two sites of the EVPN fabric, which exists during all tests."""
+    """A cluster at two sites of the EVPN fabric. The cluster exists from its first use to the end of this module."""
     yield create(client, PERMANENT, spec("praha", "plzen"))
     remove(client, PERMANENT)
 
@@ -106,7 +106,7 @@ class TestOnKernel(KernelClaims):
 
 
 def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """Each site uses a different VLAN ID, and the edges learn addresses by BGP EVPN over VXLAN."""
+    """Each site uses a different VLAN ID. The edges learn MAC addresses by BGP EVPN and send frames by VXLAN."""
     one, two = (create(client, key, spec(*SITES, macs=True)) for key in ("one", "two"))
     pools = {site.name: site.pool for site in client.sites()}
     assert all(vlan in pools[site] for view in (one, two) for site, vlan in view.vlans.items())
@@ -144,7 +144,10 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """The clusters have the same MAC addresses. The core has a MAC table for each service VLAN (decision 6)."""
+    """The guests of both clusters have the same MAC addresses. The core has a MAC table for each service VLAN.
+
+    See decision 6.
+    """
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service_id(one), service_id(two)} == {2000, 2001}
     with capturing(edges, "stags", "br0", "icmp or vlan") as core:

@@ -78,7 +78,7 @@ def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, st
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """Return the VLANs for a cluster on the first host of each site: on the host's switch port and on the uplink."""
+    """Return the VLANs of each site's switch for a cluster on the site's first host, by port."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites
@@ -240,7 +240,7 @@ def test_a_malformed_image_fails_the_cluster_before_its_deadline(
         client.put_cluster("m", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
         view = until(client, "m", ended)
     finally:
-        shutil.rmtree(broken)  # other files of tests use this lab
+        shutil.rmtree(broken)  # other test modules use the same lab
     assert view.state is ClusterState.FAILED
     assert "image broken: its description is malformed: " in str(view.reason)
     assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in str(view.reason)

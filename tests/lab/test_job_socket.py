@@ -73,7 +73,7 @@ def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
 
 @pytest.fixture
 def hook(lab: Lab, request: pytest.FixtureRequest) -> Hook:
-    """A separate job for each test."""
+    """A hook whose job is used by this test only."""
     return Hook(lab, f"{sum(map(ord, request.node.name))}.pbs")
 
 
@@ -120,7 +120,7 @@ def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfCli
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "down")
         hook.wait(is_missing(f"guest {name} does not answer at {address}"))
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "up")
-        if name == "g3":  # the kernel removed the IPv6 address with the link
+        if name == "g3":  # the kernel removed the IPv6 address when the link went down
             in_guest(lab, name, "/bin/ip", "addr", "add", "fd00::3/64", "dev", "eth0")
         hook.wait(is_up)
     assert hook.ask("remove", wait=50) == {"ok": True, "gone": True, "missing": []}

@@ -1,4 +1,4 @@
-"""A complete lab with SBF and agents ends. No process survives, and the next start reports the remains."""
+"""The end of a lab with SBF and agents: no process survives, and after a crash the next start reports the remains."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, 
 
 
 def namespaces_of(pid: int) -> set[str]:
-    """Return the namespaces of a process, or an empty result if the process has ended."""
+    """Return the namespaces of a process, or an empty set if the process has ended."""
     try:
         return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in NAMESPACE_KINDS}
     except OSError:
@@ -45,7 +45,7 @@ def wait_until_empty(namespaces: set[str], within_s: float = 60) -> bool:
 
 
 def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
-    """Wait until the lab's first process has ended. An ending process leaves its namespaces some moments earlier."""
+    """Wait until the lab's first process has ended. A process leaves its namespaces a moment before it ends."""
     deadline = time.monotonic() + within_s
     while state.pid() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -70,7 +70,7 @@ def read_command_line(command_line: Path) -> bytes:
 
 
 def own_namespaces(pid: int | None) -> set[str]:
-    """Return the namespaces that a lab has created."""
+    """Return the namespaces that a lab has created. ``pid`` is a process in these namespaces."""
     assert pid is not None
     first = namespaces_of(pid) - namespaces_of(os.getpid())
     return set().union(*(namespaces_of(one) for one in processes_in(first))) - namespaces_of(os.getpid())
@@ -153,7 +153,7 @@ def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabS
             own_state.folder,
             own_state.cgroup,
             own_state.sbf_socket,
-        )  # only cgroup v2 has a control group for the lab
+        )  # own_state.cgroup exists only on a machine with cgroup v2
         remains = [str(one) for one in places if one.exists()]
         assert find_remains(own_state) == remains
         assert str(own_state.folder) in remains

@@ -30,8 +30,7 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
-    """Yield a network of two hosts at Brno whose VLAN ID is free at all sites.
-
+    """Yield a network of two hosts at Brno. The network's VLAN ID is free at all sites, so hosts of any site can join.
     The network is removed after the test.
     """
     assert before
@@ -56,7 +55,7 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two members join together. One leaves while a third joins. The last member ends with the network."""
+    """Two members join at the same time. One of them leaves while a third joins. A fourth ends with the network."""
     without_members = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))

@@ -47,7 +47,7 @@ def before(paths: Lab) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient, before: Snapshot) -> ClusterView:
-    """A cluster with a guest on each host, which exists during all tests."""
+    """A cluster with a guest on each host. The last test of this module deletes the cluster."""
     return create(client, "ring", *HOSTS)
 
 
@@ -159,7 +159,7 @@ def test_lldp_shows_every_cable_including_members_of_aggregates(paths: Lab, clie
 
 
 def test_only_links_of_the_path_carry_the_cluster(paths: Lab, cluster: ClusterView) -> None:
-    """Full-size frames pass an Open vSwitch, the provider core, an aggregate, and two untagged ports."""
+    """Full-size frames pass an Open vSwitch, the provider core, a link aggregate, and two access ports."""
     assert read_vlans(paths) == ALL_HOSTS_VLANS
     assert [find_unreachable(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
 
@@ -180,7 +180,7 @@ def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The second cluster is within one site and uses the same tree of links, from the switch at the edge."""
+    """The second cluster is within one site, but uses the same tree of links with root sw1, which connects the site."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -241,7 +241,7 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """Guests on two sides of the ring lose no frame, because their path uses the switch at the edge from the start."""
+    """Guests on h1 and h2 lose no frame: their path passes sw1, which connects the site, even before members join."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

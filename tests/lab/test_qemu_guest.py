@@ -107,7 +107,7 @@ def run_in_qemu_guest(lab: Lab, commands: str) -> str:
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """A guest writes to its overlay. The host loses everything except its disks and then starts the guest again."""
+    """A guest writes to its disk overlay. The host loses everything except its disks, then starts the guest anew."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()

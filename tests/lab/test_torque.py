@@ -49,7 +49,7 @@ def has_ended(client: SbfClient, wanted: TorqueJob) -> bool:
 
 
 def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
-    """A job at two sites leaves no remains, and each script can be run again."""
+    """A job at two sites leaves no remains, and the epilogues can be run again."""
     own_job, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(own_job)
     assert (started.returncode, started.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Two labs that run directly on one kernel. Both labs run inside a third lab, whose kernel has all features."""
+"""Two labs that run directly on one kernel. Both labs run in a third lab, whose kernel has all required features."""
 
 import json
 import subprocess

@@ -49,7 +49,10 @@ def world(batch: LabPbs) -> Iterator[RealWorld]:
 
 @pytest.fixture
 def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
-    """Yield a stage without jobs. After the test, check that switches and hosts carry nothing of the test's jobs."""
+    """Yield a stage without jobs.
+
+    After the test, delete unfinished jobs, and check that switches and hosts carry nothing of the test's jobs.
+    """
     stage = ScenarioStage(world.batch, world.batch, world)
     yield stage
     for job in stage.jobs:

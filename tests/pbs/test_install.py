@@ -20,7 +20,7 @@ OTHERS = ("create hook foreign", "set hook foreign event = queuejob", "create re
 
 @pytest.fixture
 def others(batch: LabPbs) -> Iterator[str]:
-    """Create a hook and a resource that virtcloud does not own. Yield the state of both."""
+    """Create a hook and a resource that virtcloud does not own. Yield the printed state of all foreign objects."""
     for line in OTHERS:
         batch.root("qmgr", "-c", line)
     yield _print_others(batch)
@@ -126,7 +126,7 @@ def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
 
 
 def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> None:
-    """The hooks stay installed, because nothing else would remove the job's cluster."""
+    """The hooks stay installed, because they must remove the cluster when the job ends."""
     jobs = RealBatch(batch, HOSTS)
     job = jobs.submit(BatchSubmission("sleep 600\n", resources={"vcluster": "image=busybox"}))
     _reach(jobs, job, BatchJobState.RUNNING)

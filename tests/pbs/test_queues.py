@@ -1,4 +1,4 @@
-"""Queues whose default resources contain a request. At submission, hooks do not see such a request."""
+"""Queues whose default resources contain a request for a cluster. Hooks do not see this request at submission."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ QUEUE = "clusters"
 
 @pytest.fixture
 def queue(batch: LabPbs) -> Iterator[str]:
-    """Create a queue whose default resources contain a request."""
+    """Create a queue whose default resources contain a request for a cluster."""
     batch.root("qmgr", "-c", f"create queue {QUEUE} queue_type=execution,enabled=true,started=true")
     batch.root("qmgr", "-c", f"set queue {QUEUE} resources_default.vcluster = image=busybox")
     yield QUEUE
@@ -21,13 +21,13 @@ def queue(batch: LabPbs) -> Iterator[str]:
 
 
 def submit(batch: LabPbs, queue: str, *more: str) -> str:
-    """Submit a job to the queue. The job itself contains no request."""
+    """Submit a job to the queue. The job itself contains no request for a cluster."""
     shape = ["-l", "select=1:ncpus=1", "-l", "walltime=0:05:00", "-q", queue, *more]
     return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
 
 
 def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
-    """If runjob rejected the array, the scheduler would offer it forever and start no other job."""
+    """The runjob hook deletes the array. After a rejection, the scheduler would offer the array again forever."""
     array = submit(batch, queue, "-J", "1-2")
     assert stage.await_end(stage.submit()).exit_status == 0
     stage.await_that(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")

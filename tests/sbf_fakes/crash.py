@@ -15,7 +15,7 @@ class Crash(BaseException):
 
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
-    """Crash at the n-th statement from now, and at every later statement.
+    """Crash at the statement with this number, and at every later statement. The first statement has the number 1.
 
     Yield the list of the statements that the service has begun.
     """

@@ -1,4 +1,4 @@
-"""Calls of the HTTP API of a world's service, in this process. The caller is an operator or has a token."""
+"""Calls to the HTTP API of a :class:`World`'s service in this process. The caller is a local user or has a token."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ FastAPI analyses all routes when an application is first called.
 
 
 def app_of(service: SbfService) -> FastAPI:
-    """Create a service's application with the shared router, for servers and clients that run no lifespan."""
+    """Create a service's application with the shared router. Its lifespan events must not be used."""
     app = create_app(service)
     if not ROUTERS:
         ROUTERS.append(app.router)

@@ -78,7 +78,7 @@ class LinuxPe:
         return (1 if faults else 0), "".join(faults)
 
     def do(self, program: str, line: str) -> str | None:
-        """Run one line of a batch. Return its error message."""
+        """Run one line of a batch. Return the line's error message, or None."""
         words = line.split()
         if program == "bridge":
             return self._vlan(words[1], words[3], int(words[5]), words[6:])
@@ -129,7 +129,7 @@ class LinuxPe:
 
 @dataclass
 class PeLine:
-    """The command line of the edge. Answers contain the additional output of a terminal."""
+    """The command line of the edge. Like a terminal, it also prints a part of the echoed command."""
 
     machine: LinuxPe
     prompt: str = r"^# "

@@ -50,7 +50,7 @@ class LinuxSwitch:
 
 @dataclass
 class LinuxLine:
-    """The command line of the switch. Answers contain the additional output of a terminal."""
+    """The command line of the switch. Like a terminal, it also prints a part of the echoed command."""
 
     switch: LinuxSwitch
     prompt: str = r"^# "

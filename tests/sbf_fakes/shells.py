@@ -55,7 +55,7 @@ class TerminalShell:
     _terminal: list[int] = field(default_factory=list)
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Type lines. Read until the output matches the pattern."""
+        """Type a command. Return the output as soon as it contains ``times`` matches of the pattern ``until``."""
         descriptor = self._start()
         os.write(descriptor, f"{command}\n".encode())
         output = ""

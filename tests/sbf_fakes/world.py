@@ -171,7 +171,7 @@ class World:
             service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
-        """Put the topology. Then put this pool for each site."""
+        """Store the topology. Then store this pool for each site."""
         document = topology or three_sites()
         with self.store.change() as unit:
             put_topology(unit, document)
@@ -228,7 +228,7 @@ class World:
         self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
-        """Run workers and agents until nothing is due."""
+        """Run workers, agents and the deadline sweep for three rounds, which complete all pending work."""
         for _ in range(3):
             self.converge_switches()
             self.confirm_hosts()

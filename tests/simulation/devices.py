@@ -1,8 +1,8 @@
 """Switches, edges and hosts in memory with all their faults, and the sessions that the real workers use as drivers.
 
 A switch and an edge have a running configuration and a startup configuration. A restart loads the startup
-configuration. If the device was erased, the startup configuration is empty. SBF does not manage the whole configuration
-of a device.
+configuration. If the device was erased, the startup configuration is empty. SBF manages only a part of a device's
+configuration.
 """
 
 from collections.abc import Callable
@@ -178,7 +178,10 @@ class Session:
             raise Unsafe(f"{self.device.name}: expected a readable configuration, got an unreadable one")
 
     def save(self) -> bool:
-        """Save the running configuration. In some cases, use a new session, which may begin after a restart."""
+        """Save the running configuration.
+
+        If ``coin`` returns True, first begin a new session. The device may have restarted since the former session.
+        """
         if self.device.coin():
             self.boot = None
         self._send("save")
@@ -202,9 +205,10 @@ class Session:
             raise Unreachable(f"{self.device.name} ended the session")
 
     def _change(self, line: str, refused: list[str]) -> bool:
-        """Send a command of a change. Return whether the command takes effect.
+        """Send one command of a change. Return whether the command takes effect.
 
-        After a refused command, the next commands are sent nevertheless.
+        If the device refuses the command, append the command to ``refused``. The caller then sends the next commands
+        nevertheless.
         """
         self._send(line)
         device = self.device
@@ -332,7 +336,7 @@ class Host:
 
     @property
     def unread(self) -> bool:
-        """Whether the host restarted. Then the agent resets the confirmed revision before it restores the segments."""
+        """Whether a restart deleted segments and the agent has not yet reset the host's confirmed revision."""
         return self.doubtful
 
     def restart(self, *, erased: bool) -> None:

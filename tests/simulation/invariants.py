@@ -31,7 +31,7 @@ def require(holds: bool, what: str | Callable[[], str]) -> None:
 class Invariants:
     """Compares the store with the state of devices and hosts.
 
-    ``foreign`` contains the configuration of each device that SBF does not manage.
+    ``foreign`` maps each device to the part of the device's configuration that SBF does not manage.
     """
 
     store: MemoryStore
@@ -74,7 +74,7 @@ class Invariants:
                 raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check §7.2: an element carries only VLANs that a cluster has claimed on it, now and after a restart."""
+        """Check §7.2: an element carries only VLANs of clusters that use the element, now and after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
@@ -86,7 +86,7 @@ class Invariants:
                 raise BrokenError(f"7.2: {name} carries {stray}, which no cluster has claimed there")
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
-        """Return the result of the function :func:`carried`, which is cached for an unchanged configuration."""
+        """Return the result of the function :func:`carried`. The result is cached until the configuration changes."""
         theirs = device.foreign_vlans if isinstance(device, Switch) else None
         at = device.name, config is device.running
         before = self._carried.get(at)
@@ -110,7 +110,7 @@ class Invariants:
         return found
 
     def find_path(self, row: Cluster) -> list[tuple[Name, PortName]]:
-        """Return the ports that must carry a cluster. The ports of a cluster never change."""
+        """Return the ports that must carry a cluster. In the simulation, the ports of a cluster never change."""
         if row.id not in self.paths:
             self.paths[row.id] = [
                 (end.element, end.port) for end in find_cluster_ports(self.store.topology, row.make_live())
@@ -162,7 +162,7 @@ class Invariants:
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def check_converged(self) -> None:
-        """Check §7.3 after all faults have been removed and the actors have run for some time."""
+        """Check §7.3. Call this method after all faults have been removed and the actors have run for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
             revision, confirmed, wanted = self.store.read_wanted(name)
             require(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")

@@ -1,4 +1,4 @@
-"""Planted bugs. For each bug, one function of the real code is replaced by a copy with a changed text."""
+"""Planted bugs. For each bug, one function of the real code is replaced by a copy whose source text is changed."""
 
 import ast
 import inspect

@@ -1,5 +1,4 @@
-"""Actors: real code that waits for its next turn before every call of the store or of a device.
-
+"""Actors: real code that waits for its next turn before every call to the store or to a device.
 Each actor is a coroutine (a greenlet). A schedule gives an actor a turn, and waits until the actor has ended its turn.
 No other code switches between coroutines. So a seed always leads to the same steps.
 """
@@ -15,12 +14,15 @@ from virtcloud.model.values import Name
 class KilledError(BaseException):
     """The actor's process was killed.
 
-    The error ends the actor's code. Every further call of the actor raises the error again.
+    The error ends the actor's code. If the actor calls the store or a device again, the error is raised again.
     """
 
 
 class _Puppet:
-    """A coroutine that runs one piece of work after another. The method ``stop`` interrupts the work until ``go``."""
+    """A coroutine that runs one piece of work after another.
+
+    The method ``stop`` interrupts the work until the next call of ``go``.
+    """
 
     def __init__(self) -> None:
         self.work: Callable[[], None] = lambda: None
@@ -47,7 +49,7 @@ _IDLE: list[_Puppet] = []
 
 @dataclass
 class Actor:
-    """Work in progress on an element. A ``paused`` actor does not run until it is woken, which may be much later."""
+    """Work in progress on an element. The schedule gives no turn to an actor that is ``paused``."""
 
     stage: "Stage"
     work: Callable[[], None]
@@ -101,9 +103,9 @@ class Actor:
 
 @dataclass
 class Stage:
-    """All actors in progress, and the faults that the actors caused (``broken``).
+    """All actors in progress, and the messages about errors that the actors made (``broken``).
 
-    Code that runs without an actor does not wait for turns. Instead, the code calls ``each_time``.
+    Code that runs outside an actor does not wait for turns. For this code, :meth:`gate` calls ``each_time`` instead.
     """
 
     actors: list[Actor] = field(default_factory=list)
@@ -112,7 +114,7 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Wait for the next turn of the present actor."""
+        """Wait for the next turn of the present actor. Outside an actor, call ``each_time`` instead."""
         if self.acting is None:
             self.each_time(at)
         else:

@@ -56,7 +56,7 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Placement:
-    """A cluster on an element, from the revision that added it to the revision that removed it."""
+    """A cluster on an element: the revision that added the cluster, and the revision that removed the cluster."""
 
     added: int
     removed: int | None = None
@@ -92,7 +92,7 @@ class Cluster:
         return self.state in ENDED_STATES and not self.quarantined
 
     def make_live(self) -> LiveCluster:
-        """Return the cluster as a value of the domain rules."""
+        """Return the cluster in the form that the domain rules use."""
         root = self.network
         joined = None if self.joined is None else ClusterNetwork(root.id, ClusterKey(root.key), root.spec)
         return LiveCluster(self.id, ClusterKey(self.key), self.spec, root.claims, root.transport, root.service, joined)
@@ -145,7 +145,7 @@ class MemoryStore:
     def put(self, key: str, request: ClusterRequest) -> Cluster:
         """Request a cluster. Raise the same errors as the real store.
 
-        If the cluster of the former attempt blocks the new attempt, drain that cluster.
+        If the cluster of the former attempt blocks the new attempt, drain and return the former cluster.
         """
         row = self.find_newest(key)
         former = None if row is None else LatestAttempt(row.attempt, row.state, row.spec)

@@ -56,7 +56,7 @@ class Database:
 class MemoryTransactions:
     """``StoreWorkerTransactions`` on the store in memory.
 
-    The ``devices`` record the fencing tokens to detect changes by late workers.
+    ``devices`` store each replica's fencing token. By these tokens, the simulation detects changes by late workers.
     """
 
     database: Database

@@ -18,7 +18,7 @@ FOUND_WITHIN = 3_000
 
 @pytest.fixture(autouse=True)
 def no_log() -> Iterator[None]:
-    """Disable the log, because pytest would use a tenth of the time to format the lines."""
+    """Disable the log, because pytest would need a tenth of the test's time to format the log lines."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -101,7 +101,7 @@ BUGS = {
     "never retries after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
     "ignores deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
-"""Bugs by description: the invariant that they break, and the changes to the code."""
+"""Bugs by description. Each value contains the invariant that the bug breaks, and the changes to the code."""
 
 
 @pytest.mark.parametrize("bug", BUGS)

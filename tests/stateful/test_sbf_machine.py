@@ -1,6 +1,6 @@
-"""Tests of the store and its workers under any sequence of calls, faults, restarts and times (DESIGN.md §7).
+"""Tests of the store and its workers under any sequence of calls, faults, restarts and pauses (DESIGN.md §7).
 
-Switches, edges and hosts are fakes. The test compares the real state of the fakes with the service's records.
+Switches, edges and hosts are fakes. The test compares the state of the fakes with the service's records.
 """
 
 import shutil
@@ -42,7 +42,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools. A cluster without a shared ID needs translated VLAN IDs."""
+"""Brno's pool shares two VLAN IDs with the other pools. If both are claimed, a cluster needs translated VLAN IDs."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
@@ -89,7 +89,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, joins=KEYS, wanted=SPECS)
     def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
-        """Request a member. The names of its guests contain the key ``key``, so they are unique in the network."""
+        """Request a member of the network ``joins``. The names of its guests contain ``key``, so they are unique."""
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         before = self.views()
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def active_is_true(self) -> None:
-        """§7.5: an active cluster is present on all its elements, except elements that restarted unnoticed."""
+        """§7.5: an active cluster is present on all its elements, except elements whose restart SBF has not noticed."""
         for view in self.views():
             if view.state is ClusterState.ACTIVE:
                 for part in view.placements:

@@ -57,7 +57,7 @@ class StorePair:
         self.real.clock.now = self.memory.now
         self.real.furnish(POOL, topology)
         self.devices = sorted(set(topology.elements) - set(HOSTS))
-        # the real store incremented the revisions when the pool was put after the topology
+        # furnish() stored the pool after the topology, so the real store incremented the revisions
         self.memory.increment_revisions(Name(name) for name in self.devices)
         self.fences: dict[str, list[int]] = {}
         database, timing = Database(self.memory, Stage()), self.real.service.settings.timing
@@ -200,7 +200,7 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make the same worker's call in both stores, for a random device. Use one of the device's last two tokens."""
+        """Make the same call as a worker in both stores, for a random device and one of its last two fencing tokens."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
         memory, real = self.transactions[self.random.choice(REPLICAS)]
