@@ -1,4 +1,5 @@
 """HP ProCurve and Aruba-OS: escape sequences, "Press any key", and a question before the deletion of a VLAN in use.
+
 ``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). The outputs of failed saves and the
 message for a missing right are invented, because no recording was found. By default all ports are up and untagged in
 VLAN 1.

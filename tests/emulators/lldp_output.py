@@ -1,4 +1,5 @@
 """The outputs of emulated switches about LLDP neighbours. The forms follow recorded outputs of real devices.
+
 A test connects a cable by adding an :class:`LldpPeer` to ``switch.peers``, and removes a cable by deleting the peer.
 """
 

@@ -31,6 +31,7 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
     """Yield a network of two hosts at Brno. The network's VLAN ID is free at all sites, so hosts of any site can join.
+
     The network is removed after the test.
     """
     assert before

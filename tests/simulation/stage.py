@@ -1,4 +1,5 @@
 """Actors: real code that waits for its next turn before every call to the store or to a device.
+
 Each actor is a coroutine (a greenlet). A schedule gives an actor a turn, and waits until the actor has ended its turn.
 No other code switches between coroutines. So a seed always leads to the same steps.
 """

@@ -1,4 +1,4 @@
-"""Tests of a hypervisor that does not answer. The network is reconciled, but no unread state is confirmed."""
+"""Tests of a hypervisor that does not answer. The agent reconciles segments, but does not confirm the revision."""
 
 import os
 import shutil

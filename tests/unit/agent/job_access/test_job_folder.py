@@ -61,7 +61,7 @@ while True:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> JobFolders:
-    for path in (tmp_path, *tmp_path.parents[:3]):  # only root may enter
+    for path in (tmp_path, *tmp_path.parents[:3]):  # by default, only root may enter these folders
         path.chmod(path.stat().st_mode | 0o711)
     return JobFolders(tmp_path / "jobs", TmpfsMounts())
 
@@ -114,7 +114,7 @@ def test_a_folder_that_changes_during_the_removal_is_removed(folders: JobFolders
 
 
 def test_a_deep_folder_of_an_earlier_version_is_removed(folders: JobFolders, with_mounts: Run) -> None:
-    """Earlier versions created a plain folder, which may be too deep for shutil.rmtree."""
+    """Earlier versions created a plain folder. The tree in this folder may be too deep for shutil.rmtree."""
 
     def work() -> object:
         folder = folders.path("12.pbs")
@@ -150,7 +150,7 @@ def test_another_user_gets_a_new_folder(folders: JobFolders, with_mounts: Run) -
 
 
 class Killed(BaseException):
-    """Raised when the test kills the agent."""
+    """Simulates that the agent's process is killed."""
 
 
 @pytest.mark.parametrize("function", ["mount", "write_text", "chmod", "chown"])

@@ -85,7 +85,7 @@ def test_a_relay_refuses_addresses_outside_the_cluster(in_namespace: Run, root: 
 
 
 def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path) -> None:
-    """A guest reaches no service of the host, neither at the port's address nor in the host's other networks."""
+    """A guest reaches no service of the host, neither at the address of the job's port nor in other networks."""
 
     def work() -> object:
         with open_host(root) as host:
@@ -104,7 +104,7 @@ def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path)
 
 
 def _serve_on_all_addresses(host: Host) -> None:
-    """Set up another network, forwarding, and a service on port 7 of the host. The guest must not reach it."""
+    """Set up another network, forwarding, and a service on TCP port 7 of the host, for attempts to reach them."""
     index = host.kernel.add_bridge("lan0")
     host.kernel._socket.addr("add", index=index, address="198.51.100.1", prefixlen=24)
     host.kernel._socket.link("set", index=index, state="up")
@@ -276,7 +276,7 @@ def test_a_relay_without_specification_ends(in_namespace: Run, root: Path) -> No
 
 
 def test_an_address_in_use_is_skipped(in_namespace: Run, root: Path) -> None:
-    """Of six addresses, one belongs to the guest and four are used by other hosts."""
+    """Of six addresses, one belongs to the guest and four are used by another host. The relay uses the sixth."""
 
     def work() -> object:
         with open_host(root) as host:

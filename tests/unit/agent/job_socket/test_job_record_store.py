@@ -28,7 +28,7 @@ def test_a_job_with_a_long_key_is_stored(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_change_does_not_change_the_memory(tmp_path: Path) -> None:
-    """The agent must not answer a request whose effect is lost when the agent is killed."""
+    """The agent must not accept a request if a kill of the agent would undo the request's effect."""
     store = JobRecordStore(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
     with pytest.raises(Refused, match=r"cannot store the record of cluster 12\.pbs: No such file or directory"):
@@ -65,7 +65,7 @@ def test_the_record_of_a_removed_run_remains_a_week(tmp_path: Path) -> None:
 
 
 def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
-    """A new removal deletes all records that are older than a week."""
+    """When a removal is recorded, the store deletes all records of removed runs that are older than a week."""
     store = JobRecordStore(tmp_path)
     put(store, GONE)
     os.utime(tmp_path / "11.pbs.json", (0, 0))
