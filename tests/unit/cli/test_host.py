@@ -14,7 +14,7 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with three images: readable by everybody, with a missing file, and readable only by its owner."""
+    """A folder with three images: one that all users may read, one with a missing file, one for its owner only."""
     folder = Path(tempfile.mkdtemp())  # other users cannot read pytest's tmp_path
     yield _create_images(folder)
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Tests of tables on terminals of usual widths, and in a pipe."""
+"""Tests of tables on terminals of different widths, and in a pipe."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud topology``. The command first prints the difference. ``--site`` changes only one site."""
+"""Tests of ``virtcloud topology``. ``set`` prints the difference before it sets the topology, or one site's part."""
 
 import json
 from pathlib import Path

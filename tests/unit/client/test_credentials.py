@@ -1,4 +1,4 @@
-"""Tests of the search for the client's token, and of the rejection of unsafe files."""
+"""Tests of the search for the client's token, and of the rejection of unsafe token files."""
 
 import re
 from pathlib import Path

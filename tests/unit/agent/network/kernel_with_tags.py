@@ -16,7 +16,7 @@ Run = Callable[[Callable[[], object]], object]
 
 @contextmanager
 def netlink() -> Iterator[NetlinkKernel]:
-    """Open the kernel of a namespace with a veth pair. The interfaces of the pair are uplink0 and uplink1."""
+    """Open the kernel of the present network namespace, and create a veth pair: uplink0 and uplink1."""
     kernel = NetlinkKernel()
     try:
         kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")

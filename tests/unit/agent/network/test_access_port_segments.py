@@ -54,11 +54,11 @@ FORMER_SETTINGS = HostIpSettings(
 
 
 class Killed(BaseException):
-    """Raised when the test kills the agent."""
+    """Simulates that the agent's process is killed."""
 
 
 class KilledDependency:
-    """A dependency of the agent. The agent is killed at one call of the dependency, before or after its effect."""
+    """A dependency of the agent. One call of the dependency kills the agent, before or after the call takes effect."""
 
     def __init__(self, dependency: object, calls: list[str], killed_at: int, *, after: bool) -> None:
         self._dependency, self._calls, self._killed_at, self._after = dependency, calls, killed_at, after
@@ -80,7 +80,10 @@ class KilledDependency:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("still_wanted", [True, False])
 def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, still_wanted: bool, after: bool) -> None:
-    """During creation and removal, the agent is killed at each call of the kernel and of the records."""
+    """A segment is created and removed repeatedly. Each time, the agent is killed at another call.
+
+    The calls are those to the kernel and to the records.
+    """
     for killed_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
         kernel.ip_settings[1] = FORMER_SETTINGS
@@ -125,7 +128,7 @@ def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segm
 
 
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
-    """The host itself has configured the new interface, for example after a reload of the driver."""
+    """The host itself configures a new interface, which exists, for example, after the driver was loaded again."""
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100, untagged=True))
@@ -168,7 +171,7 @@ def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, mak
 
 
 def test_an_uplink_with_an_address_is_left_unchanged(kernel: FakeKernel, make_segment: Make) -> None:
-    """If the agent used such an uplink, an error in the topology would disconnect the host."""
+    """If the agent used an uplink that has an address, an error in the topology would disconnect the host."""
     kernel.change(1, addressed=True)
     before = kernel.changes
     with pytest.raises(
@@ -211,7 +214,7 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make
 
 
 def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, make_segment: Make) -> None:
-    """Records are not writable, for example, if the disk is full."""
+    """The records cannot be written, for example because the disk is full."""
 
     class FullDiskRecords(FakeUplinkRecords):
         def record(self, record: UplinkRecord) -> None:

@@ -89,7 +89,7 @@ def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
 
 
 def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
-    """Receive frames for some time. Return a name for each frame that the guest did not send."""
+    """Receive frames for ``seconds``. Yield a name for each frame that the guest did not send."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         guest.settimeout(left)
@@ -121,7 +121,7 @@ def describe_frame(frame: bytes) -> str:
 
 
 def arp_request(sender: IPv4Address) -> bytes:
-    """Return an ARP request for the host's address. A probe has no sender address (RFC 5227)."""
+    """Return an ARP request for the host's address. With the sender 0.0.0.0, the request is a probe (RFC 5227)."""
     packet = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
     return BROADCAST_MAC + GUEST_MAC + struct.pack("!H", ARP) + packet
 
