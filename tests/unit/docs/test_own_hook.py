@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-your-own-hook.md"
 
 
 def test_the_examples_pass(tmp_path: Path) -> None:
-    """Run each test of the page exactly as printed."""
+    """Run each test of the page exactly as printed, except the test that needs a recorded event."""
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE):
         if "recorded_event(" not in block:  # this example needs a recording from the reader's site

@@ -1,4 +1,4 @@
-"""Tests of the page about security: each test on the page exists, and each role has a section about stolen tokens."""
+"""Tests of the security page: the tests that the page names exist, and each role has a section about stolen tokens."""
 
 import ast
 import re

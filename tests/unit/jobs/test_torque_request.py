@@ -1,4 +1,4 @@
-"""Tests of the conditions that a Torque job with a cluster must fulfil, and of the request's copy in ``other``."""
+"""Tests of the conditions for a Torque job with a cluster, and of the copy of its request in the resource ``other``."""
 
 import pytest
 from hypothesis import given
