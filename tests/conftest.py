@@ -27,7 +27,7 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 def pytest_configure() -> None:
     """Restore the default SIGINT handler, because Ctrl-C must also end tests in the background.
 
-    Each process has a separate lab.
+    If several processes run tests, set a separate state folder of the lab for each process.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
@@ -36,7 +36,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report a required test that is skipped as a failure, with the reason of the skip."""
+    """Report a required test as failed if it is skipped. The report contains the reason of the skip."""
     report = yield
     if (
         report.skipped

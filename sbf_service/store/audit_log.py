@@ -20,8 +20,8 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 class AuditFilter:
     """Selects the rows of one element, the rows of all clusters with one key, or all rows.
 
-    Clusters of different owners may have had the same key. Therefore ``owner`` selects only this owner's clusters,
-    and ``sites`` selects only clusters with a placement at these sites.
+    Clusters of different owners may have had the same key. Together with ``cluster``, ``owner`` therefore selects only
+    this owner's clusters, and ``sites`` selects only clusters with a placement at these sites.
     """
 
     element: str | None = None
@@ -65,7 +65,7 @@ def find_newest_id(unit: Unit, selected: AuditFilter | None = None) -> int:
 
 
 def find_last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
-    """Return the last difference applied to a device after the row ``after``, or None."""
+    """Return the last difference that was applied to a device, from the rows with an ID above ``after``, or None."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
     return None if found is None else _DIFFERENCE.validate_json(found)

@@ -3,7 +3,7 @@
 The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster, the
 transaction chooses the IDs. Then it inserts the cluster, the claims and the placements with the new wanted revisions.
 All other changes wait during this transaction. Therefore the transaction consists of a few prepared statements, and
-the view is made from the inserted values without another query.
+the answer is made from the inserted values without another query.
 """
 
 from collections.abc import Mapping
@@ -149,7 +149,7 @@ class NewCluster:
 
     @property
     def version(self) -> int:
-        """The version of the first view. It is higher than the versions of all earlier views of the key."""
+        """The version of the first view of the cluster, higher than the versions of earlier clusters with this key."""
         return 1 if self.former is None else self.former.version + 1
 
 
@@ -174,7 +174,10 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
-    """Raise NameTaken when the new key or name is already the key or name of a cluster that has not ended."""
+    """Raise NameTaken if the new key is another cluster's name, or the new name is another cluster's name or key.
+
+    Clusters that have ended do not count.
+    """
     if (other := find_key_by_name(unit, key)) is not None:
         raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
     if name is not None and (taken := find_running_cluster(unit, name)) is not None:
@@ -253,7 +256,7 @@ def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, Vl
 
 
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
-    """Claim the IDs at new sites for a network, until the network ends.
+    """Claim a network's VLAN IDs at new sites. The claims last until the network ends.
 
     A network that had a single site until now gets a transport. If the transport has service IDs, the network also gets
     a service ID.

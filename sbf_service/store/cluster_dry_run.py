@@ -87,7 +87,7 @@ class _DifferenceScope:
         return _ElementClusters([*network, *self.extra], [*coming, *self.extra], [])
 
     def vlans(self, unit: Unit, site: str) -> VlanSet:
-        """Return the VLAN IDs at a site that are in the scope."""
+        """Return the VLAN IDs of a site that the differences include."""
         managed = read_managed_vlans(unit, site)
         return managed if self.only is None else managed & self.only.vlans.values()
 
@@ -112,8 +112,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors that :func:`put_cluster` would raise.
 
-    With ``whole``, the differences include every cluster that is missing on an element. Without ``whole``, they include
-    only this cluster and its network, because the caller may not see other owners' clusters.
+    If ``whole`` is true, the differences include every cluster that is missing on an element. If ``whole`` is false,
+    the differences include only this cluster and its network, because the caller may not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(

@@ -1,8 +1,8 @@
 """Queries of clusters by key, name or condition, and of their statuses, specs, IDs and views.
 
 When the cluster of a key has ended, another owner may use the key. The *turn* of the key is then incremented, and the
-attempt numbers start again. The attempt numbers of one owner with one key always increase. A late call of an earlier
-attempt therefore changes nothing.
+attempt numbers of the new owner start again. If a former owner uses the key once more, the attempt numbers of this
+owner continue to increase. A late call of an earlier attempt therefore changes nothing.
 """
 
 import re
@@ -30,7 +30,9 @@ from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgre
 NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
 """The condition lists the states that have not ended, so that the database uses an index. Most clusters have ended."""
 UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
-"""Clusters that may still change their state: they have not ended, or they have quarantined claims."""
+"""Clusters that have not ended. The condition lists the states of these clusters instead of excluding the ended states:
+most clusters have ended, so the database uses an index for the list.
+"""
 MAX_PARAMETERS = 1000
 
 _IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
@@ -88,7 +90,7 @@ def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
-    """Return the placements of clusters by cluster ID, each in the order of the elements' names."""
+    """Return the placements of clusters by cluster ID; the placements of a cluster are sorted by element name."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
     for group in split_ids(ids):
         for row in unit.session.execute(_READ_PLACEMENTS, {"ids": group}):
@@ -323,7 +325,10 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Return the highest attempt of ``owner`` with the key of ``row``. Return None if ``row`` belongs to ``owner``."""
+    """Return the highest attempt of ``owner`` with the key of ``row``.
+
+    Return None if ``row`` is None or belongs to ``owner``, or if ``owner`` never had a cluster with this key.
+    """
     if row is None or row.owner == owner:
         return None
     of_owner = ClusterRow.key == row.key, ClusterRow.owner == owner

@@ -48,7 +48,10 @@ class ClusterPage:
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
-    """Return the newest cluster of a key, or its cluster with the ID ``cluster_id``. Raise NotFound if none exists."""
+    """Return the newest cluster with a key, or the cluster with the key and the ID ``cluster_id``.
+
+    Raise NotFound if there is no such cluster.
+    """
     return make_cluster_view(unit, _require_cluster(unit, key, cluster_id))
 
 
@@ -60,9 +63,9 @@ def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) ->
 def list_clusters(
     unit: Unit, owner: str | None, ended: ClusterPage | None = None, within: Sequence[ColumnElement[bool]] = ()
 ) -> list[ClusterView]:
-    """Return all clusters that have not ended, or the page ``ended`` of all clusters.
+    """Return all clusters that have not ended. If ``ended`` is set, return this page of all clusters, ended or not.
 
-    The oldest comes first. Raise NotFound if no cluster has the ID ``ended.before``.
+    The oldest cluster comes first. Raise NotFound if no cluster has the ID ``ended.before``.
     """
     conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
     if ended is not None:
@@ -71,7 +74,7 @@ def list_clusters(
 
 
 def list_network(unit: Unit, name_or_key: str) -> list[ClusterView]:
-    """Return the running clusters of the network of a cluster. The cluster that created the network comes first."""
+    """Return the running clusters in the network of a cluster. The cluster that created the network comes first."""
     return make_cluster_views(unit, find_network(unit, name_or_key))
 
 

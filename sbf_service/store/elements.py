@@ -198,9 +198,10 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent. Raise NotFound if unknown, Conflict for a device.
+    """Return the wanted state of a host or gateway for its agent.
 
     For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
+    Raise NotFound for an unknown element. Raise Conflict for a device.
     """
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):

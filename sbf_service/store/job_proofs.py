@@ -27,7 +27,7 @@ MAX_OPEN_QUESTIONS: Final = 200
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
-    """Check that a host may request a job's cluster. With ``use``, delete the proof.
+    """Check that a host may request a job's cluster. If ``use`` is true, delete the proof after a successful check.
 
     If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must then commit
     the unit. Raise Forbidden if the proof does not cover the request.
@@ -85,7 +85,7 @@ def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
-    """Record a question, unless its host has too many open questions."""
+    """Record a question, unless its host has too many open questions. Return the error for the host in both cases."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (

@@ -1,7 +1,7 @@
 """Leases on elements, the fencing tokens of leases, and the heartbeats of agents.
 
-A fencing token is incremented with every lease. After another worker acquires the lease, the worker with the expired
-lease therefore cannot write.
+A fencing token is incremented with every lease. When a lease has expired and another worker has acquired the next
+lease, the former worker therefore cannot write.
 """
 
 from datetime import timedelta
@@ -81,7 +81,7 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
-    """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for an element without agent.
+    """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
 
     An agent that was stale stays unreachable until the agent confirms a revision or reports an error, because the host
     may have restarted.

@@ -1,4 +1,4 @@
-"""Networks with several clusters: checks and allocation when a cluster joins, and the networks' use of access ports."""
+"""Networks with several clusters: checks and allocation when a cluster joins, and checks of access ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -106,7 +106,11 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose VLAN IDs at new sites. Choose the network's VLAN ID, or if the transport translates, another."""
+    """Choose a VLAN ID at each new site. Raise NoVlanFree if no suitable VLAN ID is free.
+
+    If the network's VLAN ID is not free at a new site, another VLAN ID is suitable only if the transport translates
+    VLAN IDs.
+    """
     vlan, vlans = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:

@@ -1,7 +1,7 @@
 """The observed state of switches and edges at the last save, and pending saves.
 
-A pending save is recorded in the transaction that announces a change, before the device receives the change. The record
-is deleted when the device has reported a successful save (DESIGN.md §3: a confirmation includes the save).
+SBF records a pending save before it sends a change to a device. SBF deletes the record when the device has reported a
+successful save (DESIGN.md §3: a confirmation includes the save).
 """
 
 from datetime import timedelta
@@ -54,7 +54,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 
 
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
-    """Record an observed state. Incomplete circuits are not recorded, because a confirmed edge has none."""
+    """Record an observed state, except incomplete circuits: a confirmed edge has no incomplete circuits."""
     if isinstance(observed, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(observed.circuits).decode()
     else:

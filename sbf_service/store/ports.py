@@ -59,7 +59,10 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
-    """Delete the records of those ports in ``returned`` whose former use the reading shows."""
+    """Delete the records of those ports in ``returned`` whose former use the reading shows.
+
+    For other ports that carry VLANs in the reading, record that SBF no longer shuts the port down.
+    """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
         if row.leaving and port in returned and port not in observed.astray:
@@ -95,7 +98,7 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Release ports; idempotent. The next worker restores the ports' former use.
+    """Release ports; idempotent. A worker then restores the ports' former use.
 
     Raise BadInput for an unknown port. Raise Conflict for an access port or a port that a cluster needs.
     """
@@ -116,7 +119,7 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that a switch's new description lacks. Cancel the release of ports that it lists again.
+    """Release the ports that a switch's new description lacks. Cancel the release of ports that are described again.
 
     If the name may denote another device (``is_other``), delete all records, because they describe the former device.
     """
@@ -161,7 +164,7 @@ def parse_removed_switch(row: ElementRow) -> Switch | None:
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
     """Mark a port as leaving, so that a worker restores the port's former use.
 
-    If no former use is recorded, delete the port's row.
+    If no former use is recorded, or if ``forget`` is true, delete the port's row.
     """
     before = _make_record(row).before
     if forget or not row.taken or before is None:

@@ -16,7 +16,10 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 
 
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
-    """Return a site's quarantined VLAN IDs, each with its former cluster and the elements with unconfirmed removal."""
+    """Return a site's quarantined VLAN IDs.
+
+    Each contains the former cluster of the VLAN ID and the elements that have not confirmed the cluster's removal.
+    """
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
     return tuple(
@@ -28,9 +31,10 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``; idempotent.
 
-    SBF releases the claims of the VLAN ID's cluster when, at the cluster's other sites too, each element has confirmed
-    the removal or was declared clean. An element removes remaining configuration when it is reachable again. Raise
-    Conflict when the VLAN ID is not in quarantine.
+    The cluster that had the VLAN ID may also have elements at other sites. SBF releases the cluster's claims when each
+    element of the cluster has confirmed the removal or is at a site with such a declaration. If configuration remains
+    on an unreachable element, it is removed as soon as the element is reachable. Raise Conflict when the VLAN ID is not
+    in quarantine.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:

@@ -37,7 +37,7 @@ _INCREMENT = (
 class NewRevision:
     """The new wanted revision of an element, and the recorded state of the element.
 
-    ``error`` is the error that the view of a new cluster contains.
+    ``error`` is the element's error without the parts that concern only other clusters.
     """
 
     kind: ElementKind

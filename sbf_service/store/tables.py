@@ -75,13 +75,13 @@ class ElementRow(Base):
 
     ``fence`` is the fencing token, incremented with every lease. ``checked_at`` is the last time when a reading showed
     the confirmed state. ``carried`` is the observed state of a device at its last save, read at ``carried_at``.
-    ``unsaved_since`` is the time of a pending save.
+    ``unsaved_since`` is the time since which a save is pending.
 
     ``trouble`` is the error report. ``troubles`` are the parts of this report that each concern a single cluster
     (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed, and is never reset.
-    ``reachable`` becomes false after a failed reading and when the agent is stale. It becomes true again when the
-    element is read or confirms a revision. ``leaving`` is the description of a switch that left the topology and has
-    ports to restore.
+    ``reachable`` becomes false after a failed reading and when the agent is stale. ``reachable`` becomes true again
+    when the element is read, confirms a revision or reports an error. ``leaving`` is the description of a switch that
+    left the topology and has ports to restore.
     """
 
     __tablename__ = "elements"
@@ -117,8 +117,8 @@ class PortRow(Base):
     """A switch port that SBF configures, or that an administrator adopted.
 
     ``use_before`` is the port's use before SBF configured the port. ``use_before`` is None for a port that SBF
-    configured before this column existed. ``taken`` is true after SBF's first change was announced. ``shut`` is true
-    while SBF may have shut the port down. ``leaving`` is true while SBF restores the former use.
+    configured before this column existed. ``taken`` becomes true just before SBF changes the port for the first time.
+    ``shut`` is true while SBF may have shut the port down. ``leaving`` is true while SBF restores the former use.
     """
 
     __tablename__ = "ports"
@@ -134,7 +134,7 @@ class PortRow(Base):
 
 
 IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
-"""The condition that an element is in the topology, or is a switch that left the topology with ports to restore."""
+"""The condition that an element is in the topology, or is a switch that left the topology and has ports to restore."""
 
 
 class ClusterRow(Base):

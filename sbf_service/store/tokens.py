@@ -128,7 +128,7 @@ class TokenCache:
     _cached: dict[str, tuple[Principal, float]] = field(default_factory=dict)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a token that was checked recently, or None, without a query."""
+        """Return the principal of a recently checked token, or None. This method does not query the database."""
         cached = self._cached.get(token.digest)
         return cached[0] if cached and self.clock() < cached[1] else None
 

@@ -53,7 +53,10 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Yield the clusters on a transport, and its circuits in the last readings of edges, with service IDs."""
+    """Yield each user of a transport with its service ID.
+
+    The users are the clusters on the transport, and circuits of other services in the last readings of edges.
+    """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
     used = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
@@ -88,7 +91,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The error names who uses it."""
+    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The error describes the use."""
     for fault in _list_losses(unit, former, topology, live):
         raise Conflict(fault)
 

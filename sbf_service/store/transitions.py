@@ -1,8 +1,8 @@
 """State transitions of clusters: queries for due transitions, and their effects on the database.
 
 ``domain/lifecycle.py`` contains the rules and the effects of transitions. :func:`has_due_transition` translates the
-conditions of the rules to SQL. A confirmation therefore does not read the thousands of clusters without a due
-transition.
+conditions of the rules to SQL. Thousands of clusters may exist. A confirmation reads only those clusters that have a
+due transition.
 """
 
 from collections.abc import Mapping
@@ -139,7 +139,7 @@ def _drain_members(unit: Unit, row: ClusterRow) -> None:
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster, after every element has confirmed the removal."""
+    """Release all claims of a cluster. Every element must have confirmed the removal of the cluster before."""
     claims = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
     for vlan, site in unit.session.execute(claims):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
@@ -159,7 +159,7 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Fail the clusters in set-up that ``element`` refused; idempotent.
+    """Fail the clusters that ``element`` refused during their set-up; idempotent.
 
     ``refused`` maps cluster IDs to errors. Clusters in other states do not fail. An active cluster is set up again as
     soon as possible. The members of a failed network also fail. Raise NotFound for an unknown element.

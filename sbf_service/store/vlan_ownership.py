@@ -1,9 +1,8 @@
 """VLAN ownership: the VLANs that SBF created on an element (docs/decisions/0038), and VLAN IDs in other use.
 
-SBF deletes only VLANs that it created. A row for each created VLAN is inserted in the transaction that announces a
-change, before the device receives the change. The row is deleted when a reading of the device no longer shows the VLAN.
-A VLAN ID in other use is excluded from its site's free VLAN IDs until readings of all the site's devices no longer show
-the other use.
+SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
+change creates. The row is deleted when a reading of the device no longer shows the VLAN. A VLAN ID in other use is
+excluded from its site's free VLAN IDs until readings of all the site's devices no longer show the other use.
 """
 
 import json

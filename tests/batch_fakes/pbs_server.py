@@ -33,7 +33,10 @@ CGROUPS = """Hook pbs_cgroups
 
 @dataclass
 class FakePbsServer:
-    """Stores hooks and resources. ``changes``: every executed line that changed hooks or resources, in order."""
+    """Stores hooks and resources. ``changes`` lists every executed line that changed hooks or resources, in order.
+
+    If ``dies_at`` is set, the installer is killed after this number of changes.
+    """
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)
     files: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -102,7 +105,7 @@ def _attribute(key: str, value: str) -> str:
 
 
 def with_program(server: FakePbsServer, name: str, text: str) -> FakePbsServer:
-    """Create a hook with this program on the server."""
+    """Create a hook on the server with the program ``text``."""
     server.hooks[name] = dict(NEW)
     server.files[name, PROGRAM_TYPE] = text
     return server

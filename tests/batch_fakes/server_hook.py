@@ -1,4 +1,4 @@
-"""Runs the server hook on one event of the fake PBS."""
+"""Runs the server hook for one event of the fake PBS."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class ServerHook:
     def submit(
         self, line: str, user: str = "alice", attributes: Mapping[str, str] | None = None, **shape: str
     ) -> HookOutcome:
-        """Run the event of ``qsub -l vcluster=LINE``. Empty parts of the job's shape are omitted."""
+        """Run the event of ``qsub -l vcluster=LINE``. Resources whose value in ``shape`` is empty are omitted."""
         resources = {key: value for key, value in {**SHAPE, "vcluster": line, **shape}.items() if value}
         return self.run("queuejob", HookJob("", attributes or {}, resources), requestor=user)
 
@@ -72,7 +72,7 @@ class ServerHook:
         return self.run("runjob", HookJob(key, attributes, {**RAN, "vcluster": line, **resources}, variables or {}))
 
     def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
-        """Run the event of ``qalter`` for a job with the request ``line``."""
+        """Run the event of ``qalter`` for a job that requested the cluster ``line``."""
         before = HookJob(
             "12.pbssrv", {"euser": "alice", "job_state": state}, {**RAN, "vcluster": line, **(former or {})}
         )

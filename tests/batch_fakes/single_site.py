@@ -38,7 +38,7 @@ TOPOLOGY = Topology.model_validate(
 
 @dataclass
 class SingleSite:
-    """A server hook that uses the SBF, and a client with an operator's rights."""
+    """The server hook, configured with the address of SBF, and a client with an operator's rights."""
 
     operator: SbfClient
     hook: ServerHook

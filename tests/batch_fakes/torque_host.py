@@ -94,7 +94,7 @@ class TorqueHost:
         return file
 
     def run(self, script: str, resources: str = RESOURCES, job: str = "7.Torque", **environment: str) -> ScriptResult:
-        """Run a script for a job with Torque's arguments and environment."""
+        """Run a script for a job. The arguments and the environment are those that Torque would use."""
         nodes = self.folder / "nodes"
         nodes.write_text("Brno-h1.example\nBrno-h1.example\nbrno-h2.example\nbrno-h2.example\n")
         common = [job, self.user, "users", "job.sh"]

@@ -1,9 +1,9 @@
-"""Runs Torque's scripts in a lab as Torque's MoMs do: with the same order, arguments, environment and users.
+"""Runs Torque's scripts in a lab as Torque's MoMs do: in the same order, with the same arguments, environment and user.
 
 Torque itself is not installed. The behaviour is taken from Torque's source (``prolog.c``, ``mom_comm.c``,
-``mom_main.c``): ``prologue.parallel`` on the sisters ends before ``prologue`` on the first host starts, the environment
-is almost empty, and ``epilogue.precancel`` runs as the job's user. A fake server prints the output of ``qstat``. The
-real code of virtcloud confirms the jobs to SBF.
+``mom_main.c``): ``prologue.parallel`` runs on the sisters, which are all hosts of the job except the first, and ends
+before ``prologue`` on the first host starts; the environment is almost empty; ``epilogue.precancel`` runs as the job's
+user. A fake server prints the output of ``qstat``. The real code of virtcloud confirms the jobs to SBF.
 """
 
 import json
@@ -32,7 +32,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True)
 class TorqueJob:
-    """A job on these hosts. Its script would run on the first host."""
+    """A job on ``hosts``. Its script would run on the first host."""
 
     id: str
     hosts: tuple[str, ...]
@@ -88,7 +88,7 @@ class TorqueMoms:
         return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
 
     def install_scripts(self, client: SbfClient, patience: int = 60) -> None:
-        """Install the scripts on every host with virtcloud's administrator command."""
+        """Install Torque's scripts on every host by the administrator's command ``virtcloud torque scripts``."""
         for host in self.hosts:
             settings = {
                 "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
@@ -114,7 +114,7 @@ class TorqueMoms:
         return self.lab.run(host, ("sh", "-c", text), check=True).stdout
 
     def script(self, host: str, name: str, job: TorqueJob, around: str = "") -> Done:
-        """Run a script as this host's MoM does. ``around``: a command that starts the script, such as setpriv."""
+        """Run a script as this host's MoM does. ``around`` is a command that starts the script, such as setpriv."""
         if name == "prologue":
             self.known[job.id.partition(".")[0]] = job
         common = [job.id, USER, USER, "job.sh"]
@@ -127,7 +127,7 @@ class TorqueMoms:
         return self.lab.run(host, ["env", "-i", *environment, *around.split(), f"{MOM_PRIV}/{name}", *arguments])
 
     def sisters(self, job: TorqueJob) -> list[int]:
-        """Run ``prologue.parallel`` on the other hosts concurrently. Return the exit codes."""
+        """Run ``prologue.parallel`` concurrently on all hosts of a job except the first. Return the exit codes."""
         return [done.returncode for done in self._on_sisters("prologue.parallel", job)]
 
     def start(self, job: TorqueJob) -> Done:
@@ -146,7 +146,10 @@ class TorqueMoms:
         return [first.result().returncode, *(done.returncode for done in sisters)]
 
     def precancel(self, job: TorqueJob) -> int:
-        """Run the script of ``qdel`` as the job's user on the job's first host. Torque kills the job afterwards."""
+        """Run ``epilogue.precancel`` as the job's user on the job's first host. Torque does this at ``qdel``.
+
+        Torque kills the job afterwards.
+        """
         around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
         return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
 

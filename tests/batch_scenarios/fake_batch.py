@@ -20,7 +20,7 @@ MOM = {"patience": 15, "removal": 3}
 
 
 class HostWithAgent(FakeHost):
-    """A host whose hook uses the socket of the host's fake agent. All agents run on this computer."""
+    """A fake host whose hook uses the job socket of the host's agent. All agents run on this computer."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
         """Use the agent socket and the faults of ``world`` for this host."""

@@ -75,7 +75,10 @@ class RealBatch:
         )
 
     def output(self, job: str) -> JobOutput:
-        """Return the output of the script. It is on the host while the job runs, and afterwards in the user's home."""
+        """Return the output of a job's script.
+
+        The output is on the job's first host while the job runs, and afterwards in the user's home.
+        """
         number, status = job.partition(".")[0], self.status(job)
         if status.state is BatchJobState.RUNNING and status.hosts:
             first = status.hosts[0]

@@ -32,7 +32,7 @@ def good_path(stage: ScenarioStage) -> None:
 
 
 def job_without_a_cluster(stage: ScenarioStage) -> None:
-    """A job without a request runs as in a batch system without virtcloud, even if SBF is down."""
+    """A job that requests no cluster runs as in a batch system without virtcloud, even if SBF is down."""
     stage.world.stop_sbf()
     try:
         job = stage.batch.submit(BatchSubmission("echo plain; env | grep -c ^VCLUSTER_\n"))
@@ -193,17 +193,17 @@ def mom_dies_during_set_up(stage: ScenarioStage) -> None:
 
 
 def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """The first host's MoM dies while the host's hook waits for the agent."""
+    """If the first host's MoM dies while the host's hook waits for the agent, the job runs on other hosts."""
     _mom_dies_in_begin(stage, stage.world.hosts[0])
 
 
 def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """Another host's MoM dies while that host's hook waits for the agent. The first host aborts the start."""
+    """If another host's MoM dies while that host's hook waits for the agent, the job runs on other hosts."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The job runs once, on other hosts, with a cluster. The cluster of the lost run is removed."""
+    """The script of the job runs once, on other hosts, with a cluster. The cluster of the lost run is removed."""
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
         await_fault()

@@ -1,4 +1,4 @@
-"""An agent of the installed version with its client and reconciler, on a machine in memory.
+"""An agent of the installed version of virtcloud, with that version's client and reconciler. The host is simulated.
 
 Arguments: the address of SBF, the name of the element.
 """

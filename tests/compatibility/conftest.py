@@ -17,7 +17,7 @@ def before_restructuring(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(params=["previous", "before_restructuring"])
 def former(request: pytest.FixtureRequest) -> Version:
-    """A former version. An upgrade from this version leads to the current version."""
+    """A former version. Tests with this fixture upgrade from this version to the current version."""
     version: Version = request.getfixturevalue(request.param)
     return version
 

@@ -54,7 +54,10 @@ def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
 
 @contextmanager
 def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
-    """Run an SBF with an empty database, and agents of ``peer``. Version 0.1's command line sets topology and pool."""
+    """Run an SBF with an empty database, and agents of ``peer``.
+
+    The command line of version 0.1 sets the topology and the pool, because it works with both versions of SBF.
+    """
     with site() as (folder, switch), standing(sbf, peer, folder, switch) as made:
         for words in (("topology", "set", str(made.topology)), ("pool", "set", "brno", "100-199")):
             done = max(sbf, peer, key=lambda one: one.site is not None).cli(made.url, *words)

@@ -1,4 +1,4 @@
-"""The job socket of an agent of the installed version. Only the machine is simulated.
+"""The job socket of an agent of the installed version of virtcloud. Only the host is simulated.
 
 Arguments: the address of SBF, the name of the element, a folder. The program prints a line when it listens. The program
 ends when its input is closed.
@@ -44,7 +44,7 @@ class Ear:
 
 @contextmanager
 def listen(_bridge: str) -> Iterator[Ear]:
-    """Return a prober for a bridge."""
+    """Yield a prober for a bridge."""
     yield Ear()
 
 

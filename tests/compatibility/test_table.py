@@ -1,4 +1,4 @@
-"""Tests that the tables of the previous version's documents agree with that version's OpenAPI document."""
+"""Tests of the tables in ``version_0_1.py``: they agree with the OpenAPI document of the previous version."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ RENAMED = {
     "State": "ClusterState",
     "Trouble": "ElementErrorReport",
 }
-"""Schemas with another name in the previous version."""
+"""Renamed schemas: the name in the previous version, and the present name."""
 Schema = dict[str, Any]
 
 

@@ -1,6 +1,7 @@
 """Tests of access ports on an emulated switch of each platform.
 
-An access port carries one untagged VLAN or none. During a change of VLAN, the port carries no third VLAN.
+An access port carries at most one VLAN, untagged. While the port moves from one VLAN to another, the port carries no
+third VLAN.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
-"""Platforms whose trunks may carry every VLAN."""
+"""Platforms with access ports on which a trunk without a VLAN list carries every VLAN."""
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_a_port_shut_by_another_user_is_reported_and_stays_shut(make_bench: Make
 
 
 def test_a_port_that_sbf_shut_down_is_enabled(make_bench: MakeBench) -> None:
-    """SBF was killed between ``shutdown`` and ``no shutdown``. SBF's record contains the port (``shut``)."""
+    """SBF was killed between ``shutdown`` and ``no shutdown``. SBF's record of shut ports contains the port."""
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True

@@ -1,4 +1,4 @@
-"""Tests of switches with a candidate configuration and a confirm timer. An unconfirmed commit is reverted."""
+"""Tests of switches with a candidate configuration and a confirm timer. The switch reverts an unconfirmed commit."""
 
 import re
 import time
@@ -126,7 +126,7 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
     """The reading after the change fails because the commit is unconfirmed.
 
-    IOS-XR does not show an unconfirmed commit in the session that committed.
+    The test excludes IOS-XR: the session that committed does not show that its commit is unconfirmed.
     """
     bench = make_bench(platform)
     timer_switch(bench).fail("ignore", CONFIRM[bench.switch.platform])

@@ -120,7 +120,7 @@ def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeB
 
 
 def test_clusters_with_separate_services_are_never_joined(direct: EdgeBench) -> None:
-    """A bridge domain never contains VLANs of more than one cluster (DESIGN.md §7.4)."""
+    """A bridge domain contains VLANs of several clusters only if these share one service (DESIGN.md §7.4)."""
     assert not direct.converge(112, 120)
     assert not direct.converge(120, 130)
     assert not direct.converge()
@@ -236,7 +236,7 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(first_bench: EdgeBen
     ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
 )
 def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
-    """The driver raises Unsafe. On platforms with device-wide VLANs, the driver only skips the VLAN in other use."""
+    """The driver raises Unsafe. On platforms with device-wide VLANs, the driver skips the VLAN in other use instead."""
     detected = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)

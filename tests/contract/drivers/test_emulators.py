@@ -1,4 +1,4 @@
-"""Tests of the emulated switches with Netmiko: the emulators behave as the tests of drivers require."""
+"""Tests that connect to the emulated switches by Netmiko: the emulators behave as the tests of drivers require."""
 
 import time
 

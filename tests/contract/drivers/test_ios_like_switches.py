@@ -1,7 +1,7 @@
 """Tests of the IOS dialect on switches that only resemble IOS, and of a session loss at each line.
 
-The driver either configures such a switch or raises an error. The driver never changes foreign configuration, and no
-unwanted port ever carries a managed VLAN.
+The driver either configures a switch that resembles IOS, or raises an error. The driver never changes foreign
+configuration. Only the wanted port ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack

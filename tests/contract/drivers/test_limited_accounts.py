@@ -1,6 +1,6 @@
-"""Tests of accounts that lack a right, and of releases that lack a filter.
+"""Tests of accounts that lack a right, and of switch software that lacks an output filter.
 
-In these cases, SBF sends other commands or reports the refusal.
+In both cases, SBF sends other commands or reports the refusal.
 """
 
 import re

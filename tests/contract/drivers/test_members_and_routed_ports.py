@@ -1,4 +1,4 @@
-"""Tests of routed ports and of members of aggregates. Such a managed port is in other use, even if it has no VLANs."""
+"""Tests of managed ports that are routed or members of an aggregate. They are in other use, even if they have no VLANs."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -51,9 +51,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def create_refused_cluster(world: World, platform: str, line: str) -> str:
-    """Add this line to a port's configuration, and request a cluster on the port.
+    """Add ``line`` to a port's configuration, and request a cluster on the port.
 
-    Check that the port is unchanged. Return the error report.
+    Check that the switch's configuration is unchanged. Return the error report.
     """
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))

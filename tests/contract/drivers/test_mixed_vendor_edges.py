@@ -1,4 +1,4 @@
-"""Tests of a cluster over one transport with edges of three vendors, from the store to the emulated devices."""
+"""Tests of a cluster whose transport connects edges of three vendors, from the store to the emulated devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -111,7 +111,7 @@ def test_a_circuit_removed_by_an_administrator_is_restored(world: World) -> None
 
 
 def test_a_restarted_edge_with_half_a_circuit_is_repaired(world: World) -> None:
-    """The session is lost between the VFI and the service instance. The next session removes the remnant."""
+    """The session is lost after the commands for the VFI, before the service instance. The next session removes the VFI."""
     device = devices(world)["brno-pe1"]
     device.fail("disconnect", "^service instance 100 ")
     world.put("demo", ALL)

@@ -1,4 +1,4 @@
-"""Tests of the limits of the tokens of a host's agent and job starter. The attacker is root on this host."""
+"""Tests of what an attacker can do who is root on a host and has the tokens of the host's agent and job starter."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the limits of one call. A larger call is refused with the name of the limit."""
+"""Tests of the limits of one call. SBF refuses a call that exceeds a limit, and the error names the limit."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

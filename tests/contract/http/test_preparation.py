@@ -1,4 +1,8 @@
-"""Tests of ``GET /v1/sites/{name}/preparation``: sheets from the current topology, and refusals with their reasons."""
+"""Tests of ``GET /v1/sites/{name}/preparation``.
+
+The answer contains preparation sheets, which list commands for the site's switch and the backbone, made from the
+current topology. If SBF cannot make these sheets, the answer is an error with the reason.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

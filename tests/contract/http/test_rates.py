@@ -1,4 +1,4 @@
-"""Tests of rate limits. A window lasts one hour, so no test depends on the clock."""
+"""Tests of rate limits. The limits count calls per hour, so that no test depends on the time it takes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ WRONG = "vc_aaaaaaaa_" + "A" * 43
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation with a limit of three calls of each kind per hour."""
+    """The paper's installation. The limit is three calls per hour for each limited kind of call."""
     installation = make_world(tmp_path)
     installation.furnish()
     rates = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})

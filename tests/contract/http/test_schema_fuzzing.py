@@ -63,14 +63,14 @@ def as_operator(case: schemathesis.Case) -> schemathesis.Case:
 
 
 def existing_name(path: str, name: str) -> str:
-    """Return the name of an existing object."""
+    """Return a value for the path parameter ``name`` that denotes an existing object."""
     if name == "name":
         return "brno" if path.startswith("/v1/sites/") else "brno-h1"
     return {"key": "demo", "vlan": "100", "user": "alice", "id": "aaaaaaaa"}[name]
 
 
 def without_workers(app: ASGIApp) -> ASGIApp:
-    """Answer the start and stop events of the application. Otherwise, schemathesis would start the workers."""
+    """Return the application without its start and stop events. At the start event, the application would start workers."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
