@@ -1,9 +1,9 @@
 """Distributes tests over the workers of pytest-xdist: longest first, by durations that an earlier run recorded.
 
-A unit of work is a file, or a piece of a file whose tests take longer than ``PIECE_S``. One worker runs the whole unit.
-Files of labs are never split. Half of the workers prefer files of labs, which limits the number of simultaneous labs. A
-worker whose lab is running continues with files that use the same lab. docs/explanation/tests.md describes the
-arrangement.
+A work unit is a file, or a piece of a file whose tests take longer than ``PIECE_S``. One worker runs the whole unit.
+Files whose tests use a lab are never split. Half of the workers prefer files with labs, which limits the number of
+simultaneous labs. A worker whose lab is running continues with files that use the same lab. docs/explanation/tests.md
+explains this distribution.
 """
 
 import gc
@@ -104,7 +104,7 @@ def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: It
 
 
 class LongestFirst(LoadScopeScheduling):
-    """A scheduler that assigns units of work instead of files. The next unit is chosen by :func:`choose`."""
+    """A scheduler that assigns work units. The next unit is chosen by :func:`choose`."""
 
     def __init__(self, config: pytest.Config, log: Producer, table: Mapping[str, Record]) -> None:
         """Distribute by the durations in ``table``."""
@@ -189,7 +189,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Collect garbage rarely, and exclude the collected tests and their modules, which live until the end.
 
-    Garbage collection took a seventh of the tests' processor time.
+    With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """
     gc.collect()
     gc.freeze()
@@ -204,7 +204,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
-    """Return the scheduler that this module describes, independent of ``--dist``."""
+    """Return the scheduler of this module, regardless of the option ``--dist``."""
     return LongestFirst(config, log, read_table())
 
 

@@ -1,4 +1,4 @@
-"""Tests of the Linux edge driver. They run with a simulated Linux edge and with a real kernel.
+"""Tests of the Linux edge driver on benches with a simulated Linux edge or with a real kernel.
 
 Each bench has a bridge ``br0`` with the managed ports ac1 and ac2 and the unmanaged port ``other``. Port ``core`` is
 not in the bridge.
@@ -76,7 +76,7 @@ UNTAGGED = "PVID, Egress Untagged"
 
 
 class KernelClaims:
-    """The tests that run on a simulated edge and on a real kernel. Each subclass provides the fixture ``bench``."""
+    """The tests that run on both kinds of benches. Each subclass provides the fixture ``bench``."""
 
     nothing: ClassVar = EdgeObserved()
 
@@ -229,7 +229,7 @@ class KernelClaims:
 
 
 class EdgeClaims(KernelClaims):
-    """All tests of the driver."""
+    """All tests of the driver: the tests above, and tests that run only on a simulated Linux edge."""
 
     def test_only_unwanted_circuits_are_removed(self, bench: Bench) -> None:
         assert not converge(bench, A, B)

@@ -173,8 +173,8 @@ class FakeWorld:
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
         """Cause the fault while the host's hook runs.
 
-        For ``MOM_DIES``, kill the MoM after its hook, before the MoM reports the hook's result. For the other faults, stop
-        the agent before the hook.
+        For ``MOM_DIES``, kill the MoM after its hook, before the MoM reports the hook's result. For the other faults,
+        stop the agent before the hook.
         """
         if fault is HostFault.MOM_DIES:
             yield

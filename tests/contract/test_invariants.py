@@ -217,7 +217,7 @@ def test_7_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -
 
 
 def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
-    """The drift read detects the restart. The cluster is degraded before the switch is corrected."""
+    """The next reading of the switch detects the restart. The cluster is degraded before the switch is corrected."""
     world.put("demo", TWO_SITES)
     world.settle()
     seen: list[ClusterState] = []

@@ -150,7 +150,7 @@ def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) ->
 
 
 def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
-    """Remove the cluster of an attempt while all elements confirm their removals. Return the last answer."""
+    """Remove the cluster of an attempt, and let all elements confirm the removal. Return the last answer."""
     first = host.ask("remove", JOB, attempt)
     until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
     world.settle()
@@ -167,9 +167,9 @@ def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agen
 
 
 def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World, host: Agent) -> None:
-    """The second guest answers later than the test waits.
+    """The agent answers the waiting caller when the first guest answers, although the second guest does not answer yet.
 
-    Without an answer after the first guest, a user would read for 30 s that no guest answers.
+    If the agent waited for both guests, a user would read for 30 s that no guest answers.
     """
     active(world, host)
     answering = host.bridges.answering["br100"] = set()
@@ -382,7 +382,7 @@ def test_an_announced_job_wakes_the_reconciler(host: Agent) -> None:
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
-    """The grace period is 0 s in this test. The length of the grace period is tested with a clock."""
+    """The grace period is 0 s in this test. Another test checks the length of the grace period."""
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
     host.ask("running", clusters=[])
@@ -392,7 +392,10 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 
 
 def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
-    """The agent of the script's host ends the cluster. This test's agent executes a removal request, too."""
+    """For a lost run, the agent of the script's host ends the cluster. The other agents only forget the run.
+
+    If an agent without the script receives a removal request, it nevertheless ends the cluster.
+    """
     active(world, host, head=False)
     host.ask("running", clusters=[])
     host.ask("running", clusters=[])

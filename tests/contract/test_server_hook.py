@@ -85,7 +85,7 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 def test_jobs_that_join_at_once_choose_other_addresses(site: SingleSite) -> None:
     """Of two simultaneous requests, the second contains addresses that the first already uses.
 
-    SBF names the problem, and the hook chooses other addresses.
+    SBF reports this with GuestTaken, so that the hook can choose other addresses.
     """
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})

@@ -133,7 +133,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "show configuration sessions", "show configuration sessions detail", "show version")
     def shown_as_json(self, session: EmulatedSession) -> None:
-        """Return the output of :meth:`json_of`."""
+        """Accept these commands without output, because :meth:`json_of` creates their JSON answers."""
 
     @accepts("exec", "configure session <name>")
     def configure_session(self, session: EmulatedSession, name: str) -> None:
@@ -201,7 +201,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "configure replace <file>")
     def replace_all(self, session: EmulatedSession, file: str) -> None:
-        """Restore the copy of the startup configuration."""
+        """Make the startup configuration the running configuration. No test replaces by another file."""
         self.activate(deepcopy(self.startup))
 
     def refuse_if_commit_pending(self, name: str) -> None:

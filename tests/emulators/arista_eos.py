@@ -6,7 +6,7 @@ Sources of the output:
 - a failed copy, ``% Error copying SOURCE to TARGET (REASON)``: pyntc's test data, with Linux's reasons
 - "Authorization denied for command": the documentation of scrapligo and of role-based access on EOS
 
-Ports are access ports of VLAN 1, up.
+By default, ports are enabled access ports in VLAN 1.
 """
 
 from typing import ClassVar

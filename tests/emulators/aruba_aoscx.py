@@ -1,4 +1,4 @@
-"""Aruba AOS-CX: a native VLAN allows all VLANs.
+"""Aruba AOS-CX. A native VLAN makes a port a trunk that allows all VLANs.
 
 Sources of the output:
 
@@ -9,7 +9,7 @@ Sources of the output:
 - "[Failure]" and the text below it: a simulator; the reasons are invented
 - the message for a missing right: written from memory, not checked on a device
 
-The ports of a 6300 are access ports of VLAN 1, up.
+By default, the ports of a 6300 are enabled access ports in VLAN 1.
 """
 
 from typing import ClassVar
@@ -21,7 +21,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class ArubaAosCx(IosLikeSwitch):
-    """A 6300.
+    """An Aruba 6300 switch.
 
     The first ``vlan trunk allowed`` makes an access port a trunk. A trunk without a list carries all VLANs.
     """

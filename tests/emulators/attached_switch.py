@@ -52,7 +52,7 @@ def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
 def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
     """Replace Brno's switch with an emulated switch. The switches of other sites remain fakes.
 
-    With ``access``, the hosts are on access ports.
+    If ``access`` is true, the hosts are on access ports.
     """
     with emulate(platform, **options) as switch:
         world.put_topology(topology_with(switch.port_names[:3], access=access))

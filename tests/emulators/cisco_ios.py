@@ -98,9 +98,9 @@ class CiscoIos(TrunkLists):
 
     @accepts("vlan", "name <text>")
     def vlan_name(self, session: EmulatedSession, text: str) -> None:
-        """Set the name of a VLAN.
+        """Set the name of a VLAN. A new VLAN is not created if another VLAN has the same name.
 
-        A new VLAN is not created if another VLAN has the same name (the message is from memory).
+        The error message is written from memory, not checked on a device.
         """
         other = next((number for number, name in self.running.vlans.items() if name == text), None)
         if other is not None and str(other) not in session.context:
@@ -113,7 +113,10 @@ class CiscoIos(TrunkLists):
         self._commit(session)
 
     def booted(self, state: SwitchState) -> SwitchState:
-        """Return the booted configuration. Except in transparent mode, VLANs come from ``vlan.dat`` without a save."""
+        """Return the configuration after a reboot from ``state``.
+
+        In VTP server and client mode, the VLANs come from ``vlan.dat``, which contains them even without a save.
+        """
         if self.vtp != "transparent":
             state.vlans = {number: name for number, name in self.running.vlans.items() if number <= 1005}
         return state

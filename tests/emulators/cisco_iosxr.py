@@ -49,7 +49,7 @@ class CiscoXr(ConfirmTimerSwitch):
     )
 
     def __init__(self, detects_session_end: bool = True, **options: object) -> None:
-        """Create a router. With ``detects_session_end`` False, the router does not detect the end of a session."""
+        """Create a router. If ``detects_session_end`` is False, the router does not detect the end of a session."""
         super().__init__(**options)
         self.detects_session_end = detects_session_end
         self.candidate: XrConfiguration | None = None
@@ -194,7 +194,7 @@ def render_data(text: str) -> str:
 
 
 def build_configuration(state: SwitchState) -> XrConfiguration:
-    """Return a state as configuration. A VLAN of another user on a port becomes a routed subinterface."""
+    """Return a state as configuration. An access port in a VLAN of another user becomes a routed subinterface."""
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:

@@ -46,7 +46,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
                 self.committed()
 
     def committed(self) -> None:
-        """Called after a configuration became permanent."""
+        """Subclasses may override this method, which is called after a configuration became permanent."""
 
     def expire_timer(self) -> None:
         """Revert a commit that was not confirmed."""
@@ -78,7 +78,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self._timer = None
 
     def with_faults(self, command: str, perform: Callable[[], str], refuse: Callable[[InjectedFault], str]) -> str:
-        """Execute a command, or the fault planned for the command."""
+        """Execute a command. If a fault is planned for the command, cause the fault instead."""
         if self.slowness:
             self.closing.wait(self.slowness)
         self.commands.append(command)

@@ -1,4 +1,4 @@
-"""Force10 FTOS and Dell OS9: membership of a VLAN is configured on the VLAN.
+"""Force10 FTOS and Dell OS9: the mode of a VLAN, not of a port, configures which ports are in the VLAN.
 
 Sources of the output:
 
@@ -33,7 +33,7 @@ Q: U - Untagged, T - Tagged
 
 
 class DellForce10(IosLikeSwitch):
-    """An S4810. A ``switchport`` accepts tagged frames. The port is untagged in VLAN 1 until it has a tagged VLAN."""
+    """An S4810. A port is untagged in VLAN 1 from the command ``switchport`` until the port has a tagged VLAN."""
 
     platform = "dell_force10"
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")

@@ -43,7 +43,7 @@ TRANSPORTS = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""The difference between the service and the VLAN ID of a cluster. Clusters of ``shared`` have one common service."""
+"""The difference between the service ID and the VLAN ID of a cluster. All clusters of ``shared`` have one service."""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -176,7 +176,7 @@ NESTED = {
     "arista_eos": "^redistribute",
     "cisco_nxos": "^route-target export",
 }
-"""A line inside blocks of the configuration."""
+"""A pattern of a line inside a block of the configuration."""
 DETACH = {"cisco_iosxe": "^no service instance", "arista_eos": "vlan remove", "cisco_nxos": "vlan remove"}
 READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),

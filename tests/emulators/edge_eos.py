@@ -10,7 +10,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class EdgeEos(AristaEos, EmulatedEdge):
-    """A leaf with Vxlan1 and BGP. The ``no`` form of a VNI needs the number of the VNI."""
+    """A leaf with Vxlan1 and BGP. The command that removes a VNI from a VLAN must contain the VNI."""
 
     new_port: ClassVar[Callable[[], EmulatedPort]] = EdgePort
     modes: ClassVar = {

@@ -25,7 +25,7 @@ ALWAYS = 1_000_000_000
 class InjectedFault:
     """A fault of ``times`` commands that match ``pattern``, after ``skip`` matching commands without a fault.
 
-    ``disconnect`` drops every session before the command, or with ``done`` after the command. ``refuse`` prints
+    ``disconnect`` drops every session before the command or, if ``done`` is true, after the command. ``refuse`` prints
     ``text``, or the platform's message for an invalid line. ``ignore`` prints the usual answer, without effect.
     ``print`` prints ``text``. ``hang`` never answers. ``drip`` prints a dot every ``seconds``, without end. ``log``
     prints the log line ``text`` before the answer. ``rename`` executes the command and changes the host name to
@@ -145,9 +145,9 @@ if TYPE_CHECKING:
     from emulators.switch_device import EmulatedSession, SwitchState
 
 COMMON_FAULTS = ("hang", "hang written", "disconnect", "disconnect written", "ignore", "slow")
-"""The faults of a save on any platform. ``hang`` hangs before the startup configuration is written. ``disconnect``
-drops every session before that write. With ``written``, the fault occurs after the write. ``ignore`` prints success
-without writing. ``slow`` succeeds after ``seconds``.
+"""The faults of a save on any platform. ``hang`` hangs, and ``disconnect`` drops every session, before the startup
+configuration is written. The kinds that end with ``written`` do the same after the startup configuration was written.
+``ignore`` prints success without writing. ``slow`` succeeds after ``seconds``.
 """
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 

@@ -1,4 +1,7 @@
-"""Tests of managed ports that are routed or members of an aggregate. They are in other use, even if they have no VLANs."""
+"""Tests of managed ports that are routed or members of an aggregate.
+
+SBF treats these ports as ports in other use, even if they have no VLANs.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -144,7 +144,7 @@ def test_a_pool_of_one_vlan_also_closes_an_open_trunk(platform: str, make_bench:
 
 
 def test_100_vlans_need_one_save_and_few_lines(bench: SwitchBench) -> None:
-    """Each new VLAN gets a name by a separate line. Lines for ports contain VLAN ranges if the platform supports ranges."""
+    """Each new VLAN gets a name by a separate line. Lines for ports contain ranges if the platform supports ranges."""
     bench.read()
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")

@@ -70,7 +70,7 @@ def existing_name(path: str, name: str) -> str:
 
 
 def without_workers(app: ASGIApp) -> ASGIApp:
-    """Return the application without its start and stop events. At the start event, the application would start workers."""
+    """Return an application that answers start and stop events itself, so that ``app`` does not start its workers."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":

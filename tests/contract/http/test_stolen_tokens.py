@@ -1,7 +1,7 @@
 """Tests of every operation with a stolen token of each role, on the token holder's resources and on other resources.
 
-The operations come from the OpenAPI document. A test fails for a new operation until the table of each role contains
-the operation.
+The operations come from the OpenAPI document. A test fails for a new operation until ``EVERY_CALL`` contains the
+operation.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ OWN: dict[Role, frozenset[str]] = {
 }
 """The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
 
-SBF requires a confirmation for a job starter's ``put_cluster``.
+For a job starter, ``put_cluster`` is not in the table, because the batch server has not confirmed the job.
 """
 
 OTHERS: dict[Role, frozenset[str]] = {

@@ -1,6 +1,6 @@
 """Tests that callers of version 0.1 receive only keys and problem types of version 0.1.
 
-Other callers are not limited.
+Other callers receive all keys and problem types.
 """
 
 from typing import Any

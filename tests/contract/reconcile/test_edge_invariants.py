@@ -1,4 +1,4 @@
-"""Tests of the invariants (DESIGN.md §7) of provider edges and of the service numbers of transports."""
+"""Tests of the invariants (DESIGN.md §7) of provider edges and of the service IDs of transports."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ TWO_SITES = spec("brno-h1", "praha-h1")
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """Three sites connected by EVPN with eight service numbers, on SQLite and on PostgreSQL."""
+    """Three sites connected by EVPN with eight service IDs, on SQLite and on PostgreSQL."""
     world = World(database)
     world.furnish(topology=three_edges({"name": "evpn", "kind": "evpn", "vnis": "10100-10107", "asn": 65000}))
     yield world
@@ -33,9 +33,9 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
 
 
 def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
-    """Two replicas get twelve simultaneous requests. The transport has eight service numbers.
+    """Two replicas get twelve simultaneous requests. The transport has eight service IDs.
 
-    Eight requests succeed, with eight different service numbers.
+    Eight requests succeed, with eight different service IDs.
     """
     other = world.restarted()
     stores = [world.store, other.store] * 6

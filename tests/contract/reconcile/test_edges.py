@@ -1,4 +1,4 @@
-"""Tests of clusters over provider edges: circuits, service numbers, translation of VLAN IDs, and failures."""
+"""Tests of clusters over provider edges: circuits, service IDs, translation of VLAN IDs, and failures."""
 
 from collections.abc import Iterator
 from pathlib import Path

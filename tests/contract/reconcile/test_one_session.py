@@ -1,4 +1,4 @@
-"""Tests of a switch that allows only one session, with several replicas of the service."""
+"""Tests of several replicas of the service that configure a switch that allows only one session."""
 
 import time
 from collections.abc import Iterator

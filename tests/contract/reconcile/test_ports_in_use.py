@@ -1,7 +1,7 @@
 """Tests of managed ports in other use.
 
-SBF does not configure such a port until an administrator adopts the port. After the port's release, SBF restores the
-former use.
+SBF does not configure a port in other use until an administrator adopts the port. After the port's release, SBF
+restores the former use.
 """
 
 import asyncio

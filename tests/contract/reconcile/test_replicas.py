@@ -1,4 +1,4 @@
-"""Tests of several service processes on one PostgreSQL, with emulated switches over SSH (DESIGN.md §3, §5)."""
+"""Tests of several service processes on one PostgreSQL database, with emulated switches over SSH (DESIGN.md §3, §5)."""
 
 import signal
 import subprocess

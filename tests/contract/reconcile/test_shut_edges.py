@@ -1,4 +1,4 @@
-"""Tests of circuits on shut ports of provider edges. Such a circuit carries no frames and is not confirmed."""
+"""Tests of shut ports of provider edges. A circuit on a shut port carries no frames and is not confirmed."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Tests of managed ports that another user shut down. Such a port carries no cluster, and SBF does not enable it."""
+"""Tests of managed ports that another user shut down. These ports carry no cluster, and SBF does not enable them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -79,7 +79,7 @@ def compare_query_with_rule(world: World, reserved: ReservedVlans) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """One site released thousands of VLAN IDs before the other sites released any VLAN ID.
+    """A VLAN ID that one site released long ago was often released recently at another site.
 
     The VLAN IDs to choose are therefore not among the first rows that the query reads.
     """

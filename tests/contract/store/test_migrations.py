@@ -16,7 +16,7 @@ from sbf_service.store.tables import Base, FreeVlanRow, PortRow
 from virtcloud.model.errors import BadInput
 
 BEFORE_RECORDS = "0015"
-"""The last version in which SBF owned every VLAN of a pool."""
+"""The last migration before SBF recorded the VLANs that it created. Until then, SBF owned every VLAN of a pool."""
 
 
 def test_the_migrations_create_exactly_the_tables(empty_database: str) -> None:

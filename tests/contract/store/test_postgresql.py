@@ -1,4 +1,4 @@
-"""Tests of the service on a shared PostgreSQL: replicas that start simultaneously, stop, or lose the connection."""
+"""Tests of replicas that share a PostgreSQL database: they start simultaneously, stop, or lose the connection."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests that SQL finds exactly the clusters for which the pure function returns a transition."""
+"""Tests that the SQL condition selects exactly the clusters for which ``find_transition`` returns a transition."""
 
 from datetime import timedelta
 from random import Random
