@@ -25,14 +25,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorld]:
 
 @pytest.fixture(scope="module")
 def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
-    """Yield a stage with a fake batch system on these hosts."""
+    """Yield a stage with a fake batch system on the hosts of ``world``."""
     with fake_batch(world, tmp_path_factory.mktemp("batch")) as batch:
         yield ScenarioStage(batch, FakeMachines(batch, world), world, user=world.user)
 
 
 @pytest.fixture
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
-    """Yield the stage without jobs. Check afterwards that switches and hosts carry nothing of the test's jobs."""
+    """Yield the stage without jobs.
+
+    After the test, delete unfinished jobs, and check that switches and hosts carry nothing of the test's jobs.
+    """
     shared_stage.jobs.clear()
     yield shared_stage
     for job in shared_stage.jobs:

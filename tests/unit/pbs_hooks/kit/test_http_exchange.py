@@ -197,6 +197,6 @@ def test_status_503_counts_as_unreachable() -> None:
 
 
 def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ssl.create_default_context()  # create a TLS context before the call, without a connection
+    ssl.create_default_context()  # the parent process has already used TLS when it starts the child
     with pytest.raises(Exception, match="no result within the time limit"):
         http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))

@@ -189,7 +189,7 @@ def test_a_program_that_does_not_compile_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_with_an_old_python_is_refused(tmp_path: Path) -> None:
-    """OpenPBS before 20 embeds Python 2."""
+    """OpenPBS before version 20 embeds Python 2."""
     with pytest.raises(Refused, match=r"expected an OpenPBS with Python 3\.6 or later, got 2\.7"):
         changes(FakePbsServer(), with_python(tmp_path, "echo 2.7"))
 

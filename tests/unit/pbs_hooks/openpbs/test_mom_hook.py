@@ -40,7 +40,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
 
 
 def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
-    """Run the hook at an event. The default is run 3 of job 12.PBSsrv on the job's first host."""
+    """Run the hook at an event. By default, the event belongs to run 3 of job 12.PBSsrv, on the job's first host."""
     fields = {"job": None if kind.startswith("exechost") else job(folder)} | more
     config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
     outcome = run_hook(MOM, HookEvent(kind, config=config, **fields))  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **m
 
 
 def reason(outcome: HookOutcome) -> str | None:
-    """Return the job variable that contains the hook's reason for the server hook."""
+    """Return the value of the job variable in which the hook passes its reason to the server hook."""
     return outcome.changed.get("Variable_List.VCLUSTER_LAST")
 
 
@@ -83,7 +83,7 @@ def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
 
 
 def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> None:
-    """PBS runs neither abort nor end on a host that rejects begin. Therefore begin itself withdraws the request."""
+    """On a host that rejects begin, PBS runs the hook at neither abort nor end. So begin itself withdraws the request."""
     agent.refuses["up"] = "gone"
     outcome = hook("execjob_begin", tmp_path)
     assert outcome.message == "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN
@@ -91,7 +91,7 @@ def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> No
 
 
 def test_the_first_host_reports_a_rejecting_sister(tmp_path: Path) -> None:
-    """PBS may lose the variables that a sister sets. Therefore the first host reports the reason in its abort event."""
+    """PBS may lose variables that a sister host sets. So the first host reports the reason at its abort event."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
     assert (outcome.accepted, outcome.changed) == (False, {})
     text = "vcluster: one of the hosts n1%2C n2 could not start the job; the log of this host has the reason"
@@ -165,7 +165,7 @@ def test_a_failed_network_requeues_the_job(tmp_path: Path, agent: FakeAgent, sta
 
 
 def test_the_prologue_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """PBS ignores a deletion during the prologue, unless the prologue requests the deletion again."""
+    """PBS ignores a deletion that arrives during the prologue. So the hook requests the deletion again."""
     agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
     deletion = later(0.5, do=lambda: hook("execjob_preterm", tmp_path))
     outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 60})
@@ -208,7 +208,7 @@ def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> 
 
 
 def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hook calls ``rerun()``, because PBS would delete the job after a rejection alone."""
+    """The hook rejects the event and calls ``rerun()``. Without the call, PBS would delete the job."""
     monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 1.0"))
     agent.say("waiting", "host n2 at brno has not confirmed")
     outcome = hook("execjob_launch", tmp_path)
@@ -217,7 +217,7 @@ def test_launch_rejects_a_lost_network(tmp_path: Path, agent: FakeAgent, monkeyp
 
 
 def test_launch_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) -> None:
-    """The deletion arrived after the prologue. The hook deletes the job, because a rerun job would run again."""
+    """The deletion arrived after the prologue. The hook does not call ``rerun()``, because the job would run again."""
     agent.say("cancelled", reason="the job was deleted")
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)

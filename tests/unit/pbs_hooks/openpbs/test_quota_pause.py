@@ -1,4 +1,4 @@
-"""The pause after a refusal: the jobs of a user over the quota cause only one request to SBF per scheduling cycle."""
+"""The pause after a refusal: jobs of a user whose quota is used up cause one request to SBF per scheduling cycle."""
 
 import time
 from collections import defaultdict

@@ -22,7 +22,10 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The hook sees the number of the last run. Hosts see the number of the next run (tests/pbs_recordings/qrerun)."""
+    """The server hook gets the number of the last run, and adds 1. Hosts get the number of the next run.
+
+    A recording shows both numbers (tests/pbs_recordings/qrerun).
+    """
     sbf.say(PUT, MADE)
     found = server_hook.start("image=debian12:subnet=10.0.0.0/24", run_version=1)
     assert (found.accepted, found.changed) == (True, {}), found

@@ -206,7 +206,7 @@ def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path
 
 
 def bomb() -> str:
-    """Return a small YAML text that expands to a large one."""
+    """Return a small YAML text that expands to a large document."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     return "\n".join(lines)

@@ -79,7 +79,7 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
 
 
 def test_any_form_of_names_and_ports_is_recognised() -> None:
-    """Port names may be short or long. System names may have a domain. A port's description may contain its name."""
+    """Port names may be short or long. System names may have a domain. The port's name may be in its description."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 

@@ -84,7 +84,7 @@ VLANS = {Name(site): VlanId(100) for site in SITES}
 def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, object], list[tuple[str, str]]]:
     """Return a site and its links: a mesh of switches, two transports, and hosts with one or two uplinks.
 
-    ``in_one`` connects all switches of the site.
+    If ``in_one`` is true, all switches of the site are connected.
     """
     size = data.draw(st.integers(1, 5))
     pairs = [(one, other) for one in range(size) for other in range(one + 1, size)]
@@ -146,7 +146,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
     """A network with its members uses the same ports as a single cluster with all their hosts.
 
-    A new member only adds ports. If the switches of each site are connected, no member is refused.
+    A new member adds ports and removes none. If the switches of each site are connected, no member is refused.
     """
     in_one = data.draw(st.booleans())
     made = topology(data, in_one=in_one)
@@ -209,7 +209,7 @@ def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveClust
 
 
 def test_a_members_path_leads_to_its_network() -> None:
-    """The member's path omits the network's hosts, and the ports of the hosts' switch that the member does not need."""
+    """The member's path contains neither the network's hosts nor the switch ports that lead to these hosts."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
 

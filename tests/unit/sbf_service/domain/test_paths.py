@@ -139,7 +139,10 @@ TWO_UPLINKS = TRIANGLE | {"hosts": [host("h1", "eth0", "eth1"), host("h2"), host
 
 
 def ring(*without: str) -> list[tuple[str, str]]:
-    """Return a ring of three switches with host h1 on sw1 and sw3. Links of the given ports are omitted."""
+    """Return the links of a ring of three switches. Host h1 is linked to sw1 and sw3.
+
+    Links of the ports in ``without`` are omitted.
+    """
     second = {"name": "h1", "ports": ["eth0", "eth1"]}
     assert TWO_UPLINKS["hosts"][0] == second
     links = [("h1:eth1", "sw3:x"), *TRIANGLE_LINKS]

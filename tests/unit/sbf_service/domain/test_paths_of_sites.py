@@ -1,4 +1,4 @@
-"""Tests of networks that include sites without hosts. Members that join at these sites are connected."""
+"""Tests of networks whose spec names sites, but no hosts. Members that join at these sites are connected."""
 
 from itertools import chain
 

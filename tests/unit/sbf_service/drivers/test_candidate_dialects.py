@@ -110,7 +110,7 @@ def test_the_junos_lines_of_one_change() -> None:
 
 
 def test_the_junos_lines_of_access_ports() -> None:
-    """A port without configuration is in no VLAN. SBF adds an access port to a cluster only from this state."""
+    """A port without configuration is in no VLAN. SBF puts an access port into a cluster's VLAN only in this state."""
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
     unit = "unit 0 family ethernet-switching"
@@ -122,7 +122,10 @@ def test_the_junos_lines_of_access_ports() -> None:
 
 
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
-    """The driver renders no line for such a member. The read-back finds the member, and the commit is reverted."""
+    """The driver renders no line for a member that also denotes other VLANs.
+
+    The read-back check finds that the member still exists, and the commit is reverted.
+    """
     assert render(remove={"ge-0/0/1": "140"}) == []
     assert render(delete="140") == []
 

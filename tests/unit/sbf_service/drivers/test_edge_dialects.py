@@ -1,4 +1,4 @@
-"""The parsers of provider edges. The tests parse configurations in the forms that vendors and users publish."""
+"""The parsers of provider edges' configurations. The tests use the forms that vendors and users publish."""
 
 import pytest
 
