@@ -19,7 +19,7 @@ REPEATS = 5
 
 
 def run() -> Iterator[Measurement]:
-    """Measure full pools, and empty pools."""
+    """Measure the allocation from full pools, then from empty pools."""
     freed = {LAST: datetime(2026, 1, 1, tzinfo=UTC)}
     full = [SitePool(Name(f"s{n}"), _all(), VlanSet(range(2, 4094)), freed=freed) for n in range(SITES)]
     yield Measurement("allocation of a VLAN ID at 1,000 sites, pools full", 1000 * _best(full), "ms", 5)
@@ -28,7 +28,7 @@ def run() -> Iterator[Measurement]:
 
 
 def _all() -> VlanSet:
-    """Return all VLAN IDs, as a pool is read from the database."""
+    """Return the VLAN IDs of a pool, parsed from text as when a pool is read from the database."""
     return VlanSet.parse("2-4094")
 
 

@@ -1,4 +1,6 @@
-"""Measures VLAN changes by networking-generic-switch on two trunks. Run with an interpreter that has this package.
+"""Measures how long networking-generic-switch takes to add VLANs to trunks.
+
+The interpreter that runs this script must have the package networking-generic-switch.
 
 Arguments: host, port, user, password, secret, ports (separated by commas), ``True`` or ``False`` (whether to reuse the
 connection), and the VLANs to add. Prints the seconds of each addition as JSON.
@@ -14,7 +16,7 @@ from uuid import UUID
 
 
 def main(*arguments: str) -> None:
-    """Add each VLAN."""
+    """Add each VLAN to the ports, and print the durations."""
     host, port, user, password, secret, ports, reuse, *vlans = arguments
     import_module("networking_generic_switch.config")
     module = import_module("networking_generic_switch.devices.netmiko_devices.cisco")

@@ -22,7 +22,10 @@ Database = Callable[[], AbstractContextManager[str | None]]
 
 
 def databases() -> Iterator[tuple[str, Database]]:
-    """Yield the name of each available database, and a context that yields the database's address (None: a file)."""
+    """Yield each available kind of database: its name, and a context that yields the address of a new database.
+
+    For SQLite, the address is None: ``serving`` then creates the database file.
+    """
     yield "SQLite", lambda: nullcontext(None)
     try:
         from postgres import NoPostgresError, programs  # noqa: PLC0415 - the module needs a driver that may be absent
@@ -134,7 +137,10 @@ class MeasuredSbf:
         self._until(lambda: not self.confirm_hosts(), "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Confirm the wanted revision of every host. Return the elements that had not confirmed it before this call."""
+        """Confirm the wanted revision of every host.
+
+        Return all elements whose wanted revision was not confirmed before this call.
+        """
         behind = [
             element
             for element in self.call("GET", "/v1/elements")
@@ -174,14 +180,17 @@ class MeasuredSbf:
 
 @contextmanager
 def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[MeasuredSbf]:
-    """Run ``sbf serve`` in a separate process. Without an address, the database is a file in ``folder``."""
+    """Run ``sbf serve`` in a separate process.
+
+    If ``database`` is None, the service uses an SQLite file in ``folder``.
+    """
     listen = f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
     token = _token(config)
     with (
         (folder / "log").open("ab") as log,
-        subprocess.Popen(  # noqa: S603 - our own
+        subprocess.Popen(  # noqa: S603 - the command is our own
             [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)], stderr=log
         ) as process,
         httpx.Client(
@@ -201,14 +210,14 @@ def sqlite(folder: Path) -> str:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the header with a token."""
+    """Return the HTTP header that carries a token."""
     return {"authorization": f"Bearer {token}"}
 
 
 def _token(config: Path) -> str:
     """Create an operator's token with the service's command line."""
     command = [sys.executable, "-m", "sbf_service", "token", "create", "bench", "--role", "operator"]
-    result = subprocess.run(  # noqa: S603 - our own
+    result = subprocess.run(  # noqa: S603 - the command is our own
         [*command, "--config", str(config)], check=True, capture_output=True, text=True
     )
     return result.stdout.strip()

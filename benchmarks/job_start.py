@@ -27,12 +27,18 @@ REPEATS = 5
 TIMEOUT_S = 120
 PLAIN = "date +%s.%N"
 SCRIPT = f'{PLAIN}; stat -c %.9Y "$VCLUSTER_HOSTS"'
-"""Prints the time of the script's first line, and the time when the agent wrote the job's files (start barrier)."""
+"""The script prints the time of its first line, and the time at which the agent wrote the job's files.
+
+The agent writes these files when the job passes the start barrier.
+"""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The times of a job's start, in seconds of the station's clock."""
+    """The times of a job's start, in seconds, measured by the clock of the lab's station.
+
+    Users submit jobs on this node.
+    """
 
     called: float
     submitted: float
@@ -107,7 +113,7 @@ def _installation() -> Iterator[LabPbs]:
 
 
 def _start(batch: LabPbs, *, cluster: bool) -> Start:
-    """Run a job until its cluster is removed."""
+    """Run a job and return the times of its start. If the job has a cluster, wait until the cluster is removed."""
     called, key, submitted = _submit(batch, cluster=cluster)
     times = [float(word) for word in _output(batch, key).split()]
     offset = _clock_offset(batch, HOSTS[0])

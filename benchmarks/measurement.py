@@ -67,7 +67,10 @@ SECTION = re.compile(r"^## `benchmarks/(\w+)\.py`$", re.MULTILINE)
 
 
 def write_section(name: str, measurements: Sequence[Measurement], order: Sequence[str]) -> None:
-    """Replace a benchmark's section of the page. ``order`` lists the benchmarks in the order of their sections."""
+    """Replace a benchmark's section of the page ``PAGE``.
+
+    ``order`` lists the benchmarks in the order of their sections.
+    """
     sections = {**_sections(PAGE.read_text("utf-8")), name: _section(name, measurements)}
     PAGE.write_text("\n".join([_head(), *(sections[name] for name in order if name in sections)]), "utf-8")
 

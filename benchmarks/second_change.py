@@ -41,7 +41,7 @@ def run() -> Iterator[Measurement]:
 
 
 def driver_for(address: str) -> SwitchDriver:
-    """Return the driver of the emulated switch at ``address``, not yet connected."""
+    """Return a driver of the emulated switch at ``address``. The driver has not connected yet."""
     document = {"name": "sw1", "platform": PLATFORM, "address": address, "ports": list(MANAGED.ports)}
     login = DeviceLogin(
         Switch.model_validate(document), "admin", password=SecretStr(PASSWORD), enable=SecretStr(ENABLE_SECRET)

@@ -26,7 +26,7 @@ PLAYER = Path(__file__).parent / "server_hook_player.py"
 
 
 def run() -> Iterator[Measurement]:
-    """Run events of each kind."""
+    """Measure events of each kind."""
     with run_single_site() as site:
         plain = _milliseconds(site.hook, [_runjob(number, None) for number in range(RUNS)])
         yield Measurement("runjob without a cluster", median(plain[1:]), "ms", 2)
@@ -72,5 +72,5 @@ def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[floa
         (folder / "events.json").write_text(json.dumps(documents))
         (folder / "hook.py").write_text(hook())
         command = ["python3", *BARE_OPTIONS, str(PLAYER), str(INTERPRETER_PROGRAM.parent.parent), name]
-        result = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+        result = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - the command is our own
     return [1000 * float(text) for text in result.stdout.split()]

@@ -76,7 +76,7 @@ def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list
     host, _, port = address.partition(":")
     script = Path(__file__).with_name("generic_switch.py")
     arguments = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(reuse), *map(str, vlans)]
-    result = subprocess.run(  # noqa: S603 - our own
+    result = subprocess.run(  # noqa: S603 - the command is our own
         [HOME / "bin" / "python", script, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
     if result.returncode != 0:
@@ -94,7 +94,7 @@ def _installed() -> bool:
         [sys.executable, "-m", "venv", HOME],
         [HOME / "bin" / "pip", "install", "-q", PACKAGE],
     ]
-    if any(subprocess.run(step, check=False).returncode for step in steps):  # noqa: S603 - our own
+    if any(subprocess.run(step, check=False).returncode for step in steps):  # noqa: S603 - the command is our own
         return False
     marker.touch()
     return True

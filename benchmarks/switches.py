@@ -15,7 +15,7 @@ SLOWNESS_S = 0.3
 
 @dataclass(frozen=True)
 class Switches:
-    """A client of the process with the switches."""
+    """A client of the process that runs the emulated switches."""
 
     _connection: Connection
 

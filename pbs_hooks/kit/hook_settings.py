@@ -1,6 +1,6 @@
 """Settings of hooks: a JSON object whose keys and values are checked.
 
-``pbs.hook_config_filename`` contains the name of the file.
+PBS stores the name of the settings file in ``pbs.hook_config_filename``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Client of SBF for hooks: every call has a deadline, and a circuit breaker stops calls after a timeout.
+"""Client of SBF for hooks: every call has a deadline, and a circuit breaker blocks calls after a timeout.
 
 The circuit breaker limits the delay when SBF does not answer. After a call that timed out, the hooks do not call SBF
 for a minute (by default), so the batch system is delayed at most once a minute. The state of the circuit breaker is in
@@ -19,7 +19,7 @@ from pbs_hooks.kit.http_exchange import HttpRequest, send_request
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
-"""A failed call stops further calls only if the failed call took more than this share of its time limit."""
+"""A failed call opens the circuit breaker only if the call took more than this share of its time limit."""
 
 
 def seconds_until_retry() -> float:
@@ -31,7 +31,7 @@ def seconds_until_retry() -> float:
 
 
 def record_failed_call(spent: float, allowed: float, pause: float) -> None:
-    """Record a failed call. If the call was slow, stop all further calls for ``pause`` seconds."""
+    """Record a failed call. If the call was slow, block all further calls for ``pause`` seconds."""
     if spent > allowed * COSTLY_SHARE:
         os.environ[BREAKER_VARIABLE] = "%.3f" % (time.monotonic() + pause)
 
@@ -43,7 +43,7 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or the circuit breaker stopped the call. The message states which of the two happened.
+    """SBF did not answer, or the circuit breaker blocked the call. The message states which of the two happened.
 
     A call without an answer may have reached SBF.
     """
@@ -99,7 +99,7 @@ class HookSbfClient:
         return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe="")))
 
     def network(self, name: str) -> SbfAnswer:
-        """Return SBF's answer: the clusters of a network, the root cluster first."""
+        """Return SBF's answer: the clusters of a network. The first is the cluster that the others joined."""
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
     def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:

@@ -39,7 +39,7 @@ class HookSources:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSettings:
-    """Requested settings by kind of hook. Keys that are missing here stay as installed."""
+    """Requested settings by kind of hook. Settings that are not listed here keep their installed values."""
 
     settings: Mapping[str, SettingValues] = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
     """Apply the changes of a removal.
 
-    Return the server's errors for resources that remain because jobs name them.
+    Return the server's errors for the resources that the server does not delete, because jobs still use them.
     """
     errors = []
     for change in changes:

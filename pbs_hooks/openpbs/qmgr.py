@@ -1,4 +1,4 @@
-"""The OpenPBS server of this host through its commands: finds the installation, reads and changes hooks with ``qmgr``.
+"""Client of the OpenPBS server on this host: finds the installation, and reads and changes hooks with ``qmgr``.
 
 ``qselect`` lists the jobs with a cluster. ``qstat`` is not used because users' variables can make its JSON invalid.
 """
@@ -110,7 +110,7 @@ class Qmgr:
     def import_text(self, hook: str, kind: str, text: str) -> None:
         """Import the program or the settings of a hook.
 
-        Settings are JSON: PBS derives the format from the file name.
+        PBS derives the format from the file name, so the name of a file with settings ends in ``.json``.
         """
         with _write_temporary(text, ".py" if kind == PROGRAM_TYPE else ".json") as path:
             self.run_line(f"import hook {hook} {kind} default {path}")

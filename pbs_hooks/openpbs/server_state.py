@@ -168,7 +168,7 @@ def compute_installation(
 ) -> list[InstallationChange]:
     """Return the changes that an installation needs.
 
-    Raises Unsafe for foreign hooks and resources with virtcloud's names.
+    Raises Unsafe if a foreign hook or resource has one of virtcloud's names.
     """
     for hook in hooks:
         _refuse_foreign(server.hooks.get(hook.name))
@@ -185,8 +185,8 @@ def compute_installation(
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
     """Return the changes that delete virtcloud's hooks and resources.
 
-    A resource that differs from the resource that virtcloud creates is left unchanged. Raises Unsafe for a foreign
-    hook with virtcloud's name.
+    A resource whose type or flags differ from those that virtcloud sets is left unchanged. Raises Unsafe if a foreign
+    hook has one of virtcloud's names.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)
@@ -253,10 +253,11 @@ def _format_settings(settings: str) -> list[str]:
 
 
 def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare attributes. The events come first, because PBS rejects a fail_action without events.
+    """Compare attributes. ``event`` comes first, because PBS rejects a fail_action if no event is set.
 
-    Change attributes before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 also runs the hook
-    in the server, even after the hook is deleted. pbs_server then only logs errors and does no other work.
+    Change attributes before the program. If ``freq`` is set when the hook already has a program, OpenPBS 23.06 also
+    runs the hook in the server, even after the hook is deleted. pbs_server then only logs errors and does no other
+    work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):
         value, former = wanted.attributes[name], installed.attributes.get(name, "")

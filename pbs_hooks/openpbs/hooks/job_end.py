@@ -61,7 +61,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_abort(event: MomEvent) -> None:
-    """Remove an attempt that did not start. The first host records a reason unless a reason is already recorded."""
+    """Remove an attempt that did not start. If no reason is recorded yet, the first host records one."""
     _remove(event, ABORT_WAIT_S)
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:
@@ -88,9 +88,10 @@ def _remove(event: MomEvent, wait: float) -> None:
 
 
 def handle_host_startup(event: MomEvent) -> None:
-    """Report that the host has no jobs.
+    """Report an empty list of jobs, because PBS does not name the host's jobs when a MoM starts.
 
-    PBS names no jobs when a MoM starts, so the agent tolerates one report without a job.
+    One such report ends no cluster: the agent ends a cluster only after its job was missing from all reports for some
+    time.
     """
     _report_running(event, [])
 

@@ -29,7 +29,8 @@ def wait_for_network(event: MomEvent) -> None:
         while not waiting.is_over():
             waiting.request_state()
     except KeyboardInterrupt:
-        # This is PBS's alarm. A MoM then kills the hook immediately. Other callers may leave time for a message.
+        # KeyboardInterrupt means that the hook's alarm expired. A MoM then kills the hook immediately, so the message
+        # below may be lost.
         raise PassingFault("the hook's alarm expired while the network was set up: %s" % waiting.missing) from None
 
 

@@ -116,7 +116,7 @@ def _dispatch(pbs: Any) -> None:
 
 
 def _refuse(event: MomEvent, fault: StartFault) -> None:
-    """Reject the start, report the reason, and delete, hold or requeue the job according to its fault."""
+    """Reject the start, report the reason, and delete, hold or requeue the job according to the fault."""
     outcome, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
     message = "vcluster: %s%s" % (fault, outcome.after)
     event.log_job(str(fault) + outcome.after)

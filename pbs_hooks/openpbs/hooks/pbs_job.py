@@ -19,7 +19,10 @@ def read_resource(job: Any, name: str) -> Optional[str]:
 
 
 def read_changed_resource(job: Any, former: Optional[Any], name: str) -> Optional[str]:
-    """Return a resource after a change of the job; None if the resource is unset or removed (set to "")."""
+    """Return a resource after a change of the job; None if the resource is unset or removed (set to "").
+
+    ``former`` is the job before the change.
+    """
     listed = job.Resource_List
     value = None if listed is None else listed[name]
     if value is None and former is not None:
@@ -56,14 +59,14 @@ newline would end the line. PBS adds a backslash before a quote.
 
 
 def format_reason(attempt: int, text: str) -> str:
-    """Return the value of the variable that carries the reason of an attempt."""
+    """Return the value of the variable that carries the reason why an attempt failed."""
     return "%d %s" % (attempt, quote(text[:MAX_REASON_CHARACTERS], safe=UNQUOTED_CHARACTERS))
 
 
 def read_unreported_reason(variables: Mapping[str, Any], run_version: Optional[int]) -> Optional[str]:
-    """Return the reason of the last run.
+    """Return the reason why the last run failed.
 
-    Return None if the run has no reason, or if the reason was already reported.
+    Return None if no reason is stored for this run, or if the reason was already reported.
     """
     attempt, _, text = str(variables.get(REASON_VARIABLE, "")).partition(" ")
     if not text or attempt != str(run_version) or attempt == str(variables.get(REPORTED_VARIABLE)):

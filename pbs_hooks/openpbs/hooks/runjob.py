@@ -147,8 +147,8 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    The check at submission does not see a request that comes from a queue's defaults. It also does not see a job that
-    was submitted before the hook was installed.
+    The check at submission sees neither a request that comes from a queue's defaults, nor a job that was submitted
+    before the hook was installed.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)
@@ -204,9 +204,10 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 
 
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
-    """Return the spec.
+    """Return the spec of the job's cluster.
 
-    The deadline of the spec is earlier than the deadline of the hosts. The hosts can therefore report SBF's reason.
+    The deadline in the spec is earlier than the time at which the hosts stop waiting for the cluster. If SBF cannot set
+    up the cluster, the hosts can therefore report SBF's reason.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=event.settings.setup * 3 // 4)
@@ -222,7 +223,7 @@ def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfA
 
 
 def _accept_to_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
-    """Let the job start although its attempt is over.
+    """Accept the start of the job although its attempt is over.
 
     The job's hosts detect that the attempt is over and requeue the job. The next attempt has a new number.
     """

@@ -1,6 +1,6 @@
 """A hook event of the PBS server: the job, its caller, the settings and SBF.
 
-Also reads the attributes of the job that the hook needs.
+Also reads the job attributes that the hook needs.
 """
 
 import json
@@ -72,7 +72,10 @@ class ServerHookEvent:
         )
 
     def walltime(self, text: str) -> int:
-        """Parse a walltime. Return the longest allowed walltime for an invalid walltime, which PBS itself rejects."""
+        """Parse a walltime.
+
+        If the text is invalid, return the longest allowed walltime; PBS itself rejects such a job.
+        """
         try:
             return parse_seconds(text)
         except ValueError:
@@ -95,7 +98,7 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Return the attributes on which the request depends. Unchanged attributes come from ``former``."""
+    """Return the job's attributes against which a request is checked. Unchanged attributes come from ``former``."""
     found = {name: read_changed_resource(job, former, name) for name in SHAPE_RESOURCES}
     array = getattr(former or job, "array_indices_submitted", None)
     return JobShape(array=array is not None, **found)
@@ -111,5 +114,5 @@ def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
 
 
 def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str, ...]:
-    """Return SBF's names of the hosts of an ``exec_vnode``, without duplicates, the first host first."""
+    """Return SBF's names of the hosts in an ``exec_vnode``, in the same order and without duplicates."""
     return tuple(dict.fromkeys(element_of_host(vnode, known) for vnode in parse_exec_vnode(exec_vnode)))

@@ -99,7 +99,7 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
 
 
 def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobShape, owner: JobOwner) -> AdmittedJob:
-    """Check a request against the current state.
+    """Check a request against the job, the settings, the image folder, and the networks that run now.
 
     ``content`` is the content of the request file, or None if the file was not read yet.
     """
@@ -118,7 +118,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError if the caller may not act as the file's user: error messages can show parts of the file.
+    """Raise RequestError if the caller is not the owner of the file, because error messages can show parts of the file.
 
     PBS checks only after the hook whether the caller may alter another user's job, or may act as that user from the
     caller's host.
@@ -168,7 +168,7 @@ def _check_free(name: str, clusters: Any, own: str) -> None:
 
 
 def format_name_taken(name: str, holder: str) -> str:
-    """Return the message that names the job that uses a network name."""
+    """Return the error message for a network name that another job already uses."""
     return "'%s' is already running as job %s" % (name, holder)
 
 

@@ -1,6 +1,7 @@
 """Reads files that users name in requests.
 
-A child process with the user's rights, limited time and limited memory reads each file.
+A child process reads each file with the rights of the user. The time of the process and the size of the file are
+limited.
 """
 
 import json
@@ -48,7 +49,7 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
 
 
 def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
-    """Permanently switch this process to the user, and call ``work``."""
+    """Permanently switch this process to the user, limit its CPU time, and call ``work``."""
     try:
         account = pwd.getpwnam(name)
     except KeyError:
@@ -120,7 +121,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
-    """Return the images that are missing or that the user cannot read."""
+    """Return two lists: the missing images, and the other images that the user cannot read."""
     os.stat(folder)
     paths = {name: os.path.join(folder, name) for name in images}
     unread = [name for name, path in paths.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]

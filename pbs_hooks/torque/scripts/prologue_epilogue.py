@@ -47,7 +47,9 @@ FOLDER_MODE, FILE_MODE = 0o711, 0o400
 
 
 def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> None:
-    """Write the cluster's variables to the file. The VLAN ID is written under its current and its former name.
+    """Write the cluster's variables to the file that the job's script sources.
+
+    The VLAN ID has two variables: ``VCLUSTER_VLAN`` and the older ``MAGRATHEA_VLANID``.
 
     Raises OSError, and KeyError for an unknown user.
     """
@@ -105,7 +107,7 @@ def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the agent to cancel the attempt. The MoM is blocked during the request.
 
-    If the request fails, the epilogue repeats the request soon.
+    If the request fails, the epilogue removes the cluster soon afterwards.
     """
     try:
         ask_agent(settings.socket, build_agent_request("cancel", call, reason="qdel"), grace=LIST_TIMEOUT_S)
@@ -124,7 +126,10 @@ def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> None:
-    """End the cluster at SBF, because the agent did not answer. Raises ScriptExit if SBF does not answer either."""
+    """End the cluster at SBF, because the agent did not answer or refused the removal.
+
+    Raises ScriptExit if SBF does not answer either.
+    """
     try:
         JobSbfClient(settings.where, call.key, RetryBudget(0)).end(call.user)
     except SbfUnreachable as error:
@@ -133,7 +138,7 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Repeat the request until this host has no remnants of the cluster, or the time runs out.
+    """Request the removal until this host has no remnants of the cluster, or the time runs out.
 
     If the time runs out, the agent continues the removal.
     """
@@ -162,7 +167,7 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Check that this host can take part, before the first host requests the cluster. Otherwise, raise ScriptExit."""
+    """Before the first host requests the cluster, check that this host can take part. Raise ScriptExit if it cannot."""
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 
 

@@ -29,7 +29,7 @@ UNLINKED_SLUGS = ("no-such-host", "host-not-linked")
 
 
 class JobSbfClient:
-    """Client for one cluster."""
+    """Client of SBF for the cluster of one job."""
 
     def __init__(self, where: SbfAddress, key: str, patience: RetryBudget) -> None:
         """Store SBF's address, the cluster's key, and the time for retries."""
@@ -49,7 +49,8 @@ class JobSbfClient:
     def put(self, spec: Callable[[], Dict[str, Any]], attempt: int) -> None:
         """Request the cluster until SBF accepts the request.
 
-        Raises ScriptExit if SBF refuses the request, or if the time runs out. Raises RequestError if ``spec`` does.
+        Raises ScriptExit if SBF refuses the request, or if the time runs out. Raises RequestError if ``spec`` raises
+        RequestError.
 
         SBF first removes the cluster of a former run, which a failed host may have left. The spec is built again for
         each try, because the network that the job joins may have changed.

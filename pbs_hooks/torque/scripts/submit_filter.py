@@ -1,4 +1,7 @@
-"""The submit filter of qsub: rejects invalid requests, and writes valid requests into the script for the hosts."""
+"""The submit filter of qsub: rejects invalid requests, and writes a valid request into the job's script.
+
+The hosts read the request from there.
+"""
 
 import sys
 from typing import Mapping, Optional, Sequence
