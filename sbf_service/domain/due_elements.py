@@ -39,8 +39,8 @@ class RetryState:
 def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
     """Return whether a device must be reconciled.
 
-    A device is due if at least one condition holds. The device was never read, or is unreachable. The device has not
-    confirmed the wanted revision. The last reading is at least ``drift_interval`` old, or was before ``since``.
+    A device is due if the device was never read, is unreachable, or has not confirmed the wanted revision. A device is
+    also due if the last reading is at least ``drift_interval`` old, or was before ``since``.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True

@@ -26,8 +26,8 @@ BLOCKED_VLAN_REMEDY = (
 class ErrorReport:
     """The record of a worker's failure on a device.
 
-    If the failure concerns only single VLANs, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true if a
-    save could not be verified. ``saved`` is the observed state that the device has saved despite the error.
+    If the failure concerns only some VLANs, ``about`` maps the IDs of these VLANs to error messages. ``unsaved`` is
+    true if a save could not be verified. ``saved`` is the observed state that the device has saved despite the error.
     """
 
     message: str
@@ -61,7 +61,7 @@ def _describe_vlans(vlans: VlanSet, foreign: Iterable[ForeignVlan], remedy: str)
 
 
 def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorReport:
-    """Return the report of a driver's error. With ``unsaved``, the error concerns every cluster on the device."""
+    """Return the report of a driver's error. If ``unsaved`` is true, the error concerns every cluster on the device."""
     about = error.about if isinstance(error, Refused) and not unsaved else {}
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 

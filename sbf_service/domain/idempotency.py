@@ -43,7 +43,8 @@ class AttemptBlocked:
 class AttemptFence:
     """The cluster that a caller refers to. None stands for an unknown value.
 
-    ``id`` is exact. ``attempt`` and ``owner`` are for callers that do not know the ID, such as hosts of a batch system.
+    ``id`` identifies exactly one cluster. ``attempt`` and ``owner`` are for callers that do not know the ID, such as
+    hosts of a batch system.
     """
 
     attempt: int | None = None
@@ -122,9 +123,10 @@ def check_attempt(key: str, attempt: int | None, latest: int) -> None:
 def _resolve_for_new_owner(
     key: str, attempt: int | None, latest: LatestAttempt, own_attempt: int | None
 ) -> CreateAttempt:
-    """Return the attempt of a new owner of a key whose cluster has ended.
+    """Return the attempt that a new owner of the key creates.
 
-    Raise Conflict if the cluster has not ended. Raise Gone for an attempt number that the new owner used before.
+    Raise Conflict if the cluster of the former owner has not ended. Raise Gone for an attempt number that the new owner
+    used before.
     """
     if latest.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")

@@ -4,8 +4,9 @@ The switches of a site form trees. Each tree is built breadth first from its roo
 the site is attached to a transport, such a switch is the root. If several ports are possible, the first in the order of
 the topology is used. A tree has no loop, so no spanning tree protocol is needed. The trees do not depend on clusters.
 
-A cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster also uses the
-port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the tree.
+At each site, a cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster
+also uses the port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the
+tree.
 
 A path depends on the topology and the cluster. The path of a member (decision 31) also depends on the cluster whose
 network the member joins. The creation or end of any other cluster does not change the path. A member's path contains
@@ -172,7 +173,7 @@ def _no_transport_message(sites: tuple[Site, ...]) -> str:
 def _find_connecting_ports(
     topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that connect ``endpoints``, in the trees of the network with the endpoints ``base``."""
+    """Return the ports that connect ``endpoints``, in the trees of the network whose endpoints are ``base``."""
     sites = find_sites(topology, *endpoints)
     if transport is None and (chosen := choose_transport(topology, *endpoints)) is not None:
         transport = chosen.name

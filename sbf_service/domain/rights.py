@@ -16,7 +16,7 @@ from virtcloud.model.views import JobStatement
 
 @unique
 class Action(StrEnum):
-    """An action. Denials contain the value: "alice (user) may not change the pool of site brno"."""
+    """An action. Its value is part of the message of a denial: "alice (user) may not change the pool of site brno"."""
 
     READ_CLUSTER = "see"
     CREATE_CLUSTER = "create"

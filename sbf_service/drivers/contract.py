@@ -102,8 +102,8 @@ class SwitchDriver(Protocol):
         """Copy the running configuration to the startup configuration. Idempotent.
 
         Return False on a platform without a separate save step. On such a platform, a change survives a
-        restart completely or not at all. Raise Refused with the device's message unless the device printed that the
-        configuration was saved.
+        restart completely or not at all. If the device does not print that the configuration was saved, raise Refused
+        with the device's answer.
         """
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge. ``peers`` maps each transport's name to the loopbacks of its other edges."""
+    """The transports of an edge. ``peers`` maps each transport's name to the loopbacks of the other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]

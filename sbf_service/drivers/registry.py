@@ -1,7 +1,7 @@
 """All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
-The tables of this module contain the built-in platforms. A plug-in adds a platform. The switches of this platform must
-have a command line.
+The tables of this module contain the built-in platforms. Plug-ins can add further platforms of switches. SBF controls
+these switches through their command line.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,9 @@
 """The steps that apply a difference to a provider edge, in order. Pure.
 
-The first steps remove attachments. The next steps remove the pieces that joined these attachments to a service. The
-remaining steps create pieces. For each circuit, the last step connects the port to the bridge domain. Therefore two
-clusters are never in one bridge domain, and a port is never in an incomplete bridge domain.
+The configuration of a circuit consists of pieces (``CircuitPiece``). The first steps remove attachments. The next steps
+remove the pieces that joined these attachments to a service. The remaining steps create pieces. For each circuit, the
+last step connects the port to the bridge domain. Therefore two clusters are never in one bridge domain, and a port is
+never in an incomplete bridge domain.
 """
 
 from collections.abc import Iterator, Mapping

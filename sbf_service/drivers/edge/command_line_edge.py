@@ -18,7 +18,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""The factor for the timeout of commands that may activate a candidate."""
+"""The factor for the timeout of commands that may activate a candidate configuration."""
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the edge's configuration"
 
 
@@ -55,9 +55,9 @@ class CommandLineEdge:
         self._apply_steps(steps)
 
     def save(self) -> bool:
-        """Write the startup configuration, on platforms where a commit does not write the startup configuration.
+        """Write the startup configuration on platforms where a commit does not write it.
 
-        Raise Refused unless the edge prints that the configuration was saved.
+        Raise Refused if the edge does not print that the configuration was saved.
         """
         self._conversation.save(self._dialect.save, self._dialect.saved)
         return bool(self._dialect.save)

@@ -120,8 +120,9 @@ class EdgeDialect:
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     give_up: Commands = ()
-    """Commands to send instead of ``leave`` after a refusal, on platforms that can discard a candidate. A platform with
-    ``give_up`` is atomic.
+    """Commands to send instead of ``leave`` after a refusal, on platforms that can discard a candidate configuration.
+
+    A platform with ``give_up`` is atomic.
     """
     global_vlans: bool = False
     """Whether a VLAN ID denotes the same VLAN on all ports. SBF then owns a managed VLAN ID on every port."""
@@ -174,7 +175,10 @@ class EdgeTemplates:
     known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
-        """Return the transport that contains a service. Return None if this platform can create no such transport."""
+        """Return the transport that contains a service.
+
+        Return None if the platform can create no transport with this service.
+        """
         return next((item for item in self.transports if service in item.services or service == item.shared), None)
 
     @property
@@ -186,8 +190,8 @@ class EdgeTemplates:
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
         """Return the kinds of pieces of a circuit, in the order of their creation.
 
-        With ``joined``, return only the kinds of pieces on the circuit's port, because the service already exists on
-        the edge.
+        If ``joined`` is true, the service already exists on the edge. Return then only the kinds of pieces on the
+        circuit's port.
         """
         make = self._recipe(circuit).make
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))

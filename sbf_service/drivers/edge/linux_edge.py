@@ -1,10 +1,10 @@
 """The driver for Linux edges: a VLAN-aware bridge with a device for each service.
 
 The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
-circuit consists of a service device in the bridge with one untagged VLAN, and the same VLAN, tagged, on the customer
-port. The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN fabric,
-FRR's bgpd with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd contains
-no clusters.
+circuit consists of a service device, which is a bridge port in one untagged VLAN, and of the same VLAN, tagged, on the
+customer port. The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN
+fabric, FRR's bgpd with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd
+contains no clusters.
 
 A new device is in no VLAN. SBF adds the VLAN while the device is down, and brings the device up last. When SBF removes
 a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.

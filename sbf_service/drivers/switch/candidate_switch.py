@@ -50,7 +50,7 @@ class CandidateSession(Protocol):
         """Lock the configuration, load lines into the candidate, and return the changes that the device prints."""
 
     def commit(self) -> None:
-        """Activate the candidate, with the confirm timer."""
+        """Activate the candidate, and start the confirm timer."""
 
     def confirm(self) -> None:
         """Confirm the commit and unlock the configuration.
@@ -86,7 +86,10 @@ class SavesStartup(Protocol):
     """A session with a device whose confirmed commit does not survive a restart."""
 
     def save(self) -> None:
-        """Write the startup configuration. Raise Refused unless the device prints that the configuration was saved."""
+        """Write the startup configuration.
+
+        Raise Refused if the device does not print that the configuration was saved.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +200,9 @@ class CandidateSwitch:
         self._session.confirm()
 
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
-        """Raise Refused unless each of the ``closed`` ports allows only the VLANs that the difference adds.
+        """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
-        The alternative, a separate commit of empty lists, would stay in effect if the second commit failed.
+        SBF does not commit the empty lists separately, because they would stay in effect if the second commit failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")

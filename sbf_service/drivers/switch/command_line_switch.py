@@ -79,7 +79,10 @@ class CommandLineSwitch:
             raise build_refusal(f"switch {self._name}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration. Raise Refused unless the switch prints that the configuration was saved."""
+        """Write the startup configuration.
+
+        Raise Refused if the switch does not print that the configuration was saved.
+        """
         self._conversation.save(self._dialect.save, self._dialect.saved)
         return True
 

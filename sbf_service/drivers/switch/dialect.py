@@ -97,8 +97,8 @@ class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
     A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. ``undo`` is
-    sent if the port had no such line; ``undo`` is empty if another line has this effect. With ``mode``, the line is
-    restored only on ports of that mode.
+    sent if the port had no such line; ``undo`` is empty if another line has this effect. If ``mode`` is set, the line
+    is restored only on ports of that mode.
     """
 
     start: str

@@ -8,9 +8,9 @@ In a shared VFI the tag stays on the frames, and each subinterface filters the f
 a frame of one VLAN would leave through all subinterfaces.
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
-subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, complete paths on one line, and ``root``. These points
-are from memory and were not checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the
-question that the device prints if another user has committed after SBF began the change.
+subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, lines that contain the complete path of a setting, and
+``root``. These points are from memory and were not checked on a device: the message of a failed commit, ``no l2vpn
+bridge group``, and the question that the device prints if another user has committed after SBF began the change.
 """
 
 import re

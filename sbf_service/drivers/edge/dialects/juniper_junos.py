@@ -5,10 +5,10 @@ candidate configuration is committed completely or not at all. The backbone's ad
 ``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port.
 
 ``vlan-id none`` removes the tag within the instance, because the edges of other vendors send frames without a tag in
-the pseudowire. OESS uses VLAN maps instead. VLAN maps would leave the tag on the frames in the pseudowire. An instance
-that all clusters share has ``vlan-id all``, which leaves tags on frames and learns addresses for each VLAN.
+the pseudowire. GlobalNOC's OESS uses VLAN maps instead, which would leave the tag on the frames in the pseudowire. An
+instance that all clusters share has ``vlan-id all``, which leaves tags on frames and learns addresses for each VLAN.
 
-Sources: GlobalNOC's OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within
+Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within
 Bridge Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``,
 ``neighbor`` and both pseudowire types. These points are from memory and were not checked on a device: ``vlan-id none``
 together with ``vxlan vni``, and the error messages.

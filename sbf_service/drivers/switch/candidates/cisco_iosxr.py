@@ -32,7 +32,10 @@ GROUP = "virtcloud"
 UNTAGGED = 4095
 """The subinterface of an access port; no VLAN has this ID."""
 ROOT = "root"
-"""Leaves all modes. Otherwise ``no interface`` after a bridge domain would remove a member of that domain."""
+"""Leaves all modes.
+
+Without this line, ``no interface`` after the lines of a bridge domain would remove a member of that domain.
+"""
 DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
 COMMANDS = {
     "create a VLAN": (*DOMAIN, ROOT),
