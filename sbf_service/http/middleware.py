@@ -18,7 +18,7 @@ NO_ROUTE: Final = "none"
 UNFINISHED: Final = 500
 """Status recorded for a call that ended without an answer."""
 VERSION_0_1: Final = b"python-httpx/"
-"""Clients of version 0.1 name only their HTTP library in ``User-Agent``, which begins with this (RFC 9110, 10.1.5)."""
+"""The beginning of ``User-Agent`` (RFC 9110, 10.1.5) of clients of version 0.1, which name only their HTTP library."""
 JSON: Final = "application/json"
 
 

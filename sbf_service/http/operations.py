@@ -14,7 +14,9 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""A long poll reads the version again after these seconds: the change feed may miss another replica's change."""
+"""Seconds after which a long poll reads the version again, because the change feed may miss a change by another
+replica.
+"""
 ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]

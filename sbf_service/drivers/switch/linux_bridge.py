@@ -98,7 +98,7 @@ class LinuxBridge:
         raise_for_failures(self._shell.device, run_batch(self._shell, "bridge", self._render(difference)))
 
     def save(self) -> bool:
-        """Return False, because the kernel forgets all VLANs at a restart. No removed VLAN returns after a restart."""
+        """Return False, because there is no startup configuration: the kernel forgets all VLANs at a restart."""
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:

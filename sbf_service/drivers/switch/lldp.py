@@ -1,8 +1,8 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from the output of command lines and from the JSON of lldpd.
 
 An unknown answer is an error and never means "no neighbours". An answer without neighbours must match the platform's
-pattern for such an answer. A neighbour is an error if its port or the local port is missing. If the device prints the
-number of its neighbours, the parser must find the same number.
+pattern for such an answer. An answer that lacks the port of a neighbour, or the local port, is an error. If the device
+prints the number of its neighbours, the parser must find the same number.
 """
 
 import re

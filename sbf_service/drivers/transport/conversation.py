@@ -112,7 +112,10 @@ class DeviceConversation:
                     yield RefusedCommand(line, quote_start(answer))
 
     def save(self, lines: Sequence[str], saved: re.Pattern[str]) -> None:
-        """Write the startup configuration. Raise Refused unless the answer to the last line matches ``saved``."""
+        """Write the startup configuration.
+
+        Raise Refused if the device refuses a line, or if the answer to the last line does not match ``saved``.
+        """
         answer = ""
         for line in lines:
             (answer,) = self._exchange([line], self._line.prompt, SAVING_PATIENCE)

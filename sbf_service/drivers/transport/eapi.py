@@ -152,7 +152,7 @@ class EosSession(NapalmSession):
         self._is_changing = False
 
     def save(self) -> None:
-        """Write the startup configuration. Raise Refused unless EOS prints that the configuration was saved."""
+        """Write the startup configuration. Raise Refused if EOS does not print that the configuration was saved."""
         (command,) = self._commands.save
         answers: list[str] = []
         self.call_patiently(lambda driver: answers.append(str(driver.cli([command])[command])))

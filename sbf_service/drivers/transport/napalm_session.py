@@ -98,7 +98,7 @@ class NapalmSession:
     def call(self, action: Callable[[Any], T]) -> T:
         """Connect if necessary and run ``action``. For an error of a library, raise the corresponding error of SBF.
 
-        After an error of a library, close the session unless the corresponding error is Refused.
+        If the corresponding error is not Refused, also close the session.
         """
         try:
             self._login.cancel_scope.check()

@@ -284,5 +284,5 @@ def describe_site(name: Name) -> ProtectedResource:
 
 
 def find_job_starter(caller: Caller) -> str | None:
-    """Return the host for which the caller starts jobs; None unless the caller's role is ``job-starter``."""
+    """Return the host for which the caller starts jobs; None if the caller's role is not ``job-starter``."""
     return caller.principal.name if caller.principal.role is Role.JOB_STARTER else None
