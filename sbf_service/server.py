@@ -28,7 +28,7 @@ log = get_log(__name__)
 
 
 def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
-    """Return the server's context for TLS 1.2 or later, or None without a certificate.
+    """Return the server's context for TLS 1.2 or later, or None if no certificate is configured.
 
     Raise BadInput for unusable certificate files.
     """

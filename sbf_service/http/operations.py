@@ -14,8 +14,9 @@ from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
 POLL_INTERVAL_S = 1.0
-"""Seconds after which a long poll reads the version again, because the change feed may miss a change by another
-replica.
+"""The interval in seconds at which a long poll reads the version again.
+
+The change feed may miss a change by another replica.
 """
 ANY_ETAG = "*"
 

@@ -2,7 +2,7 @@
 
 Each attachment of the site has two sheets: one for the site's uplink, and one for the device on the other side. The
 other device is a provider edge of the site, or a device of the backbone. The administrators describe the backbone's
-device by options.
+device with options such as ``--platform``.
 """
 
 from collections.abc import Mapping

@@ -36,7 +36,10 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""The maximum number of rounds of one ``reconcile``. A newer revision needs another round. Workers do later rounds."""
+"""The maximum number of rounds of one ``reconcile``. A new revision needs a new round.
+
+Workers do the rounds after these.
+"""
 READ_LIMIT_S = 60.0
 """The time limit for reading one device. The readings of other devices do not wait for a device that is slower."""
 T = TypeVar("T")

@@ -239,7 +239,8 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # Both need one critical section: a free device without a recorded failure would be retried immediately.
+        # One critical section for both calls: a device that is free before its failure is recorded would be retried
+        # immediately.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

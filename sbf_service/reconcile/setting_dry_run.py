@@ -1,7 +1,8 @@
-"""Dry runs of a new pool or topology. The change is made and rolled back, and the affected devices are read.
+"""Dry runs of a new pool or topology. The affected devices are read, and nothing is changed on them.
 
-Devices, pools and the topology do not change. The result contains the differences that workers would apply. VLAN IDs in
-other use are recorded, so that they are not allocated to clusters immediately after the pool is set.
+SBF makes the change in a database transaction, finds the affected devices, and rolls the transaction back. The result
+contains the differences that workers would apply. VLAN IDs in other use are recorded, so that they are not allocated to
+clusters immediately after the pool is set.
 """
 
 from collections.abc import Callable, Iterator

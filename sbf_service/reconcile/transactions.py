@@ -1,6 +1,6 @@
 """The database transactions of the worker scheduler and the workers: each method is one transaction.
 
-Scheduler and worker depend on protocols, so that the fault schedules of the tests can run with a store in memory.
+Scheduler and worker depend on protocols, so that tests can inject faults and use a store in memory.
 """
 
 from dataclasses import dataclass

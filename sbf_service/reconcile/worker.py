@@ -173,7 +173,7 @@ class Worker:
         return replace(report, saved=saved.observed)
 
     def _save(self, driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
-        """Save and read again. Raise ReconcileStoppedError unless the device then carries the wanted state."""
+        """Save and read again. Raise ReconcileStoppedError if the device then does not carry the wanted state."""
         try:
             saved = _save_and_read(driver, reading)
         except ElementError as error:
