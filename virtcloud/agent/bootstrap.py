@@ -162,7 +162,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
-    """Return the function that waits until guests have shut down. Each wait counts as progress of the reconciler."""
+    """Return a function that waits some seconds, and then reports progress of the reconciler."""
 
     def pause(seconds: float) -> None:
         stop.pause(seconds)

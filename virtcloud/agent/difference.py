@@ -18,8 +18,8 @@ class ObservedSegment:
     """A cluster's segment: the interfaces that bear the cluster's ownership alias.
 
     ``port`` is the uplink, or None when the tagged interface is missing and only the bridge exists. ``faults``
-    describes each difference from the segment that the agent would build. The agent does not change a segment without
-    faults.
+    describes each difference from the segment that the agent would build. The agent does not change a segment that
+    has no faults.
     """
 
     cluster: str
@@ -121,7 +121,7 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
-    """Return a digest of the guest's spec, uplink and VLAN ID. A running guest with another digest is restarted."""
+    """Return a digest of the guest's spec, uplink and VLAN ID. The agent restarts a guest whose digest differs."""
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     return sha256(f"{attachment} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
 

@@ -24,13 +24,16 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file. The file stays removed after a crash. Raise OSError, except for an absent file."""
+    """Remove a file. The file stays removed after a crash. An absent file raises no error.
+
+    Raise OSError if the file cannot be removed.
+    """
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the error's message, with the path of the file if the error has one."""
+    """Return the error's message, and the path of the file if the error contains a path."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
 
 

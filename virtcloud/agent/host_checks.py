@@ -86,7 +86,7 @@ def _checks(config: Path) -> Iterator[HostCheck]:
 def _attempt(
     group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, required: bool = True
 ) -> HostCheck:
-    """Run ``attempt`` and return a check with its observation or its error."""
+    """Call ``attempt``. Return a check that contains the returned observation or the raised error."""
     try:
         return HostCheck(group, name, ok=True, observation=attempt(), required=required)
     except VirtcloudError as error:

@@ -40,7 +40,7 @@ class LocalHost:
         return ObservedHost(self._segments.read(), guests, hypervisor_errors)
 
     def _remove_orphaned_files(self) -> None:
-        """Remove the files of guests without a domain, once after the agent's start.
+        """Once after the agent's start, remove the files of guests that have no domain.
 
         An error is logged, and the removal is repeated at the next reading.
         """

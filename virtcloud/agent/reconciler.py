@@ -45,7 +45,9 @@ from virtcloud.model.wanted import Segment, WantedDocument
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset()
-"""Names of the requirements that this agent supports. SBF adds a requirement for each key that older agents ignore."""
+"""Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
+that older agents would ignore.
+"""
 MAX_REFUSALS = 3
 """A cluster that is refused this many times in a row is reported as refused.
 

@@ -52,7 +52,7 @@ class StopSignal:
         self._handles_signals = True
 
     def request(self) -> None:
-        """Request the stop."""
+        """Request the stop. Raise StopRequested if the main thread is in a block of `interruptible`."""
         self.requested = True
         if self._interruptible:
             raise StopRequested

@@ -294,7 +294,7 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 def _confirm_members(view: ClusterView, *, yes: bool) -> None:
     """Ask for confirmation if the deletion of the cluster also deletes members.
 
-    Raise BadInput without a terminal. Raise Conflict if the answer is no.
+    Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
     """
     if not view.members:
         return

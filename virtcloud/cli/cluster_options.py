@@ -132,7 +132,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site where the VLAN ID of the network of cluster ``view`` is not free."""
+    """Yield a sentence for each site at which the VLAN ID of the cluster's network is not free."""
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

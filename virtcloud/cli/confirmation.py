@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-If standard input is not a terminal, ``--yes`` is required. If ``--yes`` is missing then, the command changes nothing
-and ends with exit code 2.
+If confirmation is needed, standard input is not a terminal and ``--yes`` is missing, the command changes nothing and
+ends with exit code 2.
 """
 
 import sys
@@ -40,7 +40,8 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
     """Print the ports and VLANs in other use. Ask for confirmation if the change would alter any of them.
 
-    Raise BadInput without a terminal. Raise Conflict if the answer is no. In both cases nothing was changed.
+    Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
+    In both cases nothing was changed.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
@@ -53,8 +54,8 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes``.
 
-    Raise BadInput without a terminal. Raise Conflict if the answer is no. The error message begins with ``outcome``,
-    which describes the state after the refusal.
+    Raise BadInput if standard input is not a terminal. Raise Conflict if the answer is no. The error message begins
+    with ``outcome``, which describes the state after the refusal.
     """
     if yes:
         return

@@ -159,7 +159,7 @@ def _read_secret(path: Path) -> str:
 
 
 def _write_record(path: Path, record: TrialRecord) -> None:
-    """Write a record to a file that only the file's owner can read, because a configuration contains secrets."""
+    """Write a record to a file that only the file's owner can read, because a configuration may contain secrets."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -42,8 +42,8 @@ class LazyGroup(click.Group):
     ) -> None:
         """Create a group. ``lazy`` maps each command's name to ``module:attribute`` and a one-line help text.
 
-        ``program`` is the prefix of error messages. ``extra`` is the extra of virtcloud that contains the libraries of
-        the commands (``pip install virtcloud[extra]``).
+        ``program`` is the prefix of error messages. ``extra`` names the optional dependencies that the commands need
+        (``pip install virtcloud[extra]``).
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import a command. If a library is missing, raise BadInput with the extra of virtcloud to install."""
+        """Import a command. If a library is missing, raise BadInput. The message names the extra to install."""
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -117,7 +117,7 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the complete first sentence of the help text. click would truncate the sentence."""
+    """A command whose short help is the complete first sentence of the help text. By default, click truncates it."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

@@ -1,7 +1,7 @@
 """The admission rules that the host's administrator sets. The agent checks the rules before it starts a guest.
 
-The rules do not depend on SBF. Without them, a stolen token or a defect of SBF could run any guest on this host and
-read the host's files as root.
+The rules do not depend on SBF. Without these rules, a stolen token or a defect of SBF could run any guest on this
+host and read the host's files as root.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Calls with a deadline, for a library whose calls may never return. Each call runs in its own thread.
 
 A call that exceeds its deadline is abandoned. The abandoned call may still change the host, so a reading would be
-unreliable. Therefore every further call fails immediately until the abandoned call returns. That call returns when the
-daemon at the other end of the socket resumes, ends or is restarted.
+unreliable. Therefore every further call fails immediately until the abandoned call returns. The abandoned call
+returns when the called daemon resumes, ends or is restarted.
 """
 
 import threading
@@ -41,7 +41,7 @@ class DeadlineCalls:
     """
 
     def __init__(self, callee: str, remedy: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the object without an abandoned call."""
+        """Create the object. No call is abandoned yet."""
         self._callee = callee
         self._remedy = remedy
         self._clock = clock
@@ -87,7 +87,7 @@ class DeadlineCalls:
 def _run(call: Callable[[], T], outcomes: SimpleQueue[CallResult[T]], returned: threading.Event) -> None:
     try:
         outcome: CallResult[T] = CallResult(value=call())
-    except BaseException as error:  # noqa: BLE001 - raised by the caller
+    except BaseException as error:  # noqa: BLE001 - `DeadlineCalls.run` raises the error again
         outcome = CallResult(error=error)
     returned.set()
     outcomes.put(outcome)

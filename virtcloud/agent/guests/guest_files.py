@@ -1,8 +1,9 @@
 """Files of guests: a folder with the guest's disk and console log, and libvirt's logs of the guest's domain.
 
-The folder ``<state>/guests/<domain>`` is created before the guest starts. Libvirt's logs are removed before the folder,
-because the agent recognises a log of its guests by the folder's name. A guest's disk is an overlay (qcow2) over the
-image's disk. Guests never write to the image's disk. The overlay is created again at each start of the guest.
+The folder ``<state>/guests/<domain>`` is created before the guest starts. The agent removes libvirt's logs before
+the folder, because the folder's name shows which logs belong to a guest of the agent. A guest's disk is an overlay
+(qcow2) over the image's disk. Guests never write to the image's disk. The overlay is created again at each start of
+the guest.
 """
 
 import shutil
@@ -32,7 +33,10 @@ class GuestFiles:
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str, image: GuestImage) -> Path:
-        """Create and return the guest's folder, with an empty overlay if the image has a disk. Raise Refused."""
+        """Create the guest's folder, and an empty overlay if the image has a disk. Return the folder.
+
+        Raise Refused if the folder or the overlay cannot be created.
+        """
         path = self._folder / domain
         with refuse_os_errors(f"create the guest's folder {path}"):
             path.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ class LocalGuests:
         return tuple(observed), tuple(unreachable)
 
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
-        """Start a guest unless the guest is running.
+        """Start a guest, unless the guest already runs in the wanted state.
 
         Raise Unsafe when a domain that virtcloud did not create has the guest's domain name. Raise Refused when the
         image is missing or libvirt refuses. Raise Unreachable when libvirt does not answer.
@@ -104,7 +104,10 @@ class LocalGuests:
         self._files.ensure_none_of_cluster(cluster)
 
     def remove_orphaned_files(self) -> bool:
-        """Remove the disks and logs of guests without a domain. Return False when a hypervisor did not answer."""
+        """Remove the disks and logs of guests that have no domain.
+
+        Return False, and remove no files, when a hypervisor does not answer.
+        """
         domains, unreachable = self._list_domains()
         if unreachable:
             return False

@@ -33,7 +33,7 @@ class LxcImage(Document):
 class QemuImage(Document):
     """A kernel that QEMU boots directly.
 
-    A guest's disk is an overlay over ``disk``. The overlay is removed with the guest.
+    A guest's disk is an overlay over ``disk``. The overlay is removed together with the guest.
     """
 
     kind: Literal["qemu"]
@@ -52,7 +52,7 @@ def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
     Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. A
-    cluster that needs such an image fails after a few refusals, before the cluster's deadline.
+    cluster whose image is refused a few times fails, even before the cluster's deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -70,10 +70,11 @@ def read_image(folder: Path, name: str) -> GuestImage:
 
 
 def _check_trusted(path: Path) -> None:
-    """Raise Refused for an image whose description untrusted users can write.
+    """Raise Refused if untrusted users can write to an image's folder or description.
 
-    The description may name any file of this host, and root then reads this file. The folder and the description must
-    belong to root, to this process's user or to the owner of the folder of images. A missing file raises no error here.
+    The description may name any file of this host, and root then reads this file. The image's folder and the
+    description must belong to root, to this process's user or to the owner of the folder of images. A missing file
+    raises no error here.
     """
     try:
         trusted_uids = {0, os.geteuid(), path.parent.parent.stat().st_uid}

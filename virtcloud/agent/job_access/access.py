@@ -1,7 +1,7 @@
-"""A job's access to the guests of its cluster: the description, the script's environment, and the forwarding addresses.
+"""A job's access to the guests of its cluster: the description, the script's environment, and the relay's addresses.
 
-A job's relay uses one forwarding address in each subnet of the cluster. The search for an unused address begins at the
-end of the subnet.
+A job's relay (`relay_program`) has one address in each subnet of the cluster. The search for a free address begins
+at the end of the subnet.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,9 @@ IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses probed at the same time, and maximum number of such batches."""
 PROBE_S = 0.15
-"""Seconds within which the farthest site answers. Each address is probed twice, because a frame may be lost."""
+"""Time limit of one probe in seconds. Even the farthest site answers within this time. Each address is probed twice,
+because a frame may be lost.
+"""
 RESERVED_ANYCAST = 128
 """Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 
@@ -57,7 +59,7 @@ class JobAccessProvider(Protocol):
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Open the access. Return environment variables for the script.
 
-        Raise Refused with a remedy for the user or an administrator.
+        Raise Refused if the access cannot be opened. The message contains a remedy for the user or an administrator.
         """
 
     def close(self, key: str) -> None:
@@ -72,8 +74,8 @@ def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
     """Return one free address with its prefix length for each subnet that has a free address.
 
-    Different jobs begin with different addresses. Otherwise two hosts that probe at the same time could choose the same
-    address.
+    Searches for different jobs begin with different addresses. Otherwise two hosts that probe at the same time could
+    choose the same address.
     """
     candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     chosen: dict[IpNetwork, IpAddress] = {}

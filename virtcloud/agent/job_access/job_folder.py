@@ -55,8 +55,9 @@ class FileSystemMounts(Protocol):
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs has a maximum number of bytes and files. A tmpfs with deep folders or open files can be removed, because the
-    kernel does not walk through its folders. The memory of an open file is freed when the file is closed.
+    A tmpfs has a maximum number of bytes and files. The kernel removes a tmpfs without a walk through its folders,
+    so deep folders and open files do not prevent the removal. The memory of an open file is freed when the file is
+    closed.
     """
 
     def mounted(self, path: Path) -> bool:

@@ -2,8 +2,8 @@
 
 The relay process (`relay_program`) runs in a separate network namespace. A veth pair connects the namespace to the
 bridge. The port on the bridge has the cluster's ownership alias, so the port is removed together with the cluster's
-segment. The relay process ends when the port is removed. So the relay is removed even if the agent was killed. A job's
-connections survive a restart of the agent.
+segment. The relay process ends when the port is removed. So the relay ends together with the segment, even if the
+agent was killed and started again. A job's connections survive a restart of the agent.
 """
 
 import json
@@ -105,7 +105,10 @@ class JobRelays:
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
-        """Return whether the relay runs with the specification of ``digest``. If so, attach its port to the bridge."""
+        """Return whether a relay runs that has the specification with this digest.
+
+        If such a relay runs, attach its port to the bridge.
+        """
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
         if port is None or query_relay(self.socket_path(access.key), "about") != f"ok {digest}":

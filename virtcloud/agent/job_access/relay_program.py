@@ -1,4 +1,4 @@
-"""A job's relay: a process in a network namespace with one interface on the cluster's segment.
+"""A job's relay: a process in a separate network namespace, which has one interface on the cluster's segment.
 
 The agent runs this file as a program: ``python -I -S relay_program.py``. The file uses only the standard library, so
 the relay starts quickly. The relay survives a restart of the agent. The relay performs these steps:

@@ -30,7 +30,7 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
 """Shortest and longest pause in seconds between two calls to SBF. A new removal begins with the shortest pause."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""In seconds: the interval of progress reports while no run ends, and the longest permitted interval."""
+"""In seconds: the interval of progress reports while no run is being removed, and the longest permitted interval."""
 
 
 class JobRemovals:

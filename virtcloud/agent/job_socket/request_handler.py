@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests. It is thread-safe, because each request has a separate thread."""
+"""The handler of the job socket's requests. It is thread-safe, so that several threads can answer requests."""
 
 import threading
 import time
@@ -43,8 +43,8 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 class HandlerDependencies:
     """Dependencies of the handler.
 
-    ``wake_reconciler`` ends a pause of the reconciler. If a job is missing from the batch system's list for ``grace_s``
-    seconds, the job is removed.
+    ``wake_reconciler`` ends a pause of the reconciler. If a job is missing from the batch system's list for
+    ``grace_s`` seconds, the agent ends the job's run.
     """
 
     records: JobRecordStore
@@ -160,7 +160,8 @@ class RequestHandler:
     def _end_missing(self, job: JobRecord) -> None:
         """End the cluster of a missing job.
 
-        If the job's script runs on another host, that host ends the cluster. Then only delete this host's record.
+        If the job's script runs on another host, that host ends the cluster. In this case, only delete this host's
+        record.
         """
         if not job.head:
             self._last_results.pop(job.run, None)

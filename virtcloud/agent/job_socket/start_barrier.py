@@ -81,7 +81,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host. None before SBF's first answer, and if the cluster has no placement on this host."""
+        """The site of this host, or None before SBF's first answer or if the cluster has no placement on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:
@@ -89,7 +89,7 @@ class StartBarrier:
         return placement.site if placement else None
 
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
-        """Return the barrier's state when the state changes, and at the latest after ``seconds`` or `POLL_S`.
+        """Return the barrier's state when it changes, at the latest after the shorter time of ``seconds`` and `POLL_S`.
 
         Raise Gone if the key belongs to a later attempt or to another user's cluster.
         """
@@ -119,7 +119,10 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster. Wait until the cluster changes. If it is active, do not wait but probe the guests."""
+        """Return the cluster. Wait at most ``seconds`` until the cluster changes.
+
+        Do not wait if the cluster is active, because the caller then probes the guests.
+        """
         former = self.view
         if former is None:
             view = self._sbf.cluster(job.cluster)
@@ -179,7 +182,7 @@ def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]
 
 
 def is_attempt_active(view: ClusterView, attempt: int) -> bool:
-    """PURE. Return whether the cluster is active with this attempt."""
+    """PURE. Return whether the cluster is active and has this attempt number. The number 0 matches every attempt."""
     return view.state is ClusterState.ACTIVE and attempt in {UNCOUNTED_ATTEMPT, view.attempt}
 
 
@@ -204,7 +207,7 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """PURE. Return the message that an element has not confirmed its revision or ``change``. Add its last error."""
+    """PURE. Return the message that an element has not confirmed ``change``. Add the element's last error."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

@@ -32,7 +32,7 @@ If the agent probed the guest's address during this time, the guest would assume
 MAX_FRAME, MAX_FRAMES = 2048, 1000
 """Maximum bytes of a frame, and maximum number of frames that are read at a time.
 
-Because of this number, a flood of frames does not delay an answer.
+Because of the maximum number, a flood of frames does not delay an answer.
 """
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6

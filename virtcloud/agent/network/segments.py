@@ -1,8 +1,8 @@
 """The segments of clusters on a host.
 
 A tagged segment is a bridge and a tagged interface on the uplink. An untagged segment is a bridge whose port is the
-uplink itself. All operations are idempotent. An operation raises Unsafe if it would have to change an interface without
-the cluster's ownership alias.
+uplink itself. All operations are idempotent. An operation raises Unsafe if it would have to change an interface that
+does not have the cluster's ownership alias.
 """
 
 from collections.abc import Callable, Iterable, Iterator
