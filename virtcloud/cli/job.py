@@ -23,7 +23,9 @@ JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
 
 
 class JobSummary(Document):
-    """The cluster of a job, sentences about unconfirmed elements, and all clusters in the network."""
+    """The cluster of a job, sentences about the elements that have not confirmed it, and all clusters in the
+    network.
+    """
 
     job: ClusterKey
     missing: tuple[str, ...]
@@ -130,7 +132,7 @@ def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
 
 
 def job_not_found(job: str) -> NotFound:
-    """Return the error for a job without a cluster, with the possible reasons."""
+    """Return the error for a job that has no cluster. The message lists the possible reasons."""
     ended = "has ended (use its full ID to show its cluster), " if job.isdecimal() else ""
     return NotFound(
         f"found no cluster of job {job}: the job did not request a cluster (-l vcluster=…), has not started, {ended}"

@@ -33,7 +33,8 @@ class SbfCalls:
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.
 
-        Raise Conflict if the document has keys that this version does not know. A change would delete these keys.
+        Raise Conflict if the document has keys that this version does not know. SBF would delete these keys when the
+        caller sends the document back.
         """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:

@@ -50,11 +50,11 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     503: ServiceUnreachable,
     504: Unreachable,
 }
-"""The exceptions for unknown problem types by HTTP status. A later version of SBF may send such types."""
+"""The exceptions by HTTP status, for problem types that this client does not know. A later SBF may send such types."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's error reasons if the peer does not use TLS. The second reason is that of OpenSSL 3.2 and later."""
+"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
 R = TypeVar("R")
 
 

@@ -33,7 +33,10 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HostNetworks:
-    """Networks with IDs that a scheduler passes. Each command needs a new instance. ``timeout`` is in seconds."""
+    """Networks whose IDs a scheduler chooses. ``timeout`` is the time limit of one command, in seconds.
+
+    Each command needs a new instance, because the time begins when the instance is created.
+    """
 
     client: Client
     timeout: float
@@ -100,7 +103,7 @@ class HostNetworks:
 
     @contextmanager
     def _deleted_on_error(self, subject: str) -> Iterator[list[ClusterKey]]:
-        """Yield a list of keys. If the block raises, delete the clusters with the keys that the block added."""
+        """Yield a list of keys. If the block raises, delete the clusters whose keys the block added to this list."""
         new: list[ClusterKey] = []
         try:
             yield new

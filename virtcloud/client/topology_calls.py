@@ -26,9 +26,10 @@ class TopologyCalls(SbfCalls):
         return self._document(Topology, self._connection.send("GET", "/v1/topology"))
 
     def versioned_topology(self) -> tuple[Topology, str | None]:
-        """Return the topology for a modification, and its version (None if SBF is too old to send versions).
+        """Return the topology that the caller will modify, and its version.
 
-        Raise NotFound if there is no topology. Raise Conflict if a newer SBF sent keys that this client would delete.
+        The version is None if SBF is too old to send versions. Raise NotFound if there is no topology. Raise Conflict
+        if a newer SBF sent keys that this client would delete.
         """
         answer = self._connection.send("GET", "/v1/topology")
         return self._document_to_change(Topology, answer), version_of(answer)
@@ -42,7 +43,7 @@ class TopologyCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology for a modification, and its version.
+        """Return one site's part of the topology, which the caller will modify, and its version.
 
         Raise NotFound if there is no such site. Raise Conflict if a newer SBF sent keys that this client would delete.
         """

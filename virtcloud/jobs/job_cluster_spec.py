@@ -13,7 +13,7 @@ MARGIN_S = 300
 
 
 class JobRun(NamedTuple):
-    """One attempt of a job. ``key``: the cluster's key. ``hosts``: SBF's names of the hosts, the first host first."""
+    """One attempt of a job. ``key``: the cluster's key. ``hosts``: SBF's names of the hosts, in the job's order."""
 
     key: str
     owner: str

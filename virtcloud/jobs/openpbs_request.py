@@ -13,7 +13,7 @@ SELECT_WANTED = "use -l select=N:ncpus=\N{HORIZONTAL ELLIPSIS}"
 
 
 class JobShape(NamedTuple):
-    """The attributes of a job on which its request depends, as PBS writes them; None if unset."""
+    """The attributes that decide whether a job can have a cluster, in PBS's notation. An unset attribute is None."""
 
     select: Optional[str] = None
     nodes: Optional[str] = None
@@ -112,7 +112,10 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 
 
 def _check_place(place: Optional[str]) -> str:
-    """Return the place. Raises RequestError unless hosts are exclusive. Guests and other jobs must not share a host."""
+    """Return the place.
+
+    Raises RequestError unless each chunk gets its own exclusive host. Guests and other jobs must not share a host.
+    """
     if not place:
         return DEFAULT_PLACE
     fields = place.split(":")

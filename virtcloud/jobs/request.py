@@ -36,10 +36,11 @@ HostGuests = Tuple[GuestRequest, ...]
 
 
 class JobRequest(NamedTuple):
-    """A request. ``parts`` contains the guests of each host. If a job has more hosts, the last part applies to them.
+    """A request. Each item of ``parts`` contains the guests of one host. The last item also applies to all later hosts.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``spec``: the path of the request file. ``parts`` is empty until this file is read.
+    network. ``spec``: the path of the request file, or None. If there is a request file, ``parts`` is empty until the
+    file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
