@@ -34,7 +34,10 @@ def check_node_exists(state: LabState, node: str, service: str | None = None) ->
 
 @contextmanager
 def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
-    """Connect to the station. Raise LabIsDown if no lab is running, and LabFailed if the lab does not answer."""
+    """Connect to the lab's control server. Raise LabIsDown if no lab is running.
+
+    Raise LabFailed if the lab does not answer within the block.
+    """
     with socket.socket(socket.AF_UNIX) as link:
         try:
             link.connect(str(state.socket))
@@ -60,7 +63,7 @@ def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90
 def run_program(
     state: LabState, node: str, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program on a node until the program ends. The exit code ``-N`` means that signal N killed the program."""
+    """Run a program on a node and wait for its end. The exit code ``-N`` means that signal N killed the program."""
     outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)

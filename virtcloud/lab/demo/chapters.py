@@ -200,7 +200,7 @@ REMOVAL_LIMIT_S = 60.0
 
 
 def remove_clusters(context: DemoContext) -> None:
-    """Delete both clusters and compare every element with its state before the first cluster."""
+    """Delete both clusters. Compare every element with its state before the first cluster was created."""
     report = context.report
     with report.chapter("Both clusters are deleted"):
         views = [context.client.delete_cluster(key) for key in context.clusters]

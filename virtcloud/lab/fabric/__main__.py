@@ -61,7 +61,9 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Record this process's id in the machine's PID namespace, and then mount a /proc of the lab's PID namespace."""
+    """Mount a /proc of the lab's PID namespace. First record the id that the machine's PID namespace has for this
+    process.
+    """
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()

@@ -146,7 +146,7 @@ def wait_until_set_up(handle: NodeHandle) -> None:
 
 
 def _run_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
-    """Enter new namespaces, start the node's first process there, and send the id of this process to the fabric."""
+    """Enter new namespaces, fork the node's first process there, and send the id of the first process to the fabric."""
     try:
         os.setsid()
         if not node.isolated:

@@ -1,4 +1,5 @@
-"""The protocol of the control server. A request is one line of JSON. After a request, frames carry a program's streams.
+"""The protocol of the control server. A request is one line of JSON. After ``exec``, frames carry the program's
+streams.
 
 A frame is a letter, a length (four bytes) and the payload. Frames to the node: ``i`` input, ``e`` end of input,
 ``w`` window size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.

@@ -110,7 +110,7 @@ def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
-    """Return a function that checks a plan's ``ready`` condition. Paths belong to the mount namespace of ``pid``."""
+    """Return a function that checks a service's ``ready`` condition. Paths belong to the mount namespace of ``pid``."""
     kind, _, rest = ready.partition(":")
     if kind == "unix":
         root = f"/proc/{pid}/root" if pid else ""

@@ -26,7 +26,7 @@ exec /bin/busybox unshare -m /bin/busybox sh -c \
 
 
 def mount_file_systems(state: str, visible_folders: tuple[str, ...]) -> None:
-    """Mount the file systems of a running system. ``state`` and ``visible_folders`` remain the machine's folders."""
+    """Mount the file systems that programs need. ``state`` and ``visible_folders`` remain the machine's folders."""
     open_folders = [(os.open(folder, os.O_PATH), folder) for folder in visible_folders]
     for folder in (folder for folder in COVERED if Path(folder).is_dir()):
         syscalls.mount("tmpfs", folder, "tmpfs", 0, "mode=1777" if folder.endswith("tmp") else "mode=755")
