@@ -115,9 +115,7 @@ def _router_lines(topology: Topology, wire: CoreWire) -> CommandLines:
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
-    """Return the commands for an edge that has no circuits yet: its bridge, its customer ports, and its links to
-    cores.
-    """
+    """Return the commands for an edge that has no circuits yet: its bridge with customer ports, and its core links."""
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
     if any(is_fabric(wire.transport) for wire in wires):

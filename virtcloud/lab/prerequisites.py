@@ -32,7 +32,7 @@ REQUIRED_PROGRAMS = {
     "tcpdump": "tcpdump",
 }
 LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
-"""Needed only for a lab with ``lldp: true``."""
+"""Programs that only a lab with ``lldp: true`` needs."""
 DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 FRR_PACKAGE = "frr"

@@ -26,7 +26,7 @@ class Document(BaseModel):
     )
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as in pydantic
-        """Create a document. If a value is invalid, raise BadInput that lists every error, not ValidationError."""
+        """Create a document. If a value is invalid, raise BadInput instead of ValidationError, with every error."""
         try:
             super().__init__(**keys)
         except ValidationError as error:

@@ -52,7 +52,7 @@ _UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot represent.
+    """Return ``text``, but replace each character that a database, JSON or a terminal cannot represent by U+FFFD.
 
     These characters are lone surrogates (bytes that are not UTF-8), and control characters except tab and line feed.
     PostgreSQL stores no NUL, and a terminal interprets ESC.
@@ -192,7 +192,7 @@ class IllegalTransition(Conflict):
 
 
 class PreconditionRequired(VirtcloudError):
-    """The call would replace a document without the version that the caller read. Nothing was changed."""
+    """The call would replace a document, but lacks the version that the caller read. Nothing was changed."""
 
     slug = "precondition-required"
 

@@ -54,7 +54,7 @@ def confirm_requested_jobs(
 ) -> float:
     """Wait for SBF's next queries and answer them. Return the seconds to pause afterwards.
 
-    Errors of the batch system and of SBF are logged, because SBF repeats unanswered queries.
+    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries.
     """
     try:
         server = scheduler.server()

@@ -41,7 +41,7 @@ OPENPBS_STATES = {
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
-    """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable unless the output describes a server that serves."""
+    """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable unless the output describes a serving server."""
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     try:

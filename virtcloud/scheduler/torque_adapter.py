@@ -34,7 +34,7 @@ TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished"
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
-    """Parse ``qstat -B -f``. Raises SchedulerUnavailable unless the output describes a server that serves."""
+    """Parse ``qstat -B -f``. Raises SchedulerUnavailable unless the output describes a serving server."""
     if result.code != 0:
         raise SchedulerUnavailable(result.failure)
     attributes = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", result.out, re.MULTILINE))
@@ -48,7 +48,8 @@ def parse_server(result: CommandResult) -> SchedulerServer:
 def parse_jobs(result: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
     """Parse the output of ``qstat -x`` for all jobs or for single jobs, except job arrays and jobs of other servers.
 
-    Raises SchedulerUnavailable if ``qstat`` failed or prints other job ids. Raises ValueError if the output is not XML.
+    Raises SchedulerUnavailable if ``qstat`` failed or lists only jobs of other servers. Raises ValueError if the output
+    is not XML.
     """
     if result.code not in QSTAT_CODES:
         raise SchedulerUnavailable(result.failure)
@@ -73,7 +74,8 @@ def parse_job_statement(
 ) -> JobStatement:
     """Parse ``qstat -x NUMBER`` and return the server's statement about the job.
 
-    Raises SchedulerUnavailable if ``qstat`` failed or prints other job ids. Raises ValueError if the output is not XML.
+    Raises SchedulerUnavailable if ``qstat`` failed or lists only jobs of other servers. Raises ValueError if the output
+    is not XML.
     """
     job = parse_jobs(result, server).get(job_cluster_key(number, server))
     if job is None or job.phase is not JobPhase.RUNNING:

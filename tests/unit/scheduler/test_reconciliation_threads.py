@@ -114,7 +114,7 @@ def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> Scheduler
 
 
 def test_reconciliation_runs_in_the_agent(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
-    """The agent ends a cluster without a job, extends a lease, reports an outage, and raises an alert about a node.
+    """The agent ends a cluster that has no job, extends a lease, reports an outage, and raises an alert about a node.
 
     Clusters of another server's jobs, and clusters that a user requested directly, remain.
     """

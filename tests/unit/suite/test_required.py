@@ -1,4 +1,7 @@
-"""Tests of the option that requires a lab. With this option, a test without its lab or PostgreSQL fails."""
+"""Tests of the variable ``VIRTCLOUD_REQUIRE_LAB``.
+
+A test that cannot find its lab or PostgreSQL is skipped. If the variable is set, the test fails instead.
+"""
 
 import os
 import subprocess

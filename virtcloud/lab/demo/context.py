@@ -97,9 +97,7 @@ def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address
 def capture_frames(
     context: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *filter_words: str
 ) -> Future[list[str]]:
-    """Capture frames on a node's interface for ``WINDOW_S`` seconds. The future's result has one line for each
-    frame.
-    """
+    """Capture frames on a node's interface for ``WINDOW_S`` seconds. The result has one line for each frame."""
     command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *filter_words)
 
     def capture() -> list[str]:

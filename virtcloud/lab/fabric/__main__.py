@@ -61,8 +61,9 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Mount a /proc of the lab's PID namespace. First record the id that the machine's PID namespace has for this
-    process.
+    """Record this process's id, as seen in the machine's PID namespace.
+
+    Then mount a /proc that shows the lab's PID namespace.
     """
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,5 +1,6 @@
-"""The protocol of the control server. A request is one line of JSON. After ``exec``, frames carry the program's
-streams.
+"""The protocol of the control server.
+
+A request is one line of JSON. After the request ``exec``, frames carry the program's streams.
 
 A frame is a letter, a length (four bytes) and the payload. Frames to the node: ``i`` input, ``e`` end of input,
 ``w`` window size. Frames from the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.

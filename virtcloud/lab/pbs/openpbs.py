@@ -42,7 +42,7 @@ class LabPbs:
             ) from error
 
     def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
-        """Start the server and a MoM on each of ``hosts``, and wait until PBS reports all these hosts as free.
+        """Start the server, and start a MoM on each of ``hosts``. Wait until PBS reports all these hosts as free.
 
         Raise LabImpossible if a host is unknown, or if OpenPBS already runs in this lab.
         """

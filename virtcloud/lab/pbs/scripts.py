@@ -7,7 +7,7 @@ from virtcloud.lab import addressing
 SERVER = addressing.STATION
 HOME = "/var/spool/pbs"
 CONF = "/run/pbs.conf"
-"""The path on a host. The station has a separate /etc."""
+"""The path of pbs.conf on a host. The station uses /etc/pbs.conf instead, because the station has a separate /etc."""
 USERS = addressing.USERS
 TOKEN = "/etc/virtcloud/pbs.token"  # noqa: S105 - the name of a file
 SETTINGS = "/etc/virtcloud/hooks.json"

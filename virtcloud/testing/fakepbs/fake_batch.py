@@ -1,4 +1,4 @@
-"""A small batch system. For each job, it calls the hooks of a site in OpenPBS's order."""
+"""A small batch system. For each job, it calls a site's hooks in the same order as OpenPBS."""
 
 import re
 import threading
@@ -34,8 +34,8 @@ REJECTED = "Not Running: PBS Error: %s"
 class Pace:
     """The delays of the batch system in seconds, and the number of failed starts after which a job is held.
 
-    In PBS, the default delays are 10, 310 and 600. The scheduler runs after every event, and at the latest ``cycle``
-    seconds after its last run.
+    In PBS, the defaults of the three delays are 10, 310 and 600 seconds. The scheduler runs after every event, and at
+    the latest ``cycle`` seconds after its last run.
     """
 
     kill_delay: float = 1.0

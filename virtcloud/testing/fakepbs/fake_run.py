@@ -1,4 +1,4 @@
-"""One run of a job, with the hook events in the order measured on OpenPBS 23.06 with three hosts."""
+"""One run of a job. The hook events have the order that was measured on OpenPBS 23.06 with three hosts."""
 
 import signal
 import threading
@@ -181,5 +181,8 @@ class FakeRun:
             return list(pool.map(lambda host: self.hook(host, event, self.record), host_list))
 
     def _ending_without_report(self) -> RunEnding | None:
-        """Return the ending of a run without a report: the job was deleted by force, or its first host died."""
+        """Return the ending if no report reaches the server, otherwise None.
+
+        The server receives no report if the job was deleted by force or if its first host died.
+        """
         return FORGOTTEN if self.ended_by_server or not self.first_host.alive else None

@@ -86,7 +86,9 @@ class HookEvent:
 
 
 class HookFailure(StrEnum):
-    """Ways in which a hook ends without accept or reject. PBS treats each way as a rejection without a message."""
+    """Ways in which a hook ends before it accepts or rejects the event. PBS then rejects the event without a
+    message.
+    """
 
     EXCEPTION = "exception"
     ALARM = "alarm"

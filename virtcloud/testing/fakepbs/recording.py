@@ -11,7 +11,7 @@ LINE = re.compile(r"(?P<object>[^=]*?)(?:\.(?P<name>\w+))?(?:\[(?P<key>[^\]]*)\]
 OF_EVENT, OF_JOB, AT_SERVER, QUOTES = "pbs.event()", "pbs.event().job", "pbs.server().job(", '"""'
 FLAGS = {"_msmom", "_stdout_file", "_stderr_file", "_rerun", "_delete"}
 Lines = list[tuple[str, str | None, str]]
-"""A line of a recording: an attribute, its resource, and the value."""
+"""The lines of a recording. A line consists of an attribute, the attribute's resource (or None), and the value."""
 
 
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:

@@ -227,7 +227,7 @@ def test_a_command_has_no_more_ranges_than_the_device_accepts() -> None:
 
 
 def test_an_emptied_list_is_explicitly_empty_on_ios() -> None:
-    """An IOS trunk without a list carries every VLAN (SWITCHES.md, pitfall 1)."""
+    """An IOS trunk that has no allowed-VLAN list carries every VLAN (SWITCHES.md, pitfall 1)."""
     removal = SwitchDifference(remove={PortName("Gi1/0/1"): VlanSet([112])})
     assert render("cisco_ios", removal, "112")[1] == "switchport trunk allowed vlan none"
     assert render("cisco_ios", removal, "50,112")[1] == "switchport trunk allowed vlan remove 112"

@@ -1,4 +1,4 @@
-"""Tests of the sheets that ``site prepare`` prints."""
+"""Tests of the preparation sheets, the commands for administrators that ``site prepare`` prints."""
 
 import pytest
 

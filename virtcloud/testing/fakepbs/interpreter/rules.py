@@ -18,7 +18,7 @@ NOTHING_SETTABLE = "nothing is settable inside an %s hook!"
 
 
 class SetRules:
-    """The rules of one run of a hook. The rules apply until the hook accepts or rejects the event."""
+    """The rules of one run of a hook. A hook may set nothing after it has accepted or rejected the event."""
 
     def __init__(self, event: str) -> None:
         """Create the rules for ``event``. Until the hook runs, PBS may set everything."""
