@@ -26,7 +26,9 @@ class Document(BaseModel):
     )
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as in pydantic
-        """Create a document. If a value is invalid, raise BadInput instead of ValidationError, with every error."""
+        """Create a document. If values are invalid, raise BadInput, not ValidationError. The message lists all
+        errors.
+        """
         try:
             super().__init__(**keys)
         except ValidationError as error:

@@ -196,7 +196,7 @@ extensions.
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:
-    """Return the new duration of a cluster's lease in seconds from now, or None if the lease is long enough."""
+    """Return the new duration of a cluster's lease in seconds from now, or None if no extension is needed."""
     running = job.phase is JobPhase.RUNNING and cluster.state in WANTED_STATES
     if not running or cluster.attempt < (job.attempt or 0):
         return None

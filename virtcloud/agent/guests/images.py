@@ -52,7 +52,7 @@ def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
     Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. A
-    cluster whose image is refused a few times fails, even before the cluster's deadline.
+    cluster that is refused several times in a row fails before its deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)

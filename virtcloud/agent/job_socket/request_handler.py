@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests. It is thread-safe, so that several threads can answer requests."""
+"""The handler of the job socket's requests. It is thread-safe, because several threads call it at the same time."""
 
 import threading
 import time

@@ -86,9 +86,7 @@ class HookEvent:
 
 
 class HookFailure(StrEnum):
-    """Ways in which a hook ends before it accepts or rejects the event. PBS then rejects the event without a
-    message.
-    """
+    """Ways in which a hook ends before it accepts or rejects an event. PBS then rejects the event without a message."""
 
     EXCEPTION = "exception"
     ALARM = "alarm"
