@@ -42,11 +42,12 @@ from virtcloud.model.values import Name
 from virtcloud.scheduler.reconciliation_threads import run_reconciliation
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
-"""Deadline of a call to SBF while a hook waits. The call is retried."""
+"""Time limit in seconds of a call to SBF for a request of a hook, because the hook waits. A failed call is retried."""
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
 STOP_TIMEOUT_S = 1.0
-"""Longest wait for each thread when the agent stops. After this time, the process ends even if the thread still runs.
+"""Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if
+the thread still runs.
 """
 
 

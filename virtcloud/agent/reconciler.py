@@ -51,7 +51,7 @@ that older agents would ignore.
 MAX_REFUSALS = 3
 """A cluster that is refused this many times in a row is reported as refused.
 
-Fewer refusals may be temporary, for example while an image is still being copied to the host.
+The cause of fewer refusals may be temporary, for example while an image is still being copied to the host.
 """
 ClusterErrors = dict[str, str]
 """Errors by cluster ID. Errors that do not concern a single cluster are under the key `""`."""

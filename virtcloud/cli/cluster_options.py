@@ -40,7 +40,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     """Return the spec from the spec file or from the options. Options override keys of the file.
 
     ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
-    malformed. Raise BadInput if no hosts are given, or if both the options and the file contain hosts.
+    malformed. Raise BadInput if there are neither hosts nor sites nor a file, or if there are both hosts and a file
+    among the options.
     """
     if options.file is None and not (options.hosts or options.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")

@@ -26,9 +26,7 @@ class Document(BaseModel):
     )
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as in pydantic
-        """Create a document. If values are invalid, raise BadInput, not ValidationError. The message lists all
-        errors.
-        """
+        """Create a document. If values are invalid, raise BadInput with all errors, not ValidationError."""
         try:
             super().__init__(**keys)
         except ValidationError as error:

@@ -1,8 +1,8 @@
 """Calls with a deadline, for a library whose calls may never return. Each call runs in its own thread.
 
-A call that exceeds its deadline is abandoned. The abandoned call may still change the host, so a reading would be
-unreliable. Therefore every further call fails immediately until the abandoned call returns. The abandoned call
-returns when the called daemon resumes, ends or is restarted.
+A call that exceeds its deadline is abandoned. The abandoned call may still change the host, so a later reading of the
+host would be unreliable. Therefore every further call fails immediately until the abandoned call returns. The abandoned
+call returns when the called daemon resumes, ends or is restarted.
 """
 
 import threading

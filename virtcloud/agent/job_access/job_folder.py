@@ -2,8 +2,8 @@
 
 Each folder is a separate tmpfs. So its size is limited, and the agent can remove the whole folder in one step. The
 agent writes the files while only root can enter the folder. Then the agent changes the folder's owner to the job's
-user. After that, the agent only removes the folder. So the agent never writes through a path that a user can change,
-for example through a symbolic link.
+user. After that, the agent does not change the folder until the agent removes it. So the agent never writes through a
+path that a user can change, for example through a symbolic link.
 
 When a folder is complete, the agent writes a digest of the folder's content to a file in the parent folder. The parent
 folder belongs to root.
@@ -127,7 +127,7 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a complete or incomplete folder. A folder that an earlier agent version created may not be a tmpfs."""
+        """Remove a complete or incomplete folder. Folders that earlier versions of the agent created are no tmpfs."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):

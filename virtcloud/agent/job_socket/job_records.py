@@ -132,7 +132,7 @@ def record_removal(job: JobRecord) -> JobRecord | None:
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """PURE. Return None to delete the record of this run.
+    """PURE. Return None if the record of this run must be deleted.
 
     Return ``known`` if this run is over, or if ``known`` is the record of another run.
     """

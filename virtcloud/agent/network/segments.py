@@ -259,7 +259,7 @@ def _vlan_ids(interface: KernelInterface) -> set[int]:
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
     """Raise Unsafe if the host's packet filter receives the frames of all bridges.
 
-    The filter would track the connections of all clusters in one table.
+    The filter would track the connections of all clusters in one table, but clusters may have the same addresses.
     """
     sysctls = tuple(filters)
     if sysctls:
