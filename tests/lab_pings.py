@@ -49,6 +49,6 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
             lab.run(host, ["touch", END_FILE], check=True)
     for answered in series.result().stdout.split("end\n")[:-1]:
         numbers = set(map(int, answered.split()))
-        # ping waits only twice the round-trip time for the last answer, so a missing last answer is not a lost frame
+        # ping waits only twice the round-trip time for the last answer, so a missing last answer does not count
         pings.sent += COUNT - 1 if numbers == set(range(1, COUNT)) else COUNT
         pings.answered += len(numbers)

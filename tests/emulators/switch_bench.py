@@ -1,4 +1,4 @@
-"""A bench for contract tests: an emulated switch and its driver. Planned faults find commands by patterns."""
+"""A bench for contract tests: an emulated switch and its driver. Patterns select the commands for planned faults."""
 
 import re
 from collections.abc import Callable

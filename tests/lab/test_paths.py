@@ -180,7 +180,7 @@ def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The second cluster is within one site, but uses the same tree of links with root sw1, which connects the site."""
+    """The second cluster is within one site, but uses the same tree of links. The root is sw1, next to the core."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -241,7 +241,7 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """Guests on h1 and h2 lose no frame: their path passes sw1, which connects the site, even before members join."""
+    """Guests on h1 and h2 lose no frame: their path passes sw1, the switch at the core, even before members join."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

@@ -27,7 +27,7 @@ FastAPI analyses all routes when an application is first called.
 
 
 def app_of(service: SbfService) -> FastAPI:
-    """Create a service's application with the shared router. Its lifespan events must not be used."""
+    """Create a service's application with the shared router. Callers must not run the application's lifespan."""
     app = create_app(service)
     if not ROUTERS:
         ROUTERS.append(app.router)

@@ -17,7 +17,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LocalShell:
-    """Runs each command in a new shell. The shell first runs ``before``, which may replace a program."""
+    """Runs each command in a new shell. First, the shell runs ``before``, which may redefine a program."""
 
     environment: Mapping[str, str]
     cut_off: bool = False

@@ -42,7 +42,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools. If both are claimed, a cluster needs translated VLAN IDs."""
+"""Brno's pool shares two VLAN IDs with the other pools. When both are claimed, VLAN IDs must be translated."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 

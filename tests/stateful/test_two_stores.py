@@ -200,7 +200,7 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make the same call as a worker in both stores, for a random device and one of its last two fencing tokens."""
+        """Make one call of a worker in both stores, for a random device, with one of its last two fencing tokens."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
         memory, real = self.transactions[self.random.choice(REPLICAS)]
