@@ -20,8 +20,8 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 class AuditFilter:
     """Selects the rows of one element, the rows of all clusters with one key, or all rows.
 
-    Clusters of different owners may have had the same key. Together with ``cluster``, ``owner`` therefore selects only
-    this owner's clusters, and ``sites`` selects only clusters with a placement at these sites.
+    Clusters of different owners may have had the same key. If ``cluster`` is set, ``owner`` therefore limits the rows
+    to clusters of this owner, and ``sites`` limits the rows to clusters with a placement at these sites.
     """
 
     element: str | None = None

@@ -115,7 +115,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Execute a request. Return AttemptWaits and JobUnproven instead of raising them, so that the unit is committed."""
+    """Execute a request. Return AttemptWaits and JobUnproven, because raising them would roll back the unit of work."""
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
@@ -138,7 +138,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
 
 @dataclass(frozen=True, slots=True)
 class NewCluster:
-    """A cluster to be created. ``former`` is the newest existing cluster with the same key."""
+    """A cluster to be created. ``former`` is the newest cluster that had the same key, or None."""
 
     id: str
     key: str

@@ -28,11 +28,11 @@ from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
 NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
-"""The condition lists the states that have not ended, so that the database uses an index. Most clusters have ended."""
-UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
-"""Clusters that have not ended. The condition lists the states of these clusters instead of excluding the ended states:
-most clusters have ended, so the database uses an index for the list.
+"""Clusters that have not ended. Most clusters have ended. The condition therefore lists the states of the other
+clusters, so that the database uses an index.
 """
+UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
+"""Clusters that may still change their state: they have not ended, or they have quarantined claims."""
 MAX_PARAMETERS = 1000
 
 _IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
@@ -84,7 +84,8 @@ def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement that meets the conditions.
 
-    The condition is evaluated separately for each cluster, because most placements belong to old clusters.
+    The subquery is evaluated for each cluster separately. One subquery for all clusters would be slow, because most
+    placements belong to old clusters.
     """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
@@ -168,7 +169,7 @@ def _make_live_cluster(
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Return the clusters that created the networks of the given clusters, by cluster ID."""
+    """Return the clusters that created the networks of the given clusters, by the ID of the creating cluster."""
     found = {row.id: row for row in rows if row.network is None}
     joined = {row.network for row in rows if row.network is not None} - found.keys()
     for group in split_ids(sorted(joined)):
@@ -311,7 +312,7 @@ def has_owned_key(unit: Unit, key: str, owner: str) -> bool:
 
 
 def next_turn(row: ClusterRow | None, owner: str) -> int:
-    """Return the turn of a new cluster of ``owner`` that follows ``row``."""
+    """Return the turn of a new cluster of ``owner``. ``row`` is the newest cluster with the same key."""
     return 0 if row is None else row.turn + (row.owner != owner)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from virtcloud.model.vlans import VlanSet
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""The type of site and element names. Every server sorts the names in the same order, regardless of the locale."""
+"""The type of site and element names. Every database sorts the names in the same order, regardless of its locale."""
 
 
 KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
@@ -19,7 +19,7 @@ KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
 
 
 USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
-"""The type of user names. Every server sorts the names in the same order, regardless of the locale."""
+"""The type of user names. Every database sorts the names in the same order, regardless of its locale."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

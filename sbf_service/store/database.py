@@ -33,8 +33,9 @@ POSTGRESQL_SETTINGS = {
     "tcp_user_timeout": 20_000,
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
 }
-"""Settings of libpq and the server. A database server that is no longer reachable is detected within half a minute. A
-replica that was suspended in a unit of work loses its locks after 15 s. The database's URL may override these settings.
+"""Settings of libpq and of the PostgreSQL server. A database server that is no longer reachable is detected within half
+a minute. A replica that was suspended in a unit of work loses its locks after 15 s. The database's URL may override
+these settings.
 """
 
 

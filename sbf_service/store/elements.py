@@ -36,11 +36,11 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
-    """Return the clusters that a host set up and removed when the host confirmed ``revision``, or None.
+    """Return the clusters that a host set up and the clusters that it removed when it confirmed ``revision``.
 
-    ``before`` is the revision that was confirmed until now. ``before`` is 0 after a reset, because the host then sets
-    up all its clusters again. ``highest`` is the highest revision that the host ever confirmed. Removals up to
-    ``highest`` are already recorded.
+    Return None if there are no such clusters. ``before`` is the revision that was confirmed until now. ``before`` is 0
+    after a reset, because the host then sets up all its clusters again. ``highest`` is the highest revision that the
+    host ever confirmed. Removals up to ``highest`` are already recorded.
     """
     added_at, removed_at = PlacementRow.added_revision, PlacementRow.removed_revision
     is_added = and_(added_at > before, added_at <= revision, removed_at.is_(None))
@@ -111,8 +111,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     """Record that an element carries exactly ``revision``, and apply the transitions that follow; idempotent.
 
     A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
-    device. ``errors`` has errors of single clusters; all other clusters are confirmed. Raise Conflict for a revision
-    that does not exist.
+    device. ``errors`` has errors of single clusters. The clusters of the networks in ``errors.blocked`` are not
+    confirmed; all other clusters are confirmed. Raise Conflict for a revision that does not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:

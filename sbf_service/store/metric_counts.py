@@ -1,4 +1,4 @@
-"""Counts for the metrics, read with a constant number of queries."""
+"""Counts for the metrics. The number of queries does not depend on the size of the installation."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -23,8 +23,8 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None
     """Replace a site's pool; idempotent.
 
     Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict if
-    the new pool lacks claimed VLAN IDs. SBF reads the site's devices again, because the devices may carry VLAN IDs
-    that are now managed.
+    the new pool lacks claimed VLAN IDs. SBF then reads the site's devices again, because the devices may carry VLAN IDs
+    that were not managed before.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)

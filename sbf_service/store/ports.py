@@ -43,8 +43,9 @@ def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
-    """Before a switch receives a change, record the former uses of ports that SBF takes over, and the shut ports.
+    """Before a switch receives a change, record its effect on ports.
 
+    Record the former uses of the ports that SBF takes over, and the access ports that the change may shut down.
     ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe if an adopted port has
     been released since then.
     """
@@ -61,7 +62,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
     """Delete the records of those ports in ``returned`` whose former use the reading shows.
 
-    For other ports that carry VLANs in the reading, record that SBF no longer shuts the port down.
+    For other ports that carry VLANs in the reading, record that SBF has not shut the port down.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)

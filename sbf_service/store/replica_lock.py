@@ -1,4 +1,4 @@
-"""The replica lock: one service per replica name on PostgreSQL, one service per database on SQLite.
+"""The replica lock permits one service per replica name on PostgreSQL, and one service per database on SQLite.
 
 Two services with the same name would release each other's leases. On PostgreSQL, a service holds an advisory lock for
 its name on a separate connection. On SQLite, a service locks a file next to the database. Both locks end with the

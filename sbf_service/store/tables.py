@@ -140,9 +140,9 @@ IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
 class ClusterRow(Base):
     """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
-    ``turn`` is incremented when a key passes to another owner; the attempt numbers then start again. ``transport``
-    connects the sites. A cluster at a single site has no transport. A transport does not change once it is set.
-    ``name`` is deleted when the cluster ends.
+    ``turn`` is incremented when a key passes to another owner. The attempt numbers then start again for a new owner.
+    ``transport`` connects the sites. A cluster at a single site has no transport. A transport does not change once it
+    is set. ``name`` is deleted when the cluster ends.
 
     For a member, ``network`` is the ID of the cluster whose network the member joined. That cluster has the claims.
     ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,

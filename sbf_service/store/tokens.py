@@ -121,7 +121,7 @@ MAX_CACHED = 10_000
 
 @dataclass
 class TokenCache:
-    """The principals of recently checked tokens. Thread-safe, because the dictionary is only read, set and replaced."""
+    """The principals of recently checked tokens. Thread-safe: every access to the dictionary is a single step."""
 
     store: Store
     clock: Callable[[], float] = time.monotonic
@@ -137,7 +137,10 @@ class TokenCache:
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
-        """Return the principal of a token from the database. Raise Unauthenticated with the reason."""
+        """Return the principal of a token from the database.
+
+        Raise Unauthenticated, with the reason, for an invalid token.
+        """
         try:
             with self.store.read() as unit:
                 principal = authenticate_token(unit, token)

@@ -30,8 +30,9 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""``_IS_INCOMPLETE`` implies this condition. With this redundant condition, the query starts from the few
-unconfirmed elements."""
+"""``_IS_INCOMPLETE`` implies ``_IS_UNCONFIRMED``. With this redundant condition, a query starts from the few
+unconfirmed elements.
+"""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)

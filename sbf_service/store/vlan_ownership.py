@@ -46,7 +46,8 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
     """Replace the records of other use on an element for the VLAN IDs in ``was_read``; idempotent.
 
-    Records of VLAN IDs that are not in ``was_read`` stay. An earlier dry run may have read VLAN IDs outside the pool.
+    Records of other VLAN IDs stay. For example, the dry run of a larger pool may have recorded VLAN IDs that are not in
+    the pool.
     """
     uses = {use.vlan: use for use in found}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}

@@ -33,7 +33,7 @@ class ServerHook:
     settings: dict[str, Any] = field(default_factory=dict)
     python: str = os.environ.get("HOOK_PYTHON", sys.executable)
     program: str | None = None
-    """The program of the hook; None for this version's program."""
+    """The program of the hook; None for the program of the current version."""
     patient: bool = False
     """Whether an event is repeated if SBF does not answer. SBF may be slow when other tests run."""
 
@@ -51,7 +51,7 @@ class ServerHook:
     def submit(
         self, line: str, user: str = "alice", attributes: Mapping[str, str] | None = None, **shape: str
     ) -> HookOutcome:
-        """Run the event of ``qsub -l vcluster=LINE``. Resources whose value in ``shape`` is empty are omitted."""
+        """Run the event that ``qsub -l vcluster=LINE`` causes. Keys of ``shape`` with an empty value are omitted."""
         resources = {key: value for key, value in {**SHAPE, "vcluster": line, **shape}.items() if value}
         return self.run("queuejob", HookJob("", attributes or {}, resources), requestor=user)
 
@@ -72,7 +72,7 @@ class ServerHook:
         return self.run("runjob", HookJob(key, attributes, {**RAN, "vcluster": line, **resources}, variables or {}))
 
     def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
-        """Run the event of ``qalter`` for a job that requested the cluster ``line``."""
+        """Run the event that ``qalter`` causes for a job whose request for a cluster is ``line``."""
         before = HookJob(
             "12.pbssrv", {"euser": "alice", "job_state": state}, {**RAN, "vcluster": line, **(former or {})}
         )

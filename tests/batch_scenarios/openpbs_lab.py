@@ -111,7 +111,7 @@ class RealBatch:
         self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
 
     def start_mom(self, name: str) -> None:
-        """Start the MoM unless it runs. A new MoM ends the jobs of the former MoM."""
+        """Start the MoM if it does not run. A new MoM ends the jobs of the former MoM."""
         start = scripts.start_mom(str(self.pbs.installation.exec))
         self._shell(name, f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {start}")
 

@@ -25,12 +25,12 @@ class FormerCommit:
 PREVIOUS = FormerCommit("0.1.0", "44001931b9bee099d3ff27435b7bcc1ac58b4d61")
 """The last commit of the previous version."""
 BEFORE_RESTRUCTURING = FormerCommit("0.2.0", "1b2e1331a706467f0510f32cde31b32afcae4bdd")
-"""The last commit before all modules of this version were moved and renamed."""
+"""The last commit before all modules of version 0.2 were moved and renamed."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """An installed version. ``site`` is the folder with its packages, or None for this version."""
+    """An installed version. ``site`` is the folder with its packages, or None for the current version."""
 
     name: str
     site: Path | None = None

@@ -1,6 +1,6 @@
 """Tests of the invariants (DESIGN.md §7). A test's name contains the number of the invariant.
 
-The stateful test checks the same invariants after random steps.
+Another test, which executes random steps, checks the same invariants after each step.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Tests of a job's cluster through a host's agent, with its real socket and a real SBF that authenticates the agent."""
+"""Tests of a job's cluster through a host's agent, with a real job socket and an SBF that authenticates the agent."""
 
 import errno
 import shutil

@@ -43,7 +43,7 @@ class OutputCollector:
 
 
 class AristaEapi(ConfirmTimerSwitch, AristaEos):
-    """An EOS switch with eAPI. ``release`` determines the form of ``show configuration sessions``: 4.32 changed it."""
+    """An EOS switch with eAPI. EOS 4.32 changed the form of ``show configuration sessions``; see ``release``."""
 
     platform = "arista_eapi"
     pending_sessions: ClassVar[int] = 5
@@ -197,11 +197,11 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "copy startup-config <file>")
     def copy_startup(self, session: EmulatedSession, file: str) -> None:
-        """Accept the copy without effect; no test reads the copy."""
+        """Accept the command, but copy nothing, because no test reads the copy."""
 
     @accepts("exec", "configure replace <file>")
     def replace_all(self, session: EmulatedSession, file: str) -> None:
-        """Make the startup configuration the running configuration. No test replaces by another file."""
+        """Make the startup configuration the running configuration."""
         self.activate(deepcopy(self.startup))
 
     def refuse_if_commit_pending(self, name: str) -> None:

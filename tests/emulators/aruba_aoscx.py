@@ -1,4 +1,4 @@
-"""Aruba AOS-CX. A native VLAN makes a port a trunk that allows all VLANs.
+"""Aruba AOS-CX. The command ``vlan trunk native`` makes an access port a trunk that allows all VLANs.
 
 Sources of the output:
 

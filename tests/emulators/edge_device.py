@@ -59,11 +59,11 @@ class EmulatedEdge(IosLikeSwitch):
         return found.units
 
     def joined(self) -> dict[str, set[tuple[str, int]]]:
-        """Return, for each bridge domain, VLAN or instance, the VLANs on ports that it joins."""
+        """Return, for each bridge domain, VLAN or instance, the pairs of port and VLAN ID that are joined in it."""
         raise NotImplementedError
 
     def reached(self) -> dict[int, set[tuple[str, int]]]:
-        """Return, for each service of the backbone, the VLANs on ports that reach the service."""
+        """Return, for each service of the backbone, the pairs of port and VLAN ID that reach the service."""
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:

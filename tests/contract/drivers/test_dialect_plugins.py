@@ -1,4 +1,4 @@
-"""Tests of dialects in other Python packages. Pip installs a small package with usable and unusable plug-ins."""
+"""Tests of dialects in other Python distributions. Pip installs a distribution with usable and unusable plug-ins."""
 
 import json
 import os

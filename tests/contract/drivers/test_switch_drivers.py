@@ -61,7 +61,7 @@ OTHER_FORMS = {
 }
 QUERIES = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
 HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
-"""Platforms whose driver holds a session; a driver over HTTP holds none."""
+"""Platforms whose driver holds a session. A driver over HTTP holds no session."""
 ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].capabilities.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
 WITH_PORT_MODE = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
@@ -175,7 +175,7 @@ def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: Make
 def test_a_refused_port_does_not_stop_other_ports(platform: str, make_bench: MakeBench) -> None:
     """The lines of the refused port do not take effect on another port."""
     bench = make_bench(platform)
-    # A port without a mode may become a trunk, so nothing is created while its VLAN list is not empty.
+    # A port without a mode may become a trunk. The driver creates no VLAN until the list of this port is empty.
     if platform == "cisco_ios":
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
     bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)

@@ -1,7 +1,4 @@
-"""Tests of quotas.
-
-Operators set quotas over HTTP. SBF checks quotas when a cluster is created, on both kinds of database.
-"""
+"""Tests of quotas. Operators set quotas over HTTP, and SBF checks quotas when a cluster is created."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

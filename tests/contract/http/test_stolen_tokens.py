@@ -70,7 +70,7 @@ EVERY_CALL = frozenset(
     }
 )
 OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
-"""Operations that need no token. ``get_metrics`` needs no token, because these calls come from the loopback."""
+"""Operations that need no token. ``get_metrics`` needs no token, because these tests call from the loopback."""
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
 """Operations that return only visible entries. test_access.py checks which entries are visible."""

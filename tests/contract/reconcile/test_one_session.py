@@ -1,4 +1,4 @@
-"""Tests of several replicas of the service that configure a switch that allows only one session."""
+"""Tests of a switch that allows only one session. Several replicas of the service configure this switch."""
 
 import time
 from collections.abc import Iterator

@@ -286,7 +286,7 @@ def test_a_database_outage_ends_no_cluster(world: World) -> None:
 
 
 def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
-    """If the switch became free before the failure is recorded, another thread could reconcile it without a pause."""
+    """If the switch became free earlier, another thread could reconcile the switch again without a pause."""
     world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:

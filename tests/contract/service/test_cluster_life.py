@@ -7,7 +7,7 @@ from virtcloud.model.cluster import ClusterState
 
 
 def test_a_cluster_becomes_active_when_every_element_confirmed(world: World) -> None:
-    """The ports of the path carry the VLAN IDs, and no other ports do."""
+    """Only the ports of the path carry the VLAN IDs."""
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h2"))
     assert world.view("demo").state is ClusterState.CONFIGURING

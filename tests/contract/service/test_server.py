@@ -1,4 +1,4 @@
-"""Tests of the service as a process: start, listen, stop, and refusals to start with a reason."""
+"""Tests of the service as a process: start, listen, stop, and the reasons for which the service refuses to start."""
 
 import json
 import signal
