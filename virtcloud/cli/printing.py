@@ -19,7 +19,7 @@ Row = Sequence[object]
 COLUMN_GAP = 2
 """The number of spaces between two columns."""
 MAX_CELL_CHARACTERS = 80
-"""Maximum length of a message in a table. The view of one object and the JSON output contain the full message."""
+"""Maximum length of a message in a table. ``show`` commands and JSON output contain the full message."""
 
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON."

@@ -13,9 +13,9 @@ from virtcloud.model.errors import BadInput, Conflict
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 ANY_VERSION = "*"
-"""The ``version`` that matches every version: SBF also replaces a document that another caller has changed."""
+"""With this ``version``, SBF replaces a document even if another caller has changed the document."""
 UNKNOWN_KEYS: Final = "ignore"
-"""Ignore unknown keys of answers, because a later version of SBF may send keys that this version does not know."""
+"""Unknown keys of answers are ignored, because a later version of SBF may send keys that this client does not know."""
 D = TypeVar("D", bound=Document)
 
 

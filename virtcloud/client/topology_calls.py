@@ -43,7 +43,7 @@ class TopologyCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology, which the caller will modify, and its version.
+        """Return one site's part of the topology, and the part's version. The caller will modify the part.
 
         Raise NotFound if there is no such site. Raise Conflict if a newer SBF sent keys that this client would delete.
         """

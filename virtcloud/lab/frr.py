@@ -36,12 +36,12 @@ router bgp {asn}
  exit-address-family
 """
 """The configuration of bgpd. The timers are short because all edges run on one machine. With ``advertise-all-vni``,
-bgpd needs no configuration for each VNI (FRR: EVPN).
+bgpd needs no separate configuration for each VNI (FRR's manual, EVPN).
 """
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Return the configuration of an edge's daemons by file name. Without an EVPN fabric, there are no files."""
+    """Return the configuration of an edge's daemons by file name. An edge outside all EVPN fabrics has no files."""
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name and is_fabric(wire.transport)]
     if not wires:
         return {}
@@ -64,7 +64,7 @@ def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Return an edge's daemons. Without an EVPN fabric, there are no daemons."""
+    """Return an edge's daemons. An edge outside all EVPN fabrics has no daemons."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

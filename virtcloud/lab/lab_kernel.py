@@ -116,8 +116,8 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
 
     User-mode Linux never runs on two processors at the same time, because each system call of a program inside it
-    switches between the program's process and the kernel's process. If both processes are bound to one processor, a
-    switch takes a third less time.
+    switches between the program's process and the kernel's process. If both processes are bound to one processor, such
+    a change of processes takes a third less time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (

@@ -31,7 +31,7 @@ def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
 
 
 def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = "") -> FabricPlan:
-    """Return the plan of all other nodes. ``uplink`` is the interface towards a station that runs in another kernel."""
+    """Return the plan of all nodes except the station. ``uplink`` is the interface to a station in another kernel."""
     numbers = addressing.number_nodes(topology)
     hosts = addressing.hosts_file(topology)
     nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())

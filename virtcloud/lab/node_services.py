@@ -80,7 +80,7 @@ class LabMaterials:
 
 
 def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
-    """Return the files of a node's own /etc: one account, no name service, all nodes' names, and a fast login shell."""
+    """Return the files of a node's own /etc: accounts, no name service, all nodes' names, and a fast login shell."""
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {
         "/run/etc/passwd": f"{user}{addressing.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\n"

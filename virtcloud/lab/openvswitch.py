@@ -15,7 +15,7 @@ FOLDER = "/run/openvswitch"
 DATABASE = f"unix:{FOLDER}/db.sock"
 BEGIN = f"{FOLDER}/begin.sh"
 UNUSED_VLAN = 4095
-"""The VLAN list of a trunk without clusters. With an empty list, the trunk would carry every VLAN."""
+"""The VLAN list of a trunk that carries no cluster. With an empty list, the trunk would carry every VLAN."""
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
