@@ -44,8 +44,8 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""Packages to look for, and the extra of virtcloud that installs each. If these packages are installed, the other
-packages of their extras are installed too.
+"""The Python packages that are checked, and the extra of virtcloud that installs each package. If these packages are
+installed, the other packages of their extras are installed too.
 """
 INSTALL = "apt-get install "
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -136,7 +136,10 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Check every program and driver, and whether ``lab`` (or, if ``lab`` is None, every lab) needs it."""
+    """Yield whether each program and driver is installed, and whether ``lab`` needs it.
+
+    If ``lab`` is None, yield whether every lab needs the program or driver.
+    """
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (
         (REQUIRED_PROGRAMS, True),

@@ -20,8 +20,8 @@ for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   [ -n "$pid" ] && [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""
-"""Prints the names of the files that contain the process IDs of running guests. When a guest ends, libvirt deletes the
-guest's file.
+"""A shell script that prints the names of the files with the process IDs of running guests. When a guest ends, libvirt
+deletes the guest's file.
 """
 
 

@@ -120,7 +120,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def kill_lab(state: LabState) -> None:
-    """Kill the lab's first process and wait until it has ended. The lab's other processes end with this process."""
+    """Kill the lab's first process and wait until it has ended. The lab's other processes end too."""
     for find in (state.pid, state.launcher):
         pid = find()
         if pid is not None:

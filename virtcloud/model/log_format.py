@@ -19,7 +19,7 @@ def _format_value(value: object) -> str:
 
 
 class OneLineFormatter(logging.Formatter):
-    """A formatter that escapes control characters. Only a traceback has more than one line.
+    """A formatter that escapes control characters. Only an event with a traceback has more than one line.
 
     Without escapes, a path or a message from a device or library could forge lines or control a reader's terminal.
     """

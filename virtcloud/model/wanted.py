@@ -68,13 +68,13 @@ class SwitchObserved(Document):
 
     - ``vlans``: the managed VLANs that exist on the switch. ``vlans`` and ``ports`` contain no foreign VLANs.
     - ``open``: managed ports without an allowed-VLAN list. An open port carries every existing VLAN, or would carry
-      every VLAN if its neighbour requested a trunk. ``ports`` lists no VLANs for an open port. An access port is open
-      unless the port is untagged in one managed VLAN or is in no VLAN.
+      every VLAN if its neighbour requested a trunk. ``ports`` lists no VLANs for an open port. An access port is not
+      open if it is in no VLAN, or if it is untagged in one managed VLAN. All other access ports are open.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On such a device, a VLAN exists if a port carries the VLAN.
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because such a
       trunk does not show that a particular VLAN is in use.
-    - ``foreign``: derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``).
+    - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``).
     - ``untaken``: ports that SBF has not configured yet, each with its use. ``in_use``: the ``untaken`` ports in other
       use.
     - ``down``: ports that are shut down.

@@ -1,9 +1,9 @@
 """PURE. Decides which clusters to end and which alerts to raise; computes extensions of leases.
 
-A cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs another attempt. The
+A cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs a later attempt. The
 cluster is ended after several doubtful observations in a row and a grace period.
 
-A job is in doubt if it runs without a cluster, or if the job's script does not start although the job's cluster is
+A job is in doubt if it runs but has no cluster, or if the job's script does not start although the job's cluster is
 active. A doubt about a job raises an alert. A job that is missing in the batch system's answer causes no doubt.
 """
 

@@ -37,7 +37,9 @@ OPENPBS_STATES = {
     "M": (JobPhase.UNREADABLE, "it was moved to another server, where it may run"),
     "F": (JobPhase.GONE, "has finished"),
 }
-"""The states of OpenPBS; B and X are states of arrays, which have no clusters."""
+"""The states of OpenPBS. The states B and X are missing, because only job arrays have them, and arrays have no
+clusters.
+"""
 
 
 def parse_server(result: CommandResult) -> SchedulerServer:
@@ -149,8 +151,8 @@ def _parse_attempt(value: object) -> int | None:
 JOBS_PER_QSTAT = 100
 """Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""Selects running jobs that requested a cluster: ``qselect`` compares the text of the request with ``a``. Every request
-is greater than or equal to ``a``, and an unset request is less.
+"""The command that selects running jobs that requested a cluster. ``qselect`` compares the text of the request with
+``a``. Every request is greater than or equal to ``a``, and an unset request is less.
 """
 
 

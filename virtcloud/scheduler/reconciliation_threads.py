@@ -19,8 +19,8 @@ from virtcloud.scheduler.torque_adapter import TorqueScheduler
 
 SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
 StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
-"""Starts a thread. Arguments: the name; the function to run, which gets a function that reports progress; and the
-longest time between two reports, in seconds.
+"""A function that starts a thread. Its arguments are the thread's name, the work, and the longest time between two
+progress reports, in seconds. The work is a function, which gets a function that reports progress.
 """
 COMMANDS_PER_ROUND = 20
 """A round may take as long as the time limits of this many commands together. A longer round is considered to hang."""

@@ -133,7 +133,7 @@ def test_a_running_job_deleted_by_force_has_the_recorded_events(tmp_path: Path) 
 
 
 def test_a_requeued_running_job_has_the_recorded_events(tmp_path: Path) -> None:
-    """After ``qrerun``, only the sisters of a running job run preterm."""
+    """After ``qrerun``, all hosts of a running job except the first host run the preterm event."""
     script = f"echo up; test -e {tmp_path}/again || sleep 30"
     with batch(tmp_path) as fake:
         job = fake.submit(BatchSubmission(script, select="2:ncpus=1"))

@@ -1,4 +1,4 @@
-"""One run of a hook on one event. The expected values were observed with a test hook on OpenPBS 23.06."""
+"""Tests of one run of a hook on one event. The expected values were observed with a test hook on OpenPBS 23.06."""
 
 import pytest
 

@@ -145,7 +145,7 @@ class FakeRun:
         return self._ending_without_report() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS, failed_start=True)
 
     def delete(self) -> None:
-        """Apply ``qdel``: the first host runs preterm. A prologue that waits is not interrupted."""
+        """Apply ``qdel``: the first host runs the preterm event. A prologue that waits is not interrupted."""
         self.deleted = True
         self.hook(self.first_host, "execjob_preterm", self.record)
         self._kill()
@@ -156,7 +156,10 @@ class FakeRun:
         self._kill()
 
     def delete_by_force(self) -> None:
-        """Apply ``qdel -W force``: the hosts run the end event. A prologue that waits continues; then launch runs."""
+        """Apply ``qdel -W force``: the hosts run the end event.
+
+        A prologue that waits continues, and then the launch event runs.
+        """
         self.ended_by_server = True
         self._kill()
         self._run_on_each([*self.sisters, self.first_host], "execjob_end")

@@ -99,8 +99,8 @@ class HookOutcome:
 
     ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
     "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: whether the hook
-    requested these actions. ``env``, ``argv`` and ``progname``: the values of a launch after the hook. ``log``: lines
-    as (level, text). ``job_log``: lines as (job, text). ``seconds``: the run time of the hook.
+    requested these actions. ``env``, ``argv`` and ``progname``: the parameters of a launch event after the hook.
+    ``log``: lines as (level, text). ``job_log``: lines as (job, text). ``seconds``: the run time of the hook.
     """
 
     accepted: bool

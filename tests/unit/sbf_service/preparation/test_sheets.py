@@ -29,7 +29,7 @@ def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
 
 
 def topology(kind: dict[str, object], port: str) -> Topology:
-    """Return two sites with one transport. Each site is attached at ``port`` of a switch or of an edge."""
+    """Return a topology of two sites and one transport. Each site is attached at ``port`` of a switch or of an edge."""
     sites = [site(name, {"transport": "core", "port": f"{name}-{port}"}) for name in ("brno", "praha")]
     links = [{"a": f"{name}-sw1:Gi1/0/1", "b": f"{name}-pe1:ac"} for name in ("brno", "praha")]
     return Topology.model_validate(

@@ -1,4 +1,4 @@
-"""The attributes that a hook may set in each event, and PBS's exceptions.
+"""The attributes that a hook may set in each event, and the Python exceptions that PBS raises for other attributes.
 
 The rules come from measurements with OpenPBS and from its source.
 """
