@@ -102,7 +102,7 @@ class MeasuredSbf:
     token: str
 
     def install(self, addresses: list[str], vlans: str = "100-999") -> None:
-        """Put the topology and the pools, and wait until every element has confirmed its wanted revision."""
+        """Set the topology and the pools, and wait until every element has confirmed its wanted revision."""
         self.call("PUT", "/v1/topology", topology(addresses))
         for number in range(1, len(addresses) + 1):
             self.call("PUT", f"/v1/sites/s{number}/pool", {"vlans": vlans})

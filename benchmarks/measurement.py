@@ -1,4 +1,4 @@
-"""Measurements with their targets, and the page with a section for each benchmark."""
+"""Measurements and their targets, and the page that has a section for each benchmark."""
 
 import importlib
 import os

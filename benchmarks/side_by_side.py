@@ -35,7 +35,10 @@ MANY = range(110, 116)
 
 
 def run() -> Iterator[Measurement]:
-    """Measure virtcloud's driver, and networking-generic-switch with new connections and with a reused connection."""
+    """Measure virtcloud's driver.
+
+    Measure networking-generic-switch twice: with new connections, and with a reused one.
+    """
     if not _installed():
         print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
         return

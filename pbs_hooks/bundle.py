@@ -38,7 +38,7 @@ def bundle_hook(kind: Literal["server", "mom"]) -> str:
 
 
 def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
-    """Return a program that runs in an old Python without packages.
+    """Return a program that runs in an old Python that has no additional packages.
 
     The program consists of three parts: the source of the modules ``first``; the dictionary ``SOURCES`` with the source
     of ``entry`` and of every bundled module that ``entry`` imports; and the lines ``last``. In these lines,
@@ -84,7 +84,7 @@ def _is_bundled(name: str) -> bool:
 def _exists(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # the parent is not a package
+    except ModuleNotFoundError:  # the parent module is not a package
         return False
 
 

@@ -47,13 +47,13 @@ def ensure_database_file(database: str) -> None:
         return
     new = file.with_name(f".{file.name}.new")
     try:
-        new.unlink(missing_ok=True)  # left by a process that was killed
+        new.unlink(missing_ok=True)  # a process that was killed may have left this file
         if file.exists():
             return
         owner = file.parent.stat()
         new.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(new, owner.st_uid, owner.st_gid)
-        with suppress(FileExistsError):  # the service created the file first
+        with suppress(FileExistsError):  # the service may have created the file first
             file.hardlink_to(new)
         new.unlink()
     except OSError as error:

@@ -108,7 +108,7 @@ def _close_other_files(writing: int) -> None:
 def _close_file(descriptor: int) -> None:
     try:
         os.close(descriptor)
-    except OSError:  # the descriptor with which listdir read the directory
+    except OSError:  # listdir has already closed the descriptor with which it read the directory
         return
 
 

@@ -138,7 +138,7 @@ def _tls_context(ca_file: Optional[str]) -> ssl.SSLContext:
     key = (ca_file, os.stat(ca_file).st_mtime if ca_file else 0.0)
     if key not in tls_contexts:
         context = ssl.create_default_context(cafile=ca_file)
-        if hasattr(ssl, "TLSVersion"):  # Python 3.7
+        if hasattr(ssl, "TLSVersion"):  # Python 3.7 or later
             context.minimum_version = ssl.TLSVersion.TLSv1_2
         else:
             context.options |= ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1

@@ -33,7 +33,7 @@ def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     last = {
         description[0].rpartition(":")[0]: description[2]
         for description in map(str.split, tracking.splitlines())
-        if len(description) == 4 and description[1] == hook  # noqa: PLR2004 - the four fields above
+        if len(description) == 4 and description[1] == hook  # noqa: PLR2004 - the fields of the form above
     }
     return sorted(host for host, action in last.items() if action != SENT)
 

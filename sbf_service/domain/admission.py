@@ -178,7 +178,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(user_limits: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user. A quota without a limit in ``user_limits`` has the default limit."""
+    """Return the limits of a user. If ``user_limits`` sets no limit for a quota, the default limit applies."""
     if user_limits is None:
         return default
     changed = {name: value for name, value in user_limits.model_dump().items() if value is not None}

@@ -24,7 +24,9 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest free ID that was never used, otherwise the free ID with the earliest release, otherwise None.
+    """Return the lowest free ID that was never used.
+
+    If every free ID was used before, return the free ID with the earliest release. Return None if no ID is free.
 
     ``released`` contains the other free IDs, each with the time of its last release. If several IDs have the same time,
     the lowest is chosen.

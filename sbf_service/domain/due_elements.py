@@ -47,7 +47,7 @@ def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since
     return now - device.checked_at >= drift_interval or (since is not None and device.checked_at < since)
 
 
-def choose_due_devices(  # noqa: PLR0913 - the choice depends on all of them
+def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
     devices: Iterable[DeviceStatus],
     *,
     now: datetime,

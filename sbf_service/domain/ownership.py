@@ -1,8 +1,8 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use (DESIGN.md §3). Pure.
 
-SBF owns a VLAN that has SBF's name. SBF also owns a VLAN without a name, or with a default name of the platform, if the
-database records that SBF created the VLAN. SBF does not own any other VLAN, even if the pool contains the VLAN ID. A
-VLAN is in other use as long as an unmanaged port carries the VLAN.
+SBF owns a VLAN that has SBF's name. If a VLAN has no name, or the platform's default name, SBF owns the VLAN if the
+database records that SBF created it. SBF does not own any other VLAN, even if the pool contains the VLAN ID. A VLAN is
+in other use as long as an unmanaged port carries the VLAN.
 """
 
 import re

@@ -1,8 +1,9 @@
 """Paths: the ports of hosts, switches and provider edges that must carry a cluster. Pure.
 
-The switches of a site form trees. Each tree is built breadth first from its root. If the tree contains a switch where
-the site is attached to a transport, such a switch is the root. If several ports are possible, the first in the order of
-the topology is used. A tree has no loop, so no spanning tree protocol is needed. The trees do not depend on clusters.
+The switches of a site form trees. Each tree is built breadth first from its root. If the site is attached to transports
+at switches of the tree, the root is the switch of the first such attachment. If several ports are possible, the first
+in the order of the topology is used. A tree has no loop, so no spanning tree protocol is needed. The trees do not
+depend on clusters.
 
 At each site, a cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster
 also uses the port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the
@@ -66,7 +67,7 @@ class LiveCluster:
 
 
 class NetworkEndpoints(NamedTuple):
-    """The endpoints of a path: hosts, and the sites that the network includes, with or without a host."""
+    """The endpoints of a path: hosts, and the sites that a spec names. A named site need not have a host."""
 
     hosts: frozenset[Name]
     sites: frozenset[Name]

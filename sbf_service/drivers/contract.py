@@ -145,8 +145,8 @@ class SwitchPlatform:
 class EdgeScope:
     """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
-    SBF changes neither services of other transports nor services with unmanaged ports. ``created``: the VLAN IDs that
-    SBF recorded as created on this edge.
+    SBF changes neither services of other transports nor services that contain unmanaged ports. ``created``: the VLAN
+    IDs that SBF recorded as created on this edge.
     """
 
     ports: tuple[PortName, ...]

@@ -18,7 +18,10 @@ NO_ROUTE: Final = "none"
 UNFINISHED: Final = 500
 """Status recorded for a call that ended without an answer."""
 VERSION_0_1: Final = b"python-httpx/"
-"""The beginning of ``User-Agent`` (RFC 9110, 10.1.5) of clients of version 0.1, which name only their HTTP library."""
+"""The first characters of the header ``User-Agent`` that clients of version 0.1 send (RFC 9110, 10.1.5).
+
+These clients name only their HTTP library.
+"""
 JSON: Final = "application/json"
 
 
@@ -104,7 +107,7 @@ class _AnswerRewriter:
             await self._send(message)
 
     async def _finish(self, start: Message) -> None:
-        body = self._rewrite(start) if self._body else b""  # an answer 204 has no body
+        body = self._rewrite(start) if self._body else b""  # an answer with status 204 has no body
         if body:
             MutableHeaders(scope=start)["content-length"] = str(len(body))
         await self._send(start)

@@ -40,7 +40,7 @@ class Operation(APIRoute):
     The function's docstring is the summary and description.
     """
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - options of FastAPI
         """Create the route. An operation ID or summary in ``options`` takes precedence."""
         summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n\n")
         options["operation_id"] = options.get("operation_id") or endpoint.__name__

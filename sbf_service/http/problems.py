@@ -88,7 +88,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 class BodyTooLong(HTTPException):
     """The body of a call is longer than the limit.
 
-    A subclass of HTTPException, because FastAPI's body parser raises an HTTPException again without changing it.
+    A subclass of HTTPException, because FastAPI's body parser passes an HTTPException on unchanged.
     """
 
     def __init__(self, limit: int) -> None:

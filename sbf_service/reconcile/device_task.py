@@ -117,7 +117,7 @@ class ReconcileTask(ABC):
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record which ports have their former use again. Called after a reading that shows the wanted state."""
+        """Record the ports whose former use is restored. Called after a reading that shows the wanted state."""
 
 
 @dataclass(frozen=True)

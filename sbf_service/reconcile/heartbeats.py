@@ -125,7 +125,7 @@ class LeaseHeartbeats:
             return self._held.get(held.name) == held
 
     def _start(self) -> None:
-        """Start each of the two threads unless it runs already.
+        """Start each of the two threads that does not run yet.
 
         Sessions check their deadlines themselves, so deadlines apply even if a thread cannot start.
         """

@@ -228,7 +228,7 @@ class CableCheckPlan:
 
 @dataclass(frozen=True, slots=True)
 class CableChecker:
-    """Compares the cables of a site in the topology with the neighbours that its switches report (LLDP)."""
+    """Compares the topology's cables of a site with the neighbours that the site's switches report (LLDP)."""
 
     store: Store
     scheduler: WorkerScheduler

@@ -107,8 +107,8 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe for a difference that touches a VLAN in other use.
 
-    This is the last check before the switch receives the change (DESIGN.md §3, Ownership). It uses the reading and the
-    records, not the data from which the difference was computed.
+    This is the last check before the switch receives the change (DESIGN.md §3, Ownership). This check uses the reading
+    and the records, not the data from which the difference was computed.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)

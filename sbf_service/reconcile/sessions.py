@@ -44,7 +44,7 @@ class Platforms:
 
 
 class OpenSession(NamedTuple):
-    """A driver with an open session, and the descriptions with which the driver was created."""
+    """A driver that has an open session, and the descriptions from which the driver was created."""
 
     device: Device
     backbone: Backbone | None

@@ -84,7 +84,7 @@ class SwitchTask(ReconcileTask):
         record_change(unit, self.name, self.scope.adopted, difference)
 
     def record_confirmed(self, unit: Unit, observed: SwitchObserved) -> None:
-        """Record which ports have their former use again."""
+        """Record the ports whose former use is restored."""
         record_reading(unit, self.name, self.scope.returned, observed)
 
 

@@ -104,8 +104,8 @@ class LeaseLostError(Exception):
 class WorkerTransactions(Protocol):
     """The workers' queries and changes.
 
-    Every method may raise DatabaseUnavailable. The change may nevertheless have been committed, if only the database's
-    answer was lost.
+    Every method may raise DatabaseUnavailable. Even then the change may have been committed, because the error is also
+    raised if only the database's answer was lost.
     """
 
     @property
@@ -206,7 +206,7 @@ class StoreWorkerTransactions:
         return overtaken
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
-        """Record an element's error report, and log it if it is new."""
+        """Record an element's error report. Log a report that differs from the former report."""
         with self.store.change(who=self.holder) as unit:
             row = require_element(unit, name)
             if holds_lease(unit, name, fence):

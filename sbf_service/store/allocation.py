@@ -185,7 +185,7 @@ def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
 
 
 def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
-    """Return a row as a VLAN ID with its other use."""
+    """Parse a row: a VLAN ID in other use, with the VLAN's name and ports on the device."""
     return ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
 
 

@@ -109,4 +109,7 @@ FAULT_OUTCOMES: Mapping[Type[StartFault], FaultOutcome] = {
     PassingFault: FaultOutcome(delete=False, hold=False, after=RETRY_SUFFIX),
     UnexpectedFault: FaultOutcome(delete=False, hold=True, after=HOLD_SUFFIX),
 }
-"""A job that is neither deleted nor held is queued again: at launch by ``rerun``, otherwise by ``reject`` alone."""
+"""A job that is neither deleted nor held is queued again.
+
+At launch, the hook calls ``rerun`` and ``reject`` for this purpose. At the other events, ``reject`` is sufficient.
+"""

@@ -17,7 +17,7 @@ from virtcloud.jobs.request_file import merge_request_file
 from virtcloud.jobs.sizes import parse_seconds
 
 EXIT_RESERVE_S = 0.05
-"""Seconds that the hook reserves for its own work at its end."""
+"""Seconds that the hook reserves for its own work after the calls to SBF."""
 
 
 class ServerHookEvent:
@@ -105,7 +105,7 @@ def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
 
 
 def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
-    """Parse a request line and the content of its file, as stored at submission.
+    """Parse a request line and the content of its request file. Both were stored at submission.
 
     Raises RequestError if the request is invalid.
     """

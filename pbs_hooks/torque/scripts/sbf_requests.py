@@ -93,7 +93,10 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Return if the answer is a success. Pause if a retry makes sense. Otherwise raise ScriptExit."""
+        """Return if the answer is a success. If a retry makes sense, pause and then return.
+
+        Otherwise, raise ScriptExit.
+        """
         if answer.ok:
             return
         script_exit = decide_exit(answer, hosts)

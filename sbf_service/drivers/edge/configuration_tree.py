@@ -132,7 +132,7 @@ def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
 
 
 def _is_ready(reading: PortReading) -> bool:
-    """Return whether a port accepts circuits: it is a trunk with a list of allowed VLANs and in no aggregate."""
+    """Return whether a port accepts circuits: a trunk that has a list of allowed VLANs and belongs to no aggregate."""
     return reading.ready and reading.mode == "trunk"
 
 

@@ -52,9 +52,9 @@ class CircuitPiece:
 class EdgeReading:
     """The configuration read from an edge, as pieces and states of ports.
 
-    ``ports``: whether each port accepts circuits in its present state. ``known``: values of the device for templates,
-    such as the number of the BGP process. ``empty``: the ports whose list of allowed VLANs is empty. ``uses``: the
-    descriptions of ports that are in other use.
+    ``ports``: whether each port accepts circuits in its present state. ``known``: values that were read from the device
+    and are inserted into templates, such as the number of the BGP process. ``empty``: the ports whose list of allowed
+    VLANs is empty. ``uses``: the descriptions of ports that are in other use.
     """
 
     pieces: tuple[CircuitPiece, ...]
@@ -295,7 +295,7 @@ class EdgeTemplates:
     def _route_target(self, circuit: Circuit, transport: Transport) -> str:
         """Return the route target.
 
-        Raise Refused when neither the AS number nor the service fits 16 bits (RFC 4360, 5668).
+        Raise Refused if both the AS number and the service ID need more than 16 bits (RFC 4360, 5668).
         """
         if transport.asn is not None and transport.asn >= SIXTEEN_BITS <= circuit.service:
             wanted = f"wanted service {circuit.service} of AS {transport.asn}"

@@ -121,7 +121,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""With a ``vlan_default_pvid`` other than 0, all new devices would be connected to each other in the default VLAN."""
+"""If ``vlan_default_pvid`` were not 0, all new devices would be connected to each other in the default VLAN."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]

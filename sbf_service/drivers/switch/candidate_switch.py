@@ -165,7 +165,7 @@ class CandidateSwitch:
             return ()
         return tuple(self._dialect.lines(difference, self._reading or self._read_all()))
 
-    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - one request for all
         """Read all neighbours with one request.
 
         Raise Refused if the platform does not support this request. Raise Unsafe for an unknown answer.

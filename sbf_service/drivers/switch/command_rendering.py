@@ -101,7 +101,7 @@ def find_unclosed_ports(
 
 
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
-    """Return the difference without additions to ``ports``, and without the VLANs that only these ports need."""
+    """Return the difference, but omit additions to ``ports`` and the creation of VLANs that only these ports need."""
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(vlan for vlans in add.values() for vlan in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})

@@ -219,7 +219,7 @@ def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -
 
 
 def select_restorable_lines(conventions: PortConventions, lines: Commands) -> Commands:
-    """Return the lines of a port's configuration that SBF may change; all lines on platforms without ``kept``."""
+    """Return the lines of a port's configuration that SBF may change; all lines if the platform's ``kept`` is empty."""
     if not conventions.kept:
         return lines
     return tuple(line for line in lines if any(kept.select((line,)) for kept in conventions.kept))

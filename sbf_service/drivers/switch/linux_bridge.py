@@ -105,7 +105,7 @@ class LinuxBridge:
         """Return the commands of the batch."""
         return tuple(f"bridge {line}" for line in self._render(difference))
 
-    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all ports
         """Read the neighbours from the switch's lldpd."""
         return read_lldpd_neighbours(self._shell, self._name)
 

@@ -65,7 +65,7 @@ class OvsPort:
 
     @property
     def is_trunk(self) -> bool:
-        """Whether the port accepts tagged frames, with or without untagged frames."""
+        """Whether the port accepts tagged frames. Such a port may also accept untagged frames."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property
@@ -135,7 +135,7 @@ class OpenVSwitch:
         words = render_transaction(difference, self._ports)
         return (" ".join(quote(word) for word in (*TRANSACT.split(), *words)),) if words else ()
 
-    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all ports
         """Read the neighbours from the switch's lldpd."""
         return read_lldpd_neighbours(self._shell, self._name)
 

@@ -1,4 +1,7 @@
-"""Conversations with a command line: show commands, configuration commands and saves, with a dialect's patterns."""
+"""Conversations with a command line: show commands, configuration commands and saves.
+
+The patterns of a dialect interpret the answers.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +12,9 @@ from sbf_service.drivers.transport.device_session import CommandLine, DetectsSes
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""The factor for the timeout of a save, because a device may print nothing until its flash is written. A save that
-exceeds the timeout is repeated.
+"""The timeout of a save, as a multiple of the usual timeout. A device may print nothing until its flash is written.
+
+A save that exceeds the timeout is repeated.
 """
 ERROR_LINES = 3
 """A refusal is in the first lines of an answer. Words such as "error" in later lines may be in a port's description."""

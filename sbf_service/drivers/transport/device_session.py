@@ -45,7 +45,7 @@ class CancelScope:
     def attach(self, disconnect: Callable[[], None]) -> None:
         """Register the function that ends a new connection without waiting.
 
-        After :meth:`cancel`, call the function immediately.
+        If :meth:`cancel` was called before, call the function immediately.
         """
         with self._lock:
             self._disconnect = disconnect
@@ -105,7 +105,7 @@ class CommandLine(Protocol):
 
 @runtime_checkable
 class DetectsSessionLoss(Protocol):
-    """A session, or a driver with a session, that detects the end of the session without sending anything."""
+    """A session or driver that can detect, without sending anything, that the device ended the session."""
 
     def is_lost(self) -> bool:
         """Return whether the device ended a session; False if no session was open. Thread-safe; never raises."""

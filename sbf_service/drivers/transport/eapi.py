@@ -146,7 +146,8 @@ class EosSession(NapalmSession):
     def confirm(self) -> None:
         """Commit again.
 
-        NAPALM is not used, because it would also write the startup configuration and ignore EOS's output.
+        NAPALM's ``confirm_commit`` is not used, because it also writes the startup configuration and ignores EOS's
+        output.
         """
         self.call_patiently(self._confirm)
         self._is_changing = False
@@ -169,7 +170,7 @@ class EosSession(NapalmSession):
             self._is_changing = False
 
     def _confirm(self, driver: Any) -> None:  # noqa: ANN401
-        if not driver._get_pending_commits().get(driver.config_session):  # noqa: SLF001 - as NAPALM confirms
+        if not driver._get_pending_commits().get(driver.config_session):  # noqa: SLF001 - as in NAPALM's own confirmation
             reason = "expected SBF's unconfirmed commit, found no such commit"
             raise Unreachable(f"{self._describe_device()}: {reason}; SBF reads the device again")
         driver.device.run_commands([f"configure session {driver.config_session} commit"], encoding="text")

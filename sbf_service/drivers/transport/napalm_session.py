@@ -1,7 +1,8 @@
 """The base class of sessions by NAPALM: connecting, closing, and the translation of errors into SBF's errors.
 
-NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. They raise about sixty
-classes of exceptions without a common base class. The tables in this module therefore contain class names.
+NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. These libraries raise
+exceptions of about sixty classes, which have no common base class. The tables in this module therefore contain class
+names.
 """
 
 import re

@@ -57,7 +57,7 @@ class JunosSession(NapalmSession):
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection."""
         driver.device.connected = False
-        close_manager(driver.device._conn)  # noqa: SLF001 - PyEZ has no public name for it
+        close_manager(driver.device._conn)  # noqa: SLF001 - PyEZ has no public name for the connection
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
         """Set the timeout of PyEZ, rounded up to whole seconds."""
@@ -219,13 +219,13 @@ def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
         yield config.name
 
 
-def close_manager(manager: Any) -> None:  # noqa: ANN401 - ncclient's
+def close_manager(manager: Any) -> None:  # noqa: ANN401 - a type of ncclient
     """Close the connection of an ncclient manager. The device then releases the locks of the session."""
     manager._session.close()  # noqa: SLF001 - its public close logs out and waits for an answer
     manager._session.join(1)  # noqa: SLF001
 
 
-def render_xml(element: Any) -> str:  # noqa: ANN401 - lxml's
+def render_xml(element: Any) -> str:  # noqa: ANN401 - a type of lxml
     """Return an answer as text. Return "" for an answer that is not an XML element, such as PyEZ's True."""
     from lxml import etree  # noqa: PLC0415 - slow to load
 

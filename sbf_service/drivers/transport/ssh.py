@@ -24,7 +24,7 @@ ECHO_CHARACTERS = 30
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 LOGOUT = "exit"
-"""The text that Netmiko logs when it aborts a login, although the device never sent it."""
+"""The text that Netmiko appends to its log when it aborts a login. The device never sent this text."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
 
 
@@ -135,7 +135,7 @@ class SshCommandLine:
             if len(until.findall(answer)) >= times:
                 return answer
 
-    def _receive(self, channel: Any) -> bytes:  # noqa: ANN401 - paramiko's, loaded late
+    def _receive(self, channel: Any) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
         data: bytes = channel.recv(READ_BYTES)
         if not data:
             raise EOFError("the device ended the session")
@@ -198,7 +198,7 @@ def _is_unknown_host_key(error: Exception) -> bool:
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)
 
 
-def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
+def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a type of Netmiko
     """Return whether an open session works. Devices end sessions that are idle for some minutes."""
     channel = session.remote_conn
     return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()

@@ -128,7 +128,7 @@ async def get_difference(
     return await run_in_threadpool(read_difference)
 
 
-@router.post("/{name}/check", include_in_schema=False)  # name of the operation in version 0.1, for its clients
+@router.post("/{name}/check", include_in_schema=False)  # the path in version 0.1, for clients of that version
 @router.post("/{name}/reconcile", responses=RECONCILE_PROBLEMS)
 async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentService) -> ElementReconciliation:
     """Read a switch or provider edge now, and change whatever differs from its wanted state."""

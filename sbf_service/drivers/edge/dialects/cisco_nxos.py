@@ -1,8 +1,8 @@
 """Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster consists of a VLAN with SBF's name and a VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication by
-BGP, the MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. The backbone's administrators must
-have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
+A cluster consists of four pieces, created in this order: a VLAN that has SBF's name and a VNI (``vn-segment``); the VNI
+on ``nve1``, with ingress replication by BGP; the MAC-VRF under ``evpn``; and the VLAN on the trunk. The backbone's
+administrators must have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
 
 A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF, and then creates the MAC-VRF
 again.

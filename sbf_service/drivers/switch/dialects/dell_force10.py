@@ -1,8 +1,8 @@
 """Force10 FTOS and Dell OS9.
 
 The membership of ports is configured on the VLAN. A port that is in no VLAN (not even in the default VLAN) is not a
-``switchport`` yet. SBF sets the description of a VLAN instead of the name, because a name must not start with a digit
-and has at most 32 characters.
+``switchport`` yet. SBF sets the description of a VLAN instead of the name, because ``show vlan`` prints the
+description.
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
 dellos9_facts for neighbours. These points are from memory and were not checked on a device: how a port becomes a
