@@ -2,8 +2,8 @@
 
 Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
 the new segment is created. Within a cluster, guests stop before their bridge is removed, and the bridge is created
-before its guests start. A cluster without a difference has no step, so a change of one cluster affects no other
-cluster.
+before its guests start. If a cluster has no difference, no step concerns this cluster. So a change of one cluster does
+not affect other clusters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedSegment:
-    """A cluster's segment: the interfaces that bear the cluster's ownership alias.
+    """A cluster's segment: the interfaces that have the cluster's ownership alias (``network/names.py``).
 
     ``port`` is the uplink, or None when the tagged interface is missing and only the bridge exists. ``faults``
     describes each difference from the segment that the agent would build. The agent does not change a segment that

@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-If confirmation is needed, standard input is not a terminal and ``--yes`` is missing, the command changes nothing and
-ends with exit code 2.
+A port or VLAN is in other use if it serves something other than SBF's clusters. If confirmation is needed, standard
+input is not a terminal and ``--yes`` is missing, the command changes nothing and ends with exit code 2.
 """
 
 import sys
@@ -24,7 +24,7 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
-    """Print a dry run: the difference of each device, the ports and VLANs in other use, and the devices not read."""
+    """Print a dry run: the difference of each device, the ports and VLANs in other use, and the unread devices."""
     if as_json:
         printing.print_json(dry_run)
         return
@@ -52,7 +52,7 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 
 
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
-    """Ask for confirmation, unless ``yes``.
+    """Ask for confirmation, unless ``yes`` is true.
 
     Raise BadInput if standard input is not a terminal. Raise Conflict if the answer is no. The error message begins
     with ``outcome``, which describes the state after the refusal.

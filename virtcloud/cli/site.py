@@ -129,7 +129,7 @@ def _print_cable(cable: CableView, head: str) -> None:
 
 
 def print_preparation(preparation: SitePreparation) -> None:
-    """Print all sheets, separated by empty lines."""
+    """Print all preparation sheets, separated by empty lines."""
     for number, sheet in enumerate(preparation.sheets):
         if number:
             click.echo()

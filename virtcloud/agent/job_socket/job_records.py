@@ -12,8 +12,8 @@ phase          meaning
 =============  ============================================================================
 
 A run with a higher attempt number replaces the recorded run, whatever the phase of the recorded run is. A batch system
-that does not count attempts sends 0. The record of such a job is deleted when its cluster is removed, so the job can
-run again.
+that does not count attempts sends 0. The record of a job without attempt numbers is deleted when the job's cluster is
+removed, so the job can run again.
 
 A batch system that was installed again may use the ID of a former job for a new job of another user. The request ``up``
 of the new job replaces the record. After that, requests about the former job change nothing.

@@ -89,7 +89,7 @@ def _create_listener(address: str) -> socket.socket:
 
 
 def _connect(address_and_port: str) -> socket.socket:
-    """Connect to the fabric in the other kernel, which may still be booting."""
+    """Connect to the control server in User-mode Linux, which may still be booting."""
     address, _, port = address_and_port.rpartition(":")
     deadline = time.monotonic() + KERNEL_S
     while True:

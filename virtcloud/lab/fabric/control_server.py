@@ -1,4 +1,7 @@
-"""The control server of one kernel: runs programs on nodes, controls services, and returns the status."""
+"""The control server of one kernel: runs programs on nodes, controls services, and returns the status.
+
+A lab in User-mode Linux has two control servers: one on the machine, and one in User-mode Linux.
+"""
 
 import contextlib
 import hmac
@@ -139,7 +142,7 @@ Services = Mapping[tuple[str, str], ServiceControl]
 
 
 class ControlServer:
-    """Serves the nodes of one kernel. Forwards requests about other nodes to the other kernel through ``relay``."""
+    """Serves the nodes of one kernel. ``relay`` connects to the control server of the other nodes."""
 
     def __init__(
         self,

@@ -10,10 +10,10 @@ from typing import Any
 class FabricSettings:
     """The settings of a fabric process.
 
-    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``. ``relay`` is the ADDRESS:PORT of the other kernel's control
-    server, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``kernel`` is the command with
-    which the station boots User-mode Linux, or empty. ``preload`` is a library that is loaded into the process of this
-    kernel.
+    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``. ``relay`` is the ADDRESS:PORT of the control server in
+    User-mode Linux, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``kernel`` is the
+    command with which the station boots User-mode Linux, or empty. ``preload`` is a library that is loaded into the
+    process of this kernel.
     """
 
     state: str

@@ -58,7 +58,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def queue_during_transaction(
     transactions: Transactions, *works: Callable[[list[str]], str]
 ) -> Iterator[list[Future[str]]]:
-    """Queue ``works`` in their order while another transaction runs, then run all of them. Yield their futures."""
+    """Queue ``works`` in order while another transaction runs.
+
+    End this transaction, and yield the futures of ``works``.
+    """
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
         first = threads.submit(together.run, transactions.change, add("first"))
