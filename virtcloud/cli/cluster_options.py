@@ -83,8 +83,8 @@ def build_guests(
 ) -> tuple[Guest, ...]:
     """Return the guests g1, g2, … in the order of ``hosts``, with the addresses of ``network`` in ascending order.
 
-    The first guest has the address given in ``network``. Raise BadInput if a name is malformed. Raise BadInput if the
-    network has too few addresses.
+    The first guest has the address in ``network``, or the first host address of a subnet such as 10.0.0.0/24. Raise
+    BadInput if a name is malformed. Raise BadInput if the network has too few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))

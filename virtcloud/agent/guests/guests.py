@@ -63,8 +63,9 @@ class LocalGuests:
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest, unless the guest already runs in the wanted state.
 
-        Raise Unsafe when a domain that virtcloud did not create has the guest's domain name. Raise Refused when the
-        image is missing or libvirt refuses. Raise Unreachable when libvirt does not answer.
+        A guest in a different state is stopped first. Raise Unsafe when a domain that virtcloud did not create has the
+        guest's domain name. Raise Refused when the image is missing or libvirt refuses. Raise Unreachable when libvirt
+        does not answer.
         """
         name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)

@@ -71,7 +71,7 @@ def _expected_vlans(context: DemoContext, switch: Name) -> dict[str, str]:
 
 
 def check_connectivity(context: DemoContext) -> None:
-    """Ping all guests of each cluster from the cluster's first guest, and meanwhile capture frames on the provider
+    """Ping all guests of each cluster from the cluster's first guest. Meanwhile, capture frames on the provider
     core.
     """
     report = context.report
