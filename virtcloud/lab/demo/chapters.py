@@ -71,7 +71,7 @@ def _expected_vlans(context: DemoContext, switch: Name) -> dict[str, str]:
 
 
 def check_connectivity(context: DemoContext) -> None:
-    """Ping all guests of a cluster from the cluster's first guest. Meanwhile, capture frames on the provider core."""
+    """Ping each cluster's guests from the cluster's first guest. Meanwhile, capture frames on the provider core."""
     report = context.report
     with report.chapter("Guests of one cluster reach each other over the core"), ThreadPoolExecutor() as pool:
         core = context.topology.transports[0]

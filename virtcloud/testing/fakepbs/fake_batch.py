@@ -163,7 +163,7 @@ class FakeBatch:
             return JobOutput(record.stdout.read_text(), record.stderr.read_text())
 
     def kill_host(self, name: str) -> None:
-        """Kill a host. After a delay the server queues the host's jobs again."""
+        """Kill a host. After a delay, the server requeues the jobs whose first host is this host."""
         self._hosts[name].die()
         for job, run in list(self._runs.items()):
             if run.first_host.name == name:
