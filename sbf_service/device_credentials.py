@@ -109,9 +109,7 @@ def _read_file(path: Path) -> str:
     except OSError as error:
         raise Refused(f"file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Refused(
-            f"file {path}: expected text in {ENCODING}"
-        ) from None  # a chained exception would contain the secret
+        raise Refused(f"file {path}: expected text in {ENCODING}") from None  # a cause would contain the secret
 
 
 def _read_environment(name: str) -> str:
