@@ -1,7 +1,7 @@
 """The memory and processor time of an idle service with 1,002 elements and 4,000 active clusters.
 
-The store of the service fills an SQLite database. Then ``sbf serve`` starts with this database, answers a few calls,
-and remains idle.
+The benchmark first fills an SQLite database through the service's store. Then ``sbf serve`` starts with this database,
+answers a few calls, and remains idle.
 """
 
 import time

@@ -14,9 +14,11 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measured value with its subject and its target. The target is an upper limit; with ``at_least``, a lower limit.
+    """A measured value with its subject and its target.
 
-    A measurement without a target explains other measurements.
+    The target is an upper limit; if ``at_least`` is true, a lower limit.
+
+    A measurement that has no target serves to explain other measurements.
     """
 
     what: str

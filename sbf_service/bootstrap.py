@@ -41,7 +41,7 @@ class SbfService:
     metrics: ServiceMetrics
     token_cache: TokenCache
     call_counts: MovingWindowRateLimiter
-    """The calls of each caller in the windows of the rate limits. The record is in memory and thread-safe."""
+    """Counts the calls of each caller, for the rate limits. The counts are in memory. Thread-safe."""
     device_threads: BoundedThreads
     """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
 

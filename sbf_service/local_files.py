@@ -19,9 +19,9 @@ PRIVATE_MODE = 0o600
 
 @contextmanager
 def private_file(path: Path) -> Iterator[TextIO]:
-    """Open a new file that replaces ``path`` when the block succeeds. The new file always has mode 0600.
+    """Open a new file that replaces ``path`` when the ``with`` block succeeds. The new file always has mode 0600.
 
-    Raise BadInput when the file cannot be written. When the block fails, ``path`` is unchanged.
+    Raise BadInput when the file cannot be written. When the ``with`` block fails, ``path`` is unchanged.
     """
     new = path.with_name(f".{path.name}.new")
     try:

@@ -67,7 +67,10 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
 
 
 def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
-    """Write each file that differs from the wanted file, atomically. Idempotent. Raises BadInput if this fails."""
+    """Write atomically each file whose content, mode or owner is not the wanted one.
+
+    Idempotent. Raises BadInput if a file cannot be written.
+    """
     for file in files:
         if not file.is_right:
             _write_file(file, text, owner)

@@ -28,8 +28,8 @@ def choose_longest_unused(
 
     If every free ID was used before, return the free ID with the earliest release. Return None if no ID is free.
 
-    ``released`` contains the other free IDs, each with the time of its last release. If several IDs have the same time,
-    the lowest is chosen.
+    ``released`` contains the free IDs that were used before, each with the time of its last release. If several IDs
+    have the same time, the lowest of these IDs is chosen.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]

@@ -28,9 +28,9 @@ D_contra = TypeVar("D_contra", contravariant=True)
 class DeviceLogin:
     """A device with its address, the credential, and the timeouts of its connections in seconds.
 
-    ``enable`` is the password of the privileged mode, or None if ``password`` is the password of both modes. With
-    ``known_hosts``, only the host keys in that file are accepted. With ``ca_file``, only the certificates in that file
-    are accepted. ``cancel_scope`` limits how long the connection is used.
+    ``enable`` is the password of the privileged mode, or None if ``password`` is the password of both modes. If
+    ``known_hosts`` is set, only the host keys in that file are accepted. If ``ca_file`` is set, only the certificates
+    in that file are accepted. ``cancel_scope`` limits how long the connection is used.
     """
 
     device: Device
@@ -89,7 +89,8 @@ class SwitchDriver(Protocol):
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the state of the managed ports, and the use of managed VLAN IDs on other ports. Changes nothing.
 
-        Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID is in other use.
+        Raise Unsafe when an answer cannot be parsed, when a managed port does not exist, or when a managed port carries
+        an untagged VLAN that SBF must not change.
         """
 
     def apply(self, difference: SwitchDifference) -> None:
@@ -174,7 +175,8 @@ class EdgeDriver(Protocol):
     def read(self, scope: EdgeScope) -> EdgeObserved:
         """Read the managed circuits, and the remnants of incomplete circuits. Changes nothing.
 
-        Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID or service is in other use.
+        Raise Unsafe when an answer cannot be parsed, or when a managed port or service has configuration that SBF must
+        not change.
         """
 
     def apply(self, difference: EdgeDifference) -> None:

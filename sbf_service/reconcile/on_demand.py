@@ -36,9 +36,9 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""The maximum number of rounds of one ``reconcile``. A new revision needs a new round.
+"""The maximum number of rounds of one ``reconcile``.
 
-Workers do the rounds after these.
+If the wanted revision changes during a round, another round follows. After the last round, a worker continues.
 """
 READ_LIMIT_S = 60.0
 """The time limit for reading one device. The readings of other devices do not wait for a device that is slower."""

@@ -48,7 +48,7 @@ from virtcloud.model.wanted import (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTask(ReconcileTask):
-    """The task of a switch. The wanted state assigns VLANs to managed ports; some ports had another use before."""
+    """The task of a switch. The wanted state assigns VLANs to managed ports, some of which were in other use before."""
 
     kind = ElementKind.SWITCH
 

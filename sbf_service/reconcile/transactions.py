@@ -73,7 +73,7 @@ class StoreDeviceStatuses:
 
 
 def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
-    """Return the status of every switch and edge for the replica ``holder``, in the order of their names."""
+    """Return the status of every switch and edge for the replica ``holder``, ordered by name."""
     rows = unit.connection.execute(_DEVICES).all()
     elements = read_topology(unit).elements if rows else {}
     return [

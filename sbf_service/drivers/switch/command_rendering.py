@@ -128,7 +128,10 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 
 
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Yield the commands that restore a port's untagged VLAN, on platforms that configure membership on the VLAN."""
+    """Yield the commands that restore a port's untagged VLAN on a platform whose ``kept`` is empty.
+
+    On such a platform, the configuration of a VLAN lists the VLAN's ports.
+    """
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)
     if now.untagged - before - DEFAULT_VLAN:
@@ -194,7 +197,7 @@ def _fill_template(
     """Yield the lines of a template.
 
     A template with ``{vlan}`` is repeated for each VLAN ID. A template with ``{vlans}`` is repeated for each group of
-    ranges that fits in one command. Without ``vlans``, the template is filled in once.
+    ranges that fits in one command. If ``vlans`` is None, the template is filled in once.
     """
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):

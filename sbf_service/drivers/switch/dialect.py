@@ -172,11 +172,11 @@ class Dialect:
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
     """The lines that SBF may change on a port and restores later, in the order of restoration. The order is reversed
-    for a trunk. With this order, a port never carries every VLAN during a restoration. On platforms that configure
-    membership on the VLAN, ``kept`` is empty, and ``access`` restores the VLAN.
+    for a trunk. With this order, a port never carries every VLAN during a restoration. On platforms where the
+    configuration of a VLAN lists its ports, ``kept`` is empty, and ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
-    """Commands that restore a port that was in no VLAN, on platforms that configure membership on the VLAN."""
+    """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
     enable: str = "no shutdown"
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)

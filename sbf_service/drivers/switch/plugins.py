@@ -34,7 +34,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DialectPlugin:
-    """One entry point, with the platform's dialect, or with the ``fault`` that makes the plug-in unusable."""
+    """One entry point: the platform's dialect, or the ``fault`` that makes the plug-in unusable."""
 
     platform: str
     source: str
@@ -53,7 +53,10 @@ def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
 
 
 def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
-    """Load and check plug-ins. A name in ``taken``, or a name of several plug-ins, is a fault."""
+    """Load and check plug-ins.
+
+    A plug-in has a fault if its name is in ``taken``, or if another plug-in has this name.
+    """
     entries = sorted(found, key=lambda entry: (entry.name, _describe_source(entry)))
     names = [entry.name for entry in entries]
     return tuple(_load_plugin(entry, taken, names.count(entry.name)) for entry in entries)

@@ -1,8 +1,8 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
 On both platforms the configuration is locked for the duration of a change, and the device reverts a commit that is not
-confirmed (RFC 6241, confirmed commit). The connections that NAPALM creates accept any host key. The connections of this
-module accept only known host keys.
+confirmed (RFC 6241, confirmed commit). The connections that NAPALM creates accept any host key. If ``known_hosts`` is
+set, the connections of this module accept only the host keys in that file.
 """
 
 from collections.abc import Iterator, Sequence

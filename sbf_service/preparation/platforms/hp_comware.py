@@ -1,8 +1,8 @@
 """Preparation texts of HP and H3C Comware.
 
-Source: H3C's configuration guides (S5830V2, S7500E). According to these guides, ``qinq enable`` tags with the port's
-VLAN and needs at least 1504 bytes, and the default ethertype is 0x8100. The lines ``jumboframe enable 9216`` and
-``undo stp enable`` were not checked on a device.
+Source: H3C's configuration guides (S5830V2, S7500E). According to these guides, ``qinq enable`` tags frames with the
+port's VLAN ID and needs an MTU of at least 1504 bytes, and the default ethertype is 0x8100. The lines ``jumboframe
+enable 9216`` and ``undo stp enable`` were not checked on a device.
 """
 
 from sbf_service.preparation.templates import PlatformTemplates

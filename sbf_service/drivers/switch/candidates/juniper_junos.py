@@ -59,7 +59,10 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading that also contains each port's VLAN members as text. A deletion must repeat this text."""
+    """A reading that also contains each port's VLAN members as text.
+
+    A command that deletes a member must repeat this text.
+    """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
@@ -137,7 +140,7 @@ def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True)
 class _InterfaceReading:
-    """The configuration of an interface outside the switching family of its first unit."""
+    """The configuration of an interface, except the switching family of its first unit."""
 
     name: str
     others: VlanSet
@@ -238,7 +241,7 @@ def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> 
 
 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the names of VLANs to delete. Skip a VLAN with further VLAN IDs; the read-back then reports a fault."""
+    """Yield the names of VLANs to delete. Skip a VLAN that has further VLAN IDs; the read-back then reports a fault."""
     for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
         if VlanSet(vlan for vlan, other in reading.names.items() if other == name) <= vlans:
             yield name

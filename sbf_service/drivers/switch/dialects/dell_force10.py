@@ -1,6 +1,6 @@
 """Force10 FTOS and Dell OS9.
 
-The membership of ports is configured on the VLAN. A port that is in no VLAN (not even in the default VLAN) is not a
+The configuration of a VLAN lists the VLAN's ports. A port that is in no VLAN (not even in the default VLAN) is not a
 ``switchport`` yet. SBF sets the description of a VLAN instead of the name, because ``show vlan`` prints the
 description.
 

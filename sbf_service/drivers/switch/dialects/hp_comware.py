@@ -7,8 +7,8 @@ configurations for trunks. These points are from memory and were not checked on 
 trunk permit vlan all``, and ten ranges in a command.
 
 ``save force`` ends with ``Saved the current configuration to mainboard device successfully.`` or ``Configuration is
-saved to device successfully.``. In a stack it ends with ``Save next configuration file successfully.`` (H3C's guides,
-published sessions).
+saved to device successfully.``. In a stack, the output ends with ``Save next configuration file successfully.`` (H3C's
+guides, published sessions).
 """
 
 import re

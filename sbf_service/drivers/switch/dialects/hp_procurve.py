@@ -1,6 +1,6 @@
 """HP ProCurve and Aruba-OS switches.
 
-The membership of ports is configured on the VLAN. SBF deletes a VLAN when no managed port is in the VLAN. If other
+The configuration of a VLAN lists the VLAN's ports. SBF deletes a VLAN when no managed port is in the VLAN. If other
 ports are in the VLAN, the switch asks whether to move these ports, and SBF answers no.
 
 Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. All other lines were written from
