@@ -108,8 +108,7 @@ class EdgeDialect:
     unmake: Mapping[str, Commands]
     errors: re.Pattern[str]
     save: Commands = ()
-    """The commands that write the startup configuration. Empty if activated configuration survives a restart.
-    """
+    """The commands that write the startup configuration. Empty if activated configuration survives a restart."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
     """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
     prepare: Commands = ()
