@@ -4,12 +4,18 @@ Documents are frozen and reject unknown keys. An error message has the form "exp
 file starts with the file's name and line.
 """
 
+import ast
+import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails
 
 from virtcloud.model.errors import BadDocument, BadInput
 
@@ -21,9 +27,7 @@ class Document(BaseModel):
     also applies to nested documents.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re", use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re")
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as in pydantic
         """Create a document. If values are invalid, raise BadInput with all errors, not ValidationError."""
@@ -33,6 +37,29 @@ class Document(BaseModel):
             raise BadInput(f"{type(self).__name__}: {format_validation_errors(error)}") from error
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsers skip __init__, so errors have paths
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema. The docstring of a field is the description of the property.
+
+        pydantic's option ``use_attribute_docstrings`` would parse the source code of each document during the import.
+        """
+        result = handler(schema)
+        properties = handler.resolve_ref_schema(result).get("properties", {})
+        for name, text in _read_field_docstrings(cls):
+            properties[name].setdefault("description", text)
+        return result
+
+
+def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
+    """Yield the fields that have a docstring, and the docstrings. Yield no field if the source code is missing."""
+    for base in inspect.getmro(kind)[: inspect.getmro(kind).index(Document)]:
+        with suppress(OSError):
+            definition = ast.parse(dedent(inspect.getsource(base))).body[0]
+            for pair in pairwise(ast.iter_child_nodes(definition)):
+                match pair:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        yield name, inspect.cleandoc(text)
 
 
 def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
