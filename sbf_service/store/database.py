@@ -6,12 +6,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inspect, make_url, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -116,20 +111,11 @@ def migrate(engine: Engine) -> None:
     try:
         with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
             _upgrade(connection)
-    except CommandError as error:
-        raise BadInput(f"database {shown} belongs to a newer version of virtcloud ({error}): upgrade sbf") from error
     except SQLAlchemyError as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
             f"database {shown} cannot be opened for writing: {cause}; check its address and rights"
         ) from error
-
-
-def make_alembic_config() -> Config:
-    """Return Alembic's configuration with the path of the migrations."""
-    config = Config()
-    config.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
-    return config
 
 
 @contextmanager
@@ -159,17 +145,28 @@ def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
 def _upgrade(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-    config = make_alembic_config()
-    head = ScriptDirectory.from_config(config).get_current_head()
-    if MigrationContext.configure(connection).get_current_revision() == head:
-        return
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    if not _is_at_newest_migration(connection):
+        from sbf_service.store.alembic_upgrade import upgrade_to_newest  # noqa: PLC0415 - slow to load, seldom needed
+
+        upgrade_to_newest(connection)
 
 
 def is_migrated(unit: Unit) -> bool:
     """Return whether the database has all tables of this version."""
-    return MigrationContext.configure(unit.session.connection()).get_current_revision() == _newest_migration()
+    return _is_at_newest_migration(unit.session.connection())
+
+
+def _is_at_newest_migration(connection: Connection) -> bool:
+    if not inspect(connection).has_table("alembic_version"):
+        return False
+    return connection.scalars(text("SELECT version_num FROM alembic_version")).all() == [newest_migration()]
+
+
+@cache
+def newest_migration() -> str:
+    """Return the revision of the newest migration: the number at the beginning of the file's name."""
+    names = (file.name for file in files("sbf_service.store").joinpath("migrations", "versions").iterdir())
+    return max(name[:4] for name in names if name[:4].isdecimal())
 
 
 def probe_write(store: Store, replica: str) -> None:
@@ -183,8 +180,3 @@ def probe_write(store: Store, replica: str) -> None:
             unit.session.add(ReplicaRow(name=replica, wrote_at=unit.now))
         else:
             row.wrote_at = unit.now
-
-
-@cache
-def _newest_migration() -> str | None:
-    return ScriptDirectory.from_config(make_alembic_config()).get_current_head()

@@ -7,16 +7,23 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
+from sbf_service.store.alembic_upgrade import make_alembic_config
 from sbf_service.store.allocation import NEVER_USED
-from sbf_service.store.database import make_alembic_config, make_engine, migrate
+from sbf_service.store.database import make_engine, migrate, newest_migration
 from sbf_service.store.tables import Base, FreeVlanRow, PortRow
 from virtcloud.model.errors import BadInput
 
 BEFORE_RECORDS = "0015"
 """The last migration before SBF recorded the VLANs that it created. Until then, SBF owned every VLAN of a pool."""
+
+
+def test_the_newest_file_is_the_newest_revision() -> None:
+    heads = ScriptDirectory.from_config(make_alembic_config()).get_heads()
+    assert heads == [newest_migration()]
 
 
 def test_the_migrations_create_exactly_the_tables(empty_database: str) -> None:

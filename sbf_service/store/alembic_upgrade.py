@@ -1,0 +1,31 @@
+"""Alembic, which applies the migrations. Only :func:`sbf_service.store.database.migrate` imports this module.
+
+The import of Alembic takes a quarter of a second, and a database that is already migrated does not need Alembic.
+"""
+
+from importlib.resources import files
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+from virtcloud.model.errors import BadInput
+
+
+def make_alembic_config() -> Config:
+    """Return Alembic's configuration with the path of the migrations."""
+    config = Config()
+    config.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
+    return config
+
+
+def upgrade_to_newest(connection: Connection) -> None:
+    """Apply the missing migrations. Raise BadInput when a newer version migrated the database."""
+    config = make_alembic_config()
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        shown = connection.engine.url.render_as_string(hide_password=True)
+        raise BadInput(f"database {shown} belongs to a newer version of virtcloud ({error}): upgrade sbf") from error
