@@ -1,4 +1,4 @@
-"""A real SBF with an empty database and a separate AF_UNIX socket."""
+"""A real SBF with a database without rows and a separate AF_UNIX socket."""
 
 import os
 import shutil
@@ -20,6 +20,9 @@ def running_sbf() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="sbf"))  # the path of a socket has at most 107 characters
     config, socket = folder / "sbf.toml", folder / "sbf.sock"
     lines = [f'database = "sqlite:///{folder}/sbf.db"', 'listen = "127.0.0.1:0"', f'socket = "{socket}"']
+    from migrated import create_sqlite  # noqa: PLC0415 - needs SBF's libraries
+
+    create_sqlite(f"sqlite:///{folder}/sbf.db")
     config.write_text("\n".join([*lines, "[timing]", "drain_deadline = 0.5", ""]))
     with (folder / "log").open("w") as log:
         argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)]

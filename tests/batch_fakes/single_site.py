@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import create_server
 
+from migrated import create_sqlite
 from tls import Authority
 
 from batch_fakes.server_hook import ServerHook
@@ -61,6 +62,7 @@ def run_single_site() -> Iterator[SingleSite]:
             "socket": f"{folder}/sbf.sock",
         }
         settings |= {"tls_certificate": str(certificate), "tls_key": str(key)}
+        create_sqlite(settings["database"])
         config = folder / "sbf.toml"
         config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
         with (folder / "log").open("w") as log:

@@ -1,16 +1,20 @@
 """The connection to SBF that commands share, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtcloud.client.api import Client
 from virtcloud.model.durations import parse_duration
 from virtcloud.model.errors import BadInput
 
+if TYPE_CHECKING:
+    from virtcloud.client.api import Client
 
-def open_client(context: click.Context) -> Client:
+
+def open_client(context: click.Context) -> "Client":
     """Return a client with the address and token of the command line. The client is closed after the command."""
+    from virtcloud.client.api import Client  # noqa: PLC0415 - the HTTP library is slow to load, and --help needs none
+
     root = context.find_root()
     client = root.meta.get(__name__)
     if not isinstance(client, Client):

@@ -16,6 +16,7 @@ from typing import cast
 
 import httpx
 import pytest
+from migrated import create_sqlite
 from processor_wait import seconds_to_end
 from sbf_fakes.world import spec, three_sites
 
@@ -33,7 +34,10 @@ def free_port() -> int:
 
 
 def write_settings(folder: Path, **changes: str) -> Path:
+    """Write the settings of a service whose database has all tables, unless ``changes`` contain another database."""
     values = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
+    if "database" not in changes:
+        create_sqlite(values["database"])
     path = folder / "sbf.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()), encoding="utf-8")
     return path
@@ -66,6 +70,7 @@ def connect_to_socket(path: Path) -> httpx.Client:
 
 def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
     path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
+    (tmp_path / "sbf.db").unlink()  # the first start creates and migrates the database
     with running_service(path), connect_to_socket(tmp_path / "run" / "sbf.sock") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         listen = path.read_text().split('listen = "')[1].split('"')[0]

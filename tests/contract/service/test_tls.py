@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from migrated import create_sqlite
 from tls import Authority
 
 from sbf_service.bootstrap import build_service
@@ -55,6 +56,7 @@ def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) ->
         port = probe.getsockname()[1]
     settings = {"database": f"sqlite:///{folder}/sbf.db", "listen": f"127.0.0.1:{port}", "socket": f"{folder}/sbf.sock"}
     settings |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
+    create_sqlite(f"sqlite:///{folder}/sbf.db")
     config = folder / "sbf.toml"
     config.write_text("".join(_toml(name, value) for name, value in settings.items()))
     create_token = [*SBF, "token", "create", "eva", "--role", "operator", "--config", str(config)]
