@@ -5,12 +5,12 @@ configuration. If the device was erased, the startup configuration is empty. SBF
 configuration.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
-from simulation.stage import Stage
+from simulation.stage import Stage, Watched
 from simulation.store import Element
 from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, sort_circuits
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
@@ -55,7 +55,7 @@ class EdgeConfig:
 
 
 @dataclass
-class Device:
+class Device(Watched):
     """A device that SBF configures. ``fault`` is the device's present fault. ``row`` is the device's row in the store.
 
     ``unread`` becomes true when the device restarts or a late worker changes the device. ``unread`` remains true until
@@ -326,11 +326,11 @@ class EdgeSession(Session):
 
 
 @dataclass
-class Host:
+class Host(Watched):
     """A host. ``segments`` maps cluster IDs to VLAN IDs. A restart deletes the segments."""
 
     name: Name
-    segments: dict[str, int] = field(default_factory=dict)
+    segments: Mapping[str, int] = field(default_factory=dict)
     fault: str | None = None
     doubtful: bool = False
 

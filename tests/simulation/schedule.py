@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 
 from sbf_fakes.world import edge_site, site, spec
@@ -66,10 +66,10 @@ REQUESTS = [
 
 @dataclass
 class Schedule:
-    """All events of one seed. ``log`` describes the events that have happened."""
+    """All events of one seed. ``history`` contains the time and the description of each event that has happened."""
 
     seed: int
-    log: list[str] = field(default_factory=list)
+    history: list[tuple[datetime, str]] = field(default_factory=list)
     stage: Stage = field(default_factory=Stage)
 
     def __post_init__(self) -> None:
@@ -149,7 +149,12 @@ class Schedule:
         self.invariants.check()
 
     def record(self, what: str) -> None:
-        self.log.append(f"{self.store.now:%H:%M:%S} {what}")
+        self.history.append((self.store.now, what))
+
+    @property
+    def log(self) -> list[str]:
+        """The events that have happened, as lines of text."""
+        return [f"{at:%H:%M:%S} {what}" for at, what in self.history]
 
     # events
 

@@ -6,10 +6,38 @@ No other code switches between coroutines. So a seed always leads to the same st
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from greenlet import getcurrent, greenlet
 
 from virtcloud.model.values import Name
+
+UNSET = object()
+
+
+@dataclass(slots=True)
+class Changes:
+    """The number of changes of all watched objects."""
+
+    count: int = 0
+
+
+class Watched:
+    """An object whose fields the invariants read. ``changes`` counts the changes of the fields of all such objects.
+
+    A change within a value, such as a new key of a dictionary, is not counted. Therefore these values are not changed.
+    Changes of the fields ``uncounted`` are not counted either. The invariants must not read these fields.
+    """
+
+    __slots__ = ()
+    changes: ClassVar[Changes] = Changes()
+    uncounted: ClassVar[frozenset[str]] = frozenset()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a field, and count the change unless the field already has this value."""
+        if name not in self.uncounted and getattr(self, name, UNSET) != value:
+            self.changes.count += 1
+        object.__setattr__(self, name, value)
 
 
 class KilledError(BaseException):

@@ -1,8 +1,9 @@
 """The store in memory. Each method has the effect of one transaction in ``sbf_service.store``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 from sbf_service.domain.allocation import ServicePool, SitePool, allocate_service_id, allocate_vlan_ids
 from sbf_service.domain.due_elements import DeviceStatus
@@ -30,9 +31,10 @@ from sbf_service.domain.paths import (
     find_sites,
     list_elements,
 )
-from sbf_service.domain.wanted import WantedState, compute_wanted
+from sbf_service.domain.wanted import CachedPaths, WantedState, compute_wanted
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.observed_state import compute_save_pause
+from simulation.stage import Watched
 from virtcloud.model.cluster import (
     ENDED_STATES,
     WANTED_STATES,
@@ -55,7 +57,7 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class Placement:
+class Placement(Watched):
     """A cluster on an element: the revision that added the cluster, and the revision that removed the cluster."""
 
     added: int
@@ -63,7 +65,7 @@ class Placement:
 
 
 @dataclass(slots=True)
-class Cluster:
+class Cluster(Watched):
     """A cluster's row, with its claims and placements."""
 
     id: str
@@ -78,8 +80,8 @@ class Cluster:
     quarantined: bool = False
     transport: Name | None = None
     service: int | None = None
-    claims: dict[Name, VlanId] = field(default_factory=dict)
-    placements: dict[Name, Placement] = field(default_factory=dict)
+    claims: Mapping[Name, VlanId] = field(default_factory=dict)
+    placements: Mapping[Name, Placement] = field(default_factory=dict)
     joined: "Cluster | None" = None
 
     @property
@@ -99,9 +101,26 @@ class Cluster:
 
 
 @dataclass(slots=True)
-class Element:
+class Element(Watched):
     """An element's row."""
 
+    uncounted: ClassVar = frozenset(
+        {
+            "checked_at",
+            "created",
+            "failed_saves",
+            "fence",
+            "holder",
+            "reachable",
+            "save_after",
+            "saved",
+            "seen",
+            "trouble",
+            "unsaved_since",
+            "until",
+            "wanted",
+        }
+    )
     name: Name
     kind: ElementKind
     site: Name
@@ -133,6 +152,7 @@ class MemoryStore:
     foreign: dict[Name, VlanSet] = field(default_factory=dict)
     freed: dict[Name, dict[VlanId, datetime]] = field(default_factory=dict)
     freed_services: dict[Name, dict[int, datetime]] = field(default_factory=dict)
+    paths: CachedPaths = field(default_factory=CachedPaths)
 
     def __post_init__(self) -> None:
         sites = self.topology.site_of
@@ -193,7 +213,7 @@ class MemoryStore:
     def read_wanted(self, name: Name) -> tuple[int, int, WantedState]:
         """Return an element's wanted revision, confirmed revision and wanted state."""
         row = self.elements[name]
-        return row.wanted, row.confirmed, compute_wanted(name, self.topology, self.make_live(name))
+        return row.wanted, row.confirmed, self._compute_wanted(name, self.make_live(name))
 
     def make_live(self, name: Name) -> list[LiveCluster]:
         return [
@@ -212,7 +232,10 @@ class MemoryStore:
             for cluster in self.clusters
             if name in cluster.placements and cluster.placements[name].added <= confirmed
         }
-        return compute_wanted(name, self.topology, [cluster for cluster in self.make_live(name) if cluster.id in ids])
+        return self._compute_wanted(name, [cluster for cluster in self.make_live(name) if cluster.id in ids])
+
+    def _compute_wanted(self, name: Name, clusters: Iterable[LiveCluster]) -> WantedState:
+        return compute_wanted(name, self.topology, clusters, self.paths.ports_on)
 
     def confirm(self, name: Name, revision: int, saved: frozenset[object] | None = None) -> None:
         row = self.elements[name]
@@ -329,7 +352,7 @@ class MemoryStore:
         translates = transport is not None and transport.translates
         vlans = self._allocate_vlans(root, spec, translates=translates)
         root.service = root.service or (allocate_service_id(self._make_service_pool(transport)) if translates else None)
-        root.claims |= vlans
+        root.claims = {**root.claims, **vlans}
         row.transport = root.transport = transport and transport.name
         elements = sorted(list_elements(find_cluster_ports(self.topology, row.make_live())))
         self.increment_revisions(elements)

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from simulation.invariants import BrokenError
+from simulation.invariants import BrokenError, Invariants
 from simulation.planting import plant
 from simulation.schedule import Schedule
+from simulation.store import Element
 
 from sbf_service.domain import due_elements, lifecycle, ownership
 from sbf_service.reconcile import deadlines, device_task, scheduler, worker
@@ -111,6 +112,25 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
         plant(monkeypatch, module, old, new)
     found = next((fault for seed in range(FOUND_WITHIN) if (fault := run_schedule(seed)) is not None), "none")
     assert found.startswith(broken)
+
+
+def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The invariants are not checked again if only uncounted fields have changed."""
+    read, check_all = set[str](), Invariants.check_all
+
+    def record_read(row: Element, name: str) -> object:
+        read.add(name)
+        return object.__getattribute__(row, name)
+
+    def check(invariants: Invariants) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Element, "__getattribute__", record_read)
+            check_all(invariants)
+
+    monkeypatch.setattr(Invariants, "check_all", check)
+    Schedule(7).run()
+    assert "confirmed" in read
+    assert not read & Element.uncounted
 
 
 def test_a_seed_always_has_the_same_events() -> None:
