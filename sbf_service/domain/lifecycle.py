@@ -144,19 +144,25 @@ class ClusterStatus:
         removed = (placement.progress is PlacementProgress.REMOVED for placement in self.placements)
         return not self.members and all(removed)
 
-    def holds(self, condition: Condition, now: datetime, drain_deadline: timedelta) -> bool:
+    def holds(  # noqa: PLR0911 - one return for each condition
+        self, condition: Condition, now: datetime, drain_deadline: timedelta
+    ) -> bool:
         """Return whether a condition holds at ``now``."""
-        return {
-            Condition.LEASE_ENDED: now >= self.lease_ends,
-            Condition.COMPLETE: self.is_complete,
-            Condition.INCOMPLETE: not self.is_complete,
-            Condition.SETUP_DEADLINE_PASSED: now >= self.deadline,
-            Condition.REMOVED: self.is_removed,
-            Condition.DRAIN_DEADLINE_PASSED: (
-                self.leaving_since is not None and now >= self.leaving_since + drain_deadline
-            ),
-            Condition.QUARANTINE_CONFIRMED: self.quarantined and self.is_removed,
-        }[condition]
+        match condition:
+            case Condition.LEASE_ENDED:
+                return now >= self.lease_ends
+            case Condition.COMPLETE:
+                return self.is_complete
+            case Condition.INCOMPLETE:
+                return not self.is_complete
+            case Condition.SETUP_DEADLINE_PASSED:
+                return now >= self.deadline
+            case Condition.REMOVED:
+                return self.is_removed
+            case Condition.DRAIN_DEADLINE_PASSED:
+                return self.leaving_since is not None and now >= self.leaving_since + drain_deadline
+            case Condition.QUARANTINE_CONFIRMED:
+                return self.quarantined and self.is_removed
 
 
 @dataclass(frozen=True, slots=True)

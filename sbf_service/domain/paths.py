@@ -145,7 +145,7 @@ def find_uplinks(topology: Topology, host: Host) -> tuple[HostUplink, ...]:
     """
     site = topology.site_of[host.name]
     switches = {switch.name for switch in site.switches}
-    ends = (PortRef(f"{host.name}:{port}") for port in host.ports)
+    ends = (PortRef.of(host.name, port) for port in host.ports)
     linked = ((end, topology.peers[end]) for end in ends if end in topology.peers)
     found = tuple((end, peer) for end, peer in linked if peer.element in switches)
     if not found:
@@ -254,7 +254,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
     while queue:
         here = queue.popleft()
         for port in ports[here]:
-            peer = topology.peers.get(PortRef(f"{here}:{port}"))
+            peer = topology.peers.get(PortRef.of(here, port))
             if peer is not None and peer.element in ports and peer.element not in towards:
                 towards[peer.element] = peer
                 queue.append(peer.element)

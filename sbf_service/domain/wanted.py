@@ -99,7 +99,7 @@ def _switch_wanted(
     for cluster in clusters:
         for port in ports(topology, cluster, switch.name):
             vlans[port.port].add(cluster.vlans[site])
-    access = tuple(port for port in switch.ports if PortRef(f"{switch.name}:{port}") in topology.access_ports)
+    access = tuple(port for port in switch.ports if PortRef.of(switch.name, port) in topology.access_ports)
     return SwitchWanted(ports={port: VlanSet(carried) for port, carried in vlans.items()}, access=access)
 
 

@@ -44,12 +44,17 @@ class Platforms:
 
 
 class OpenSession(NamedTuple):
-    """A driver that has an open session, and the descriptions from which the driver was created."""
+    """A driver that has an open session, and the descriptions from which the driver was created.
+
+    ``is_lost`` returns whether the device ended the session. If the driver cannot detect this, ``is_lost`` returns
+    False.
+    """
 
     device: Device
     backbone: Backbone | None
     driver: AnyDriver
     cancel_scope: CancelScope
+    is_lost: Callable[[], bool]
 
 
 @dataclass
@@ -73,8 +78,9 @@ class DeviceSessions:
         self.end(device.name)
         login = make_login(device, self.settings)
         driver = self.platforms.driver(login, backbone)
+        is_lost = driver.is_lost if isinstance(driver, DetectsSessionLoss) else lambda: False
         with self._lock:
-            self._open[device.name] = OpenSession(device, backbone, driver, login.cancel_scope)
+            self._open[device.name] = OpenSession(device, backbone, driver, login.cancel_scope, is_lost)
             login.cancel_scope.allow(*self._limits.get(device.name, NO_DEADLINE))
         return driver
 
@@ -108,10 +114,8 @@ class DeviceSessions:
     def find_lost(self) -> frozenset[Name]:
         """Return the devices that ended their session. Such a device may have restarted and must be read again."""
         with self._lock:
-            drivers = [(name, session.driver) for name, session in self._open.items()]
-        return frozenset(
-            name for name, driver in drivers if isinstance(driver, DetectsSessionLoss) and driver.is_lost()
-        )
+            sessions = list(self._open.items())
+        return frozenset(name for name, session in sessions if session.is_lost())
 
     def names(self) -> frozenset[Name]:
         """Return the devices with an open session."""

@@ -104,6 +104,11 @@ class Topology(Document):
         return {element.name: element for site in self.sites for element in site.elements}
 
     @cached_property
+    def hosts(self) -> dict[Name, Host]:
+        """Every host by name."""
+        return {host.name: host for site in self.sites for host in site.hosts}
+
+    @cached_property
     def site_of(self) -> dict[Name, Site]:
         """The site of every element."""
         return {element.name: site for site in self.sites for element in site.elements}
@@ -128,7 +133,7 @@ class Topology(Document):
 
     def host(self, name: str) -> Host:
         """Return a host. Raise NoSuchHost with the names of the known hosts."""
-        return _find("host", name, {host.name: host for site in self.sites for host in site.hosts}, NoSuchHost)
+        return _find("host", name, self.hosts, NoSuchHost)
 
     def transport(self, name: str) -> Transport:
         """Return a transport. Raise NotFound with the names of the known transports."""
@@ -255,7 +260,7 @@ def _unlinked_faults(topology: Topology) -> Iterator[BadInput]:
         switches = {switch.name for switch in site.switches}
         for field in ("hosts", "gateways"):
             for index, element in enumerate(getattr(site, field)):
-                ends = [PortRef(f"{element.name}:{port}") for port in element.ports]
+                ends = [PortRef.of(element.name, port) for port in element.ports]
                 if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
                     yield BadInput(
                         f"{kind_of(element)} {element.name} has no link to a switch: expected a link from one of its "

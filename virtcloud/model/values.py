@@ -17,12 +17,17 @@ class PatternText(str):
     __slots__ = ()
     pattern: ClassVar[str] = ".*"
     meaning: ClassVar[str] = "text"
+    _compiled: ClassVar[re.Pattern[str]] = re.compile(pattern)
+
+    def __init_subclass__(cls) -> None:
+        """Compile the pattern of a subclass."""
+        cls._compiled = re.compile(cls.pattern)
 
     def __new__(cls, value: str) -> Self:
         """Check ``value`` against the pattern, unless it is a value of this class already."""
         if type(value) is cls:
             return value
-        if not isinstance(value, str) or not re.fullmatch(cls.pattern, value):
+        if not isinstance(value, str) or not cls._compiled.fullmatch(value):
             raise BadInput(f"expected {cls.meaning} ({cls.pattern}), got {value!r}")
         return super().__new__(cls, value)
 
@@ -119,15 +124,20 @@ class PortRef(PatternText):
     pattern = rf"{Name.pattern}:{PortName.pattern}"
     meaning = "a port written element:port"
 
+    @classmethod
+    def of(cls, element: Name, port: PortName) -> Self:
+        """Return the reference of an element's port. The names are valid, so they are not checked again."""
+        return str.__new__(cls, f"{element}:{port}")
+
     @property
     def element(self) -> Name:
-        """The element's name."""
-        return Name(self.partition(":")[0])
+        """The element's name. The pattern has checked the name."""
+        return str.__new__(Name, self.partition(":")[0])
 
     @property
     def port(self) -> PortName:
-        """The port's name on that element."""
-        return PortName(self.partition(":")[2])
+        """The port's name on that element. The pattern has checked the name."""
+        return str.__new__(PortName, self.partition(":")[2])
 
 
 class Mac(PatternText):

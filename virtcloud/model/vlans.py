@@ -74,7 +74,7 @@ class VlanSet(frozenset[VlanId]):
 
     def __sub__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Return the VLAN IDs of this set that are not in ``other``."""
-        return self._checked(super().__sub__(frozenset(other)))
+        return self._checked(super().__sub__(other if isinstance(other, frozenset) else frozenset(other)))
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:

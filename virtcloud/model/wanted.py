@@ -142,15 +142,16 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
     The difference contains no unmanaged ports. Open trunks are closed if a VLAN is wanted on any port, because an open
     trunk would also carry this VLAN. Open access ports are always closed.
     """
+    vlans, foreign = wanted.vlans, carried.foreign_vlans
     present = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
-    close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
-    add = _without_empty({port: vlans - present[port] - carried.foreign_vlans for port, vlans in wanted.ports.items()})
+    close = sorted(port for port in carried.open if port in wanted.ports and (vlans or port in wanted.access))
+    add = _without_empty({port: vlans - present[port] - foreign for port, vlans in wanted.ports.items()})
     remove = _without_empty({port: present[port] - vlans for port, vlans in wanted.ports.items()})
     return SwitchDifference(
         access=tuple(sorted({*close, *add, *remove} & set(wanted.access))),
         close=tuple(close),
-        create=wanted.vlans - carried.vlans - carried.foreign_vlans,
-        delete=carried.vlans - wanted.vlans - carried.foreign_vlans,
+        create=vlans - carried.vlans - foreign,
+        delete=carried.vlans - vlans - foreign,
         add=add,
         remove=remove,
         take={port: use for port, use in carried.untaken.items() if port in {*close, *add, *remove}},
