@@ -35,7 +35,8 @@ CGROUPS = """Hook pbs_cgroups
 class FakePbsServer:
     """Stores hooks and resources. ``changes`` lists every executed line that changed hooks or resources, in order.
 
-    If ``dies_at`` is set, the installer is killed after this number of changes.
+    If ``dies_at`` is set, the server executes this number of changes. The next change raises Refused, as if the installer
+    had been killed before this change.
     """
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class FakePbsServer:
 
 
 def _attribute(key: str, value: str) -> str:
-    """Return the text of an attribute. Events are in PBS's order, one per line."""
+    """Return the text of an attribute. Events are in reverse alphabetical order, one per line."""
     if key == "event" and value:
         first, *more = sorted(value.split(","), reverse=True)
         value = ",\n\t".join([first, *more])

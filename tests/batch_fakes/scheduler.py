@@ -1,4 +1,7 @@
-"""In-memory fakes for tests of reconciliation: a batch system, SBF, a log, clocks and commands."""
+"""In-memory fakes for tests of the reconciliation that ends the clusters of ended jobs and extends leases.
+
+The fakes are a batch system, SBF, a log, clocks and commands.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

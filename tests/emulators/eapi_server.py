@@ -93,7 +93,10 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def listening(device: EapiDevice) -> Iterator[EapiDevice]:
-    """Serve a switch at its ``address`` during the context."""
+    """Serve a switch on a free port of the loopback interface during the context.
+
+    The function sets the switch's ``address`` and ``certificate`` before it yields the switch.
+    """
     server = _Server((HOST, 0), _Handler)
     server.device = device
     device.address = f"{HOST}:{server.server_address[1]}"

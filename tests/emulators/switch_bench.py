@@ -1,4 +1,7 @@
-"""A bench for contract tests: an emulated switch and its driver. Patterns select the commands for planned faults."""
+"""A bench for contract tests: an emulated switch together with its driver.
+
+A test can plan a fault for a command. Functions of this module return the patterns that select the command.
+"""
 
 import re
 from collections.abc import Callable
@@ -43,7 +46,10 @@ class SwitchBench:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Configure the VLANs ``a`` and ``b`` on the managed ports, and save. Return the difference that remains."""
+        """Configure the VLANs ``a`` on the managed port ``a`` and the VLANs ``b`` on the managed port ``b``, and save.
+
+        ``a`` and ``b`` are lists of VLAN IDs such as ``100-103``. Return the difference that remains.
+        """
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())
         if difference:

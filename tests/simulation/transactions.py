@@ -1,7 +1,10 @@
-"""The transactions of workers, schedulers and sweeps on the store in memory.
+"""The database transactions of SBF's reconciliation, on a store in memory.
 
-An actor waits for its next turn before each transaction. If the database is unreachable, a transaction changes nothing.
-If answers are lost, a transaction is committed, but the caller does not receive the result.
+A replica of SBF has three parts that use these transactions. The workers reconcile devices. The scheduler decides which
+device is reconciled next. The deadline sweep applies the transitions of clusters whose deadline has passed.
+
+A simulated replica or agent waits for its next turn before each transaction. If the database is unreachable, a
+transaction changes nothing. If answers are lost, a transaction is committed, but the caller does not receive the result.
 """
 
 from collections.abc import Callable, Mapping

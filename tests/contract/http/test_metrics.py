@@ -19,7 +19,7 @@ from sbf_service.reconcile.transactions import read_device_statuses
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. SQLite suffices, because these tests do not depend on the kind of database."""
+    """A service with the paper's three sites, on SQLite. The metrics do not depend on the kind of database."""
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation

@@ -1,7 +1,8 @@
 """Tests of managed ports in other use.
 
-SBF does not configure a port in other use until an administrator adopts the port. After the port's release, SBF
-restores the former use.
+A port is *in other use* if it already has a configuration that SBF did not make, such as an access port of a VLAN that
+SBF does not own. SBF does not configure this port until an administrator adopts the port. When the adopted port is
+released, SBF restores the configuration from before the adoption.
 """
 
 import asyncio

@@ -51,8 +51,9 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. A
-    cluster that is refused several times in a row fails before its deadline.
+    Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. If a
+    cluster's guest needs the image, the agent reports this error to SBF. After several such reports in a row, SBF sets the
+    cluster to failed and does not wait for the cluster's deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -163,9 +164,10 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 
 
 def describe_readers(path: Path) -> str:
-    """Return the users who may read a file according to its mode: everybody, a group, or one user.
+    """Return the users who may read a file, according to the modes of the file and of its two folders.
 
-    root may read every file.
+    The result is ``everybody``, ``group`` and a group's name, or the name of the file's owner. The result is ``others`` if
+    the caller may not read the modes. root may read every file.
     """
     try:
         file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))

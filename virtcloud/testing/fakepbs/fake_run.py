@@ -135,7 +135,7 @@ class FakeRun:
         return self._ending_without_report() or RunEnding(AfterRun.FINISH, status)
 
     def _aborted(self, sisters: Iterable[FakeHost], *, delete: bool) -> RunEnding:
-        """Run the events of a start that a host rejected."""
+        """Run the events that follow after a host has rejected the start of the job."""
         for event in ("execjob_abort", "execjob_epilogue"):
             self.hook(self.first_host, event, self.record)
         self._run_on_each(sisters, "execjob_abort")
@@ -165,7 +165,10 @@ class FakeRun:
         self._run_on_each([*self.sisters, self.first_host], "execjob_end")
 
     def _kill(self) -> None:
-        """Terminate the script, and kill the script after the delay. A script that starts later is not killed."""
+        """Send SIGTERM to the script now, and SIGKILL after ``kill_delay`` seconds.
+
+        A signal is omitted if no script has started when the signal is due.
+        """
         self._signal(signal.SIGTERM)
         killer = threading.Timer(self.kill_delay, self._signal, (signal.SIGKILL,))
         killer.daemon = True

@@ -108,7 +108,10 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
-    """Return the custom resources of recorded jobs. Every value is a string, because recordings contain no types."""
+    """Return the type of each custom resource of the recorded jobs, by the resource's name.
+
+    A resource that is not in ``CUSTOM_RESOURCES`` has the type string, because recordings contain no types.
+    """
     names = {
         key
         for lines in jobs.values()

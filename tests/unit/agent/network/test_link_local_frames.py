@@ -1,4 +1,7 @@
-"""Tests of the link-local addresses to which a cluster's bridge forwards frames (802.1Q, table 8-1; real kernel)."""
+"""Tests of a cluster's bridge with the real kernel: which link-local MAC addresses does the bridge forward frames to?
+
+These are the reserved addresses 01-80-C2-00-00-00 to 01-80-C2-00-00-0F of 802.1Q, table 8-1, not IP addresses.
+"""
 
 import socket
 import time
