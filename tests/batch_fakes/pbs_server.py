@@ -35,8 +35,8 @@ CGROUPS = """Hook pbs_cgroups
 class FakePbsServer:
     """Stores hooks and resources. ``changes`` lists every executed line that changed hooks or resources, in order.
 
-    If ``dies_at`` is set, the server executes this number of changes. The next change raises Refused, as if the installer
-    had been killed before this change.
+    If ``dies_at`` is set, the server executes this number of changes. The next change raises Refused, as if the
+    installer had been killed before this change.
     """
 
     hooks: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -106,7 +106,7 @@ def test_the_types_of_problems(previous: Version) -> None:
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
     """The previous version rejects an answer with an unknown value of an enumeration.
 
-    The present version omits unknown keys from its answers to the previous version, but does not replace unknown values.
+    The present version omits keys that the previous version does not know. It does not replace unknown values.
     """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}

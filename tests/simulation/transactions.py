@@ -4,7 +4,8 @@ A replica of SBF has three parts that use these transactions. The workers reconc
 device is reconciled next. The deadline sweep applies the transitions of clusters whose deadline has passed.
 
 A simulated replica or agent waits for its next turn before each transaction. If the database is unreachable, a
-transaction changes nothing. If answers are lost, a transaction is committed, but the caller does not receive the result.
+transaction changes nothing. If answers are lost, a transaction is committed, but the caller does not receive the
+result.
 """
 
 from collections.abc import Callable, Mapping

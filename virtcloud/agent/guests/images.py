@@ -52,8 +52,8 @@ def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
     Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. If a
-    cluster's guest needs the image, the agent reports this error to SBF. After several such reports in a row, SBF sets the
-    cluster to failed and does not wait for the cluster's deadline.
+    cluster's guest needs the image, the agent reports this error to SBF. After several such reports in a row, SBF sets
+    the cluster to failed and does not wait for the cluster's deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -166,8 +166,8 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 def describe_readers(path: Path) -> str:
     """Return the users who may read a file, according to the modes of the file and of its two folders.
 
-    The result is ``everybody``, ``group`` and a group's name, or the name of the file's owner. The result is ``others`` if
-    the caller may not read the modes. root may read every file.
+    The result is ``everybody``, ``group`` and a group's name, or the name of the file's owner. The result is ``others``
+    if the caller may not read the modes. root may read every file.
     """
     try:
         file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))

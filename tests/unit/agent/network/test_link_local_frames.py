@@ -1,4 +1,4 @@
-"""Tests of a cluster's bridge with the real kernel: which link-local MAC addresses does the bridge forward frames to?
+"""Tests that a cluster's bridge forwards frames to one of the 16 link-local MAC addresses only (real kernel).
 
 These are the reserved addresses 01-80-C2-00-00-00 to 01-80-C2-00-00-0F of 802.1Q, table 8-1, not IP addresses.
 """
