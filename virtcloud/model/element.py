@@ -100,7 +100,7 @@ class Host(Element):
     admits: AdmissionRule | None = None
     """The admission rule of the host; null: the site's rule applies."""
     images: tuple[Name, ...] | None = None
-    """Images that users may name without a batch job; null: the site's list applies."""
+    """Images that users may choose for guests of clusters outside batch jobs; null: the site's list applies."""
 
 
 class Gateway(Element):

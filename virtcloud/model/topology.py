@@ -56,7 +56,7 @@ class Site(Document):
     admits: AdmissionRule | None = None
     """The admission rule of the site's hosts; null: the hosts accept all clusters."""
     images: tuple[Name, ...] | None = None
-    """Images that users may name without a batch job; null: any image."""
+    """Images that users may choose for guests of clusters outside batch jobs; null: any image."""
 
     @property
     def elements(self) -> tuple[Element, ...]:
@@ -70,7 +70,10 @@ class Site(Document):
 
 
 class Link(Document):
-    """A link between two ports. An ``access`` link connects a host or gateway to a switch."""
+    """A link between two ports.
+
+    An ``access`` link connects a host or gateway to a switch, and carries one cluster at a time, untagged.
+    """
 
     a: PortRef
     b: PortRef
@@ -198,7 +201,11 @@ def _port_uses(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: Topology) -> Iterator[BadInput]:
-    """Yield a fault for each pair of transports with common service IDs, because clusters could get the same ID."""
+    """Yield a fault for each pair of transports of the same kind with common service IDs.
+
+    Pairs without a transport at provider edges are allowed. In all other pairs, clusters on both transports could get
+    the same service ID.
+    """
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):
         first = max(transport.service_ids[0], other.service_ids[0])

@@ -46,8 +46,9 @@ class ForeignVlan(Document):
 
     SBF never creates, deletes or renames such a VLAN.
 
-    ``name`` is the VLAN's name, if SBF did not create the VLAN and the device shows names. ``ports`` are the unmanaged
-    ports that carry the VLAN. If there is no ``name`` and no port, the VLAN existed before SBF tried to create it.
+    ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
+    if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If there is neither a name nor a port,
+    the VLAN exists on the device, but SBF has no record that SBF created the VLAN.
     """
 
     vlan: VlanId
@@ -66,19 +67,21 @@ class ForeignVlan(Document):
 class SwitchObserved(Document):
     """The observed state of a switch: the managed VLAN IDs on managed ports.
 
-    - ``vlans``: the managed VLANs that exist on the switch. ``vlans`` and ``ports`` contain no foreign VLANs.
-    - ``open``: managed ports without an allowed-VLAN list. An open port carries every existing VLAN, or would carry
-      every VLAN if its neighbour requested a trunk. ``ports`` lists no VLANs for an open port. An access port is not
-      open if it is in no VLAN, or if it is untagged in one managed VLAN. All other access ports are open.
+    - ``vlans``: the managed VLANs that exist on the switch. ``ports``: the managed VLANs on each managed port.
+    - ``open``: the managed ports that SBF must close (see :func:`compare_switch`). ``ports`` lists no VLANs for an open
+      port. A trunk is open if it has no allowed-VLAN list. Such a trunk carries every existing VLAN, or would carry
+      every VLAN if its neighbour requested a trunk. An access port is not open if it is in no VLAN, or if it is
+      untagged in one managed VLAN. All other access ports are open.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
       device without a VLAN table. On such a device, a VLAN exists if a port carries the VLAN.
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because such a
       trunk does not show that a particular VLAN is in use.
-    - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``).
-    - ``untaken``: ports that SBF has not configured yet, each with its use. ``in_use``: the ``untaken`` ports in other
-      use.
-    - ``down``: ports that are shut down.
-    - ``astray``: ports that SBF released, each with its former use, until SBF has restored this use.
+    - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
+      computes them, and removes those that SBF did not create from ``vlans`` and ``ports``.
+    - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: those ports
+      of ``untaken`` that serve something other than SBF's clusters.
+    - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.
+    - ``astray``: the ports that SBF released and whose former use SBF has not restored yet, each with this use.
     """
 
     vlans: VlanSet
