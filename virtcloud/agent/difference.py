@@ -1,15 +1,17 @@
 """PURE. The observed state of a host, and the steps that turn the observed state into the wanted state.
 
 Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
-the new segment is created. Within a cluster, guests stop before their bridge is removed, and the bridge is created
-before its guests start. If a cluster has no difference, no step concerns this cluster. So a change of one cluster does
-not affect other clusters.
+the new segment is created. Within a cluster, guests stop before their bridge is removed. The bridge is created, and the
+filters are set, before guests start. If a cluster has no difference, no step concerns this cluster. So a change of one
+cluster does not affect other clusters. Only the filters of all guests are replaced together.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
+from virtcloud.agent.network import names
+from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 
@@ -44,12 +46,13 @@ class ObservedHost:
     """The observed state of a host.
 
     ``hypervisor_errors`` has an error for each hypervisor that did not answer. The guests of such a hypervisor are not
-    among ``guests``.
+    among ``guests``. ``filters`` is None if the agent's settings turn the filters of guests off.
     """
 
     segments: tuple[ObservedSegment, ...] = ()
     guests: tuple[ObservedGuest, ...] = ()
     hypervisor_errors: tuple[str, ...] = ()
+    filters: ObservedFilters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,23 @@ class BuildSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterGuests:
+    """Replace the host's filters of guests, because the ports of a cluster's guests have no correct filters.
+
+    ``ports`` are the ports of all guests of the host. ``cluster`` is "" if filters of former guests are the only
+    difference.
+    """
+
+    cluster: str
+    ports: tuple[GuestPort, ...]
+    faults: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"filter {len(self.ports)} guests" + (f" ({', '.join(self.faults)})" if self.faults else "")
+
+
+@dataclass(frozen=True, slots=True)
 class StartGuest:
     """Start a guest on its cluster's bridge."""
 
@@ -112,12 +132,13 @@ class StartGuest:
         return f"start {self.guest.name}"
 
 
-Step = StopGuests | RemoveSegment | BuildSegment | StartGuest
+Step = StopGuests | RemoveSegment | BuildSegment | FilterGuests | StartGuest
 
 
 def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]:
     """Return the steps that turn the observed state into the wanted state."""
-    return [*_removals(wanted, observed), *_creations(wanted, observed)]
+    filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters)
+    return [*_removals(wanted, observed), *filters, *_creations(wanted, observed)]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
@@ -139,6 +160,20 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
                 yield RemoveSegment(cluster, segment.vlan)
+
+
+def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[FilterGuests]:
+    ports = {segment.id: _guest_ports(segment) for segment in wanted.segments if segment.guests}
+    all_ports = tuple(sorted(port for cluster_ports in ports.values() for port in cluster_ports))
+    unfiltered = [cluster for cluster in ports if observed.faults or not ports[cluster] <= observed.ports]
+    if not unfiltered and observed.ports != set(all_ports):
+        unfiltered = [""]
+    for cluster in unfiltered:
+        yield FilterGuests(cluster, all_ports, observed.faults)
+
+
+def _guest_ports(segment: Segment) -> set[GuestPort]:
+    return {(names.guest_port_name(segment.id, guest.name, segment.vlan), guest.mac) for guest in segment.guests}
 
 
 def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:

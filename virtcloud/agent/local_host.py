@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from virtcloud.agent import log
-from virtcloud.agent.difference import BuildSegment, ObservedHost, RemoveSegment, StartGuest, Step, StopGuests
+from virtcloud.agent.difference import (
+    BuildSegment,
+    FilterGuests,
+    ObservedHost,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StopGuests,
+)
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
@@ -16,18 +24,22 @@ from virtcloud.agent.job_access.job_relays import JobRelays
 from virtcloud.agent.network.address_probe import AddressProbe
 from virtcloud.agent.network.interfaces import UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
 
 
 class LocalHost:
-    """The segments and guests of this host."""
+    """The segments and guests of this host, and the filters of its guests."""
 
-    def __init__(self, segments: SegmentInterfaces, guests: LocalGuests) -> None:
-        """Reconcile ``segments`` and ``guests``."""
+    def __init__(
+        self, segments: SegmentInterfaces, guests: LocalGuests, filters: NftablesFilters | None = None
+    ) -> None:
+        """Reconcile ``segments``, ``guests`` and ``filters``. Without ``filters``, guests may send any frame."""
         self._segments = segments
         self._guests = guests
+        self._filters = filters
         self._orphans_removed = False
 
     def read(self) -> ObservedHost:
@@ -37,7 +49,8 @@ class LocalHost:
         """
         self._remove_orphaned_files()
         guests, hypervisor_errors = self._guests.read()
-        return ObservedHost(self._segments.read(), guests, hypervisor_errors)
+        filters = self._filters.read() if self._filters else None
+        return ObservedHost(self._segments.read(), guests, hypervisor_errors, filters)
 
     def _remove_orphaned_files(self) -> None:
         """Once after the agent's start, remove the files of guests that have no domain.
@@ -63,6 +76,8 @@ class LocalHost:
                 self._guests.ensure_no_files(cluster)
             case BuildSegment(segment):
                 self._segments.ensure_segment(segment)
+            case FilterGuests(_, ports) if self._filters:
+                self._filters.replace(ports)
             case StartGuest(segment, guest):
                 self._guests.ensure_guest(segment, guest)
 
@@ -82,11 +97,21 @@ def open_host(
         segments = SegmentInterfaces(
             kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts_filters
         )
-        yield LocalHost(segments, LocalGuests(hypervisors, _guest_settings(settings), pause))
+        filters = _open_filters(settings)
+        yield LocalHost(segments, LocalGuests(hypervisors, _guest_settings(settings), pause), filters)
     finally:
         kernel.close()
         for hypervisor in hypervisors.values():
             hypervisor.close()
+
+
+def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
+    """Return the filters of guests. If the settings turn the filters off, remove former filters and return None."""
+    filters = NftablesFilters()
+    if settings.guests.filters == "strict":
+        return filters
+    filters.remove()
+    return None
 
 
 def make_job_relays(settings: AgentSettings) -> JobRelays:

@@ -31,6 +31,7 @@ from virtcloud import __version__
 from virtcloud.agent import log
 from virtcloud.agent.difference import (
     BuildSegment,
+    FilterGuests,
     ObservedHost,
     RemoveSegment,
     StartGuest,
@@ -226,7 +227,8 @@ class HostReconciler:
         """Apply the steps. Return the errors. After an error, the remaining steps of the same cluster are skipped.
 
         There are two exceptions. A segment is removed even if its guests could not be stopped, so that these guests
-        have no network. A guest is not started if its segment was not built, even if the segment is another cluster's.
+        have no network. A guest is not started if its segment was not built or its port was not filtered, even if the
+        segment is another cluster's.
         """
         errors: ClusterErrors = {}
         unbuilt: set[str] = set()
@@ -242,7 +244,7 @@ class HostReconciler:
                 continue
             earlier = f"{errors[step.cluster]}; " if step.cluster in errors else ""
             errors[step.cluster] = f"{earlier}could not {step}: {error}"
-            unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
+            unbuilt |= {step.cluster} if isinstance(step, BuildSegment | FilterGuests) else set()
             if isinstance(error, Refused | Unsafe):
                 self._refusals[step.cluster] = former_refusals.get(step.cluster, 0) + 1
         return errors

@@ -22,6 +22,12 @@ class GuestKeys(Document):
         description="`auto` uses KVM when libvirt lists KVM. `tcg` emulates the processor, for hosts on which "
         "`/dev/kvm` exists but does not work.",
     )
+    filters: Literal["strict", "off"] = Field(
+        "strict",
+        description="`strict` drops frames with a foreign source address or a VLAN tag, frames of link-local protocols "
+        "such as spanning tree, and broadcast storms. `off` lets guests send any frame to the site's switches, for "
+        "example from nested bridges.",
+    )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
     admits: AdmissionRule = ADMIT_EVERYBODY
     users_images: tuple[Name, ...] | None = Field(

@@ -59,7 +59,7 @@ def make_segment(make_guest: Callable[..., GuestWanted]) -> Callable[..., Segmen
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def in_namespace() -> Callable[[Callable[[], T]], T]:
     """Return a function that runs a test's code in a separate thread and a new network namespace of the real kernel."""
     if os.geteuid() != 0:

@@ -1,0 +1,78 @@
+"""The kernel's table of guests' filters, accessed through libnftables. Only this module uses this library."""
+
+import ctypes
+import json
+from typing import Any
+
+from virtcloud.agent.network.guest_filters import FAMILY, TABLE, GuestPort, ObservedFilters, parse_table, render_table
+from virtcloud.model.errors import Refused
+
+LIBRARY = "libnftables.so.1"
+REMEDY = "apt-get install libnftables1 (dnf install nftables-libs), or start the service of the kernel's nf_tables"
+_JSON_OUTPUT = 1 << 4
+"""NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
+
+
+class NftablesFilters:
+    """The table of guests' filters in the network namespace in which a method is called."""
+
+    def read(self) -> ObservedFilters:
+        """Return the table. A host without the table or without the library has no filters."""
+        try:
+            return parse_table(_run(f"list table {FAMILY} {TABLE}")) if _has_table() else ObservedFilters()
+        except Refused as error:
+            return ObservedFilters(faults=(str(error),))
+
+    def remove(self) -> None:
+        """Delete the table if it exists. Idempotent. Raise Refused if the kernel refuses the deletion."""
+        if find_library() and _has_table():
+            self.replace(())
+
+    def replace(self, ports: tuple[GuestPort, ...]) -> None:
+        """Replace the table in one transaction. Without ports, delete the table. Idempotent.
+
+        Raise Refused if the library is missing, or if the kernel refuses the table.
+        """
+        _run(render_table(ports))
+
+
+def find_library() -> bool:
+    """Return whether libnftables is installed."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+def _has_table() -> bool:
+    tables = _run(f"list tables {FAMILY}")["nftables"]
+    return any(item["table"]["name"] == TABLE for item in tables if "table" in item)
+
+
+def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
+    """Run commands. Return the printed JSON document, or None. Raise Refused if a command fails."""
+    library = _load_library()
+    context = ctypes.c_void_p(library.nft_ctx_new(0))
+    try:
+        library.nft_ctx_output_set_flags(context, _JSON_OUTPUT)
+        library.nft_ctx_buffer_output(context)
+        library.nft_ctx_buffer_error(context)
+        if library.nft_run_cmd_from_buffer(context, commands.encode()):
+            lines = library.nft_ctx_get_error_buffer(context).decode(errors="replace").splitlines()
+            raise Refused(f"the kernel refused the filters of guests: {lines[0] if lines else 'no reason'}")
+        output = library.nft_ctx_get_output_buffer(context)
+        return json.loads(output) if output else None
+    finally:
+        library.nft_ctx_free(context)
+
+
+def _load_library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise Refused(f"the filters of guests need {LIBRARY}, which is missing: {REMEDY}") from error
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    library.nft_ctx_get_output_buffer.restype = ctypes.c_char_p
+    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
+    return library
