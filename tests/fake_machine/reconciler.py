@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from virtcloud.agent.difference import (
     BuildSegment,
+    FilterGuests,
     ObservedGuest,
     ObservedHost,
     ObservedSegment,
@@ -14,6 +15,7 @@ from virtcloud.agent.difference import (
     StopGuests,
     digest,
 )
+from virtcloud.agent.network.guest_filters import ObservedFilters
 from virtcloud.model.errors import Refused, VirtcloudError
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
@@ -78,7 +80,8 @@ class FakeElementApi:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. If ``ignores_steps`` is true, steps have no effect.
+    Steps of clusters in ``refuses`` raise Refused. If ``refuses_filters`` is set, steps that set filters raise Refused. If
+    ``ignores_steps`` is set, steps have no effect.
     """
 
     def __init__(self) -> None:
@@ -86,6 +89,7 @@ class FakeManagedHost:
         self.observed = ObservedHost()
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
+        self.refuses_filters = False
         self.ignores_steps = False
 
     def read(self) -> ObservedHost:
@@ -94,7 +98,7 @@ class FakeManagedHost:
 
     def apply(self, step: Step) -> None:
         """Apply a step."""
-        if step.cluster in self.refuses:
+        if step.cluster in self.refuses or (self.refuses_filters and isinstance(step, FilterGuests)):
             raise Refused("the kernel refused")
         self.steps.append(step)
         if not self.ignores_steps:
@@ -112,6 +116,8 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
             return replace(
                 observed, segments=tuple(segment for segment in observed.segments if segment.cluster != cluster)
             )
+        case FilterGuests(_, ports):
+            return replace(observed, filters=ObservedFilters(frozenset(ports)))
         case BuildSegment(segment):
             return replace(
                 observed, segments=(*observed.segments, ObservedSegment(segment.id, segment.vlan, segment.port))

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters
+from virtcloud.model.errors import count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 
@@ -112,7 +113,8 @@ class FilterGuests:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        return f"filter {len(self.ports)} guests" + (f" ({', '.join(self.faults)})" if self.faults else "")
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"filter the frames of {count_of(len(self.ports), 'guest')}{faults}"
 
 
 @dataclass(frozen=True, slots=True)

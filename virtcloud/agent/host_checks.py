@@ -19,6 +19,7 @@ from pathlib import Path
 from virtcloud.agent.bootstrap import sbf_client
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.images import list_images
+from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.element import Hypervisor
@@ -134,7 +135,9 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
     from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
 
     remedy = "modprobe 8021q bridge veth, and list these modules in /etc/modules-load.d/virtcloud.conf"
-    yield _attempt("kernel", "802.1Q interfaces, bridges, veth", _create_test_interfaces, remedy)
+    yield _attempt(
+        "kernel", "802.1Q interfaces, bridges, veth", lambda: _in_test_namespace(_create_test_interfaces), remedy
+    )
     with closing(NetlinkKernel()) as kernel:
         filters = kernel.packet_filter_sysctls()
     accepted = settings.bridged_frames_filtered == "accept"
@@ -147,29 +150,42 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
         f"sysctl -w {' '.join(f'{sysctl}=0' for sysctl in filters)}; write the same values to /etc/sysctl.d/ "
         "(Docker sets these sysctls to 1)",
     )
+    if settings.guests.filters == "strict":
+        remedy = 'install the package that the observation names, or set filters = "off" under [guests] in the settings'
+        yield _attempt("kernel", "filters of guests", lambda: _in_test_namespace(_set_test_filters), remedy)
 
 
-def _create_test_interfaces() -> str:
-    """Create the interfaces of a segment in a temporary network namespace. Raise Refused or OSError on failure."""
+def _create_test_interfaces() -> None:
+    """Create the interfaces of a segment. Raise Refused on failure."""
+    from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
+    with closing(NetlinkKernel()) as kernel:
+        kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), MIN_MTU)
+        (uplink,) = [interface for interface in kernel.list_interfaces() if interface.name == "vctry0"]
+        kernel.add_vlan("vctry0.2", uplink, 2)
+        kernel.add_bridge("vctry2")
+
+
+def _set_test_filters() -> None:
+    """Set the filters of one guest. Raise Refused on failure."""
+    NftablesFilters().replace((("vctry", "02:00:00:00:00:01"),))
+
+
+def _in_test_namespace(action: Callable[[], None]) -> str:
+    """Run an action in a temporary network namespace. Return "" as the observation of a successful check.
+
+    Raise OSError if the namespace cannot be created.
+    """
 
     def enter() -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
             error_number = ctypes.get_errno()
             raise OSError(error_number, f"cannot create a network namespace: {os.strerror(error_number)}")
 
-    def build() -> str:
-        from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
-
-        enter()
-        with closing(NetlinkKernel()) as kernel:
-            kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), MIN_MTU)
-            (uplink,) = [interface for interface in kernel.list_interfaces() if interface.name == "vctry0"]
-            kernel.add_vlan("vctry0.2", uplink, 2)
-            kernel.add_bridge("vctry2")
-        return ""
-
     with ThreadPoolExecutor(1) as thread:  # unshare(2) changes the network namespace of one thread
-        return thread.submit(build).result()
+        thread.submit(enter).result()
+        thread.submit(action).result()
+    return ""
 
 
 def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:

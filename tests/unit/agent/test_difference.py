@@ -1,7 +1,9 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 from virtcloud.agent.difference import (
     BuildSegment,
+    FilterGuests,
     ObservedGuest,
     ObservedHost,
     ObservedSegment,
@@ -11,6 +13,8 @@ from virtcloud.agent.difference import (
     compute_difference,
     digest,
 )
+from virtcloud.agent.network import names
+from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters
 from virtcloud.model.wanted import HostWanted, Segment
 
 Make = Callable[..., Segment]
@@ -136,3 +140,56 @@ def test_the_difference_is_deterministic(make_segment: Make) -> None:
     assert compute_difference(wanted(first), observed_host(second)) == compute_difference(
         wanted(first), observed_host(second)
     )
+
+
+def guest_port(cluster: str, vlan: int) -> GuestPort:
+    """Return the port and the MAC address of the guest g1 of a cluster."""
+    return names.guest_port_name(cluster, "g1", vlan), "02:00:00:00:00:01"
+
+
+def with_filters(observed: ObservedHost, *ports: GuestPort, faults: tuple[str, ...] = ()) -> ObservedHost:
+    return replace(observed, filters=ObservedFilters(frozenset(ports), faults))
+
+
+def test_a_guests_filter_is_set_before_the_guest_starts(make_segment: Make) -> None:
+    segment = make_segment("a", 100, ("g1",))
+    assert compute_difference(wanted(segment), with_filters(ObservedHost())) == [
+        FilterGuests("a", (guest_port("a", 100),)),
+        BuildSegment(segment),
+        StartGuest(segment, segment.guests[0]),
+    ]
+
+
+def test_correct_filters_need_no_step(make_segment: Make) -> None:
+    segment = make_segment("a", 100, ("g1",))
+    assert compute_difference(wanted(segment), with_filters(observed_host(segment), guest_port("a", 100))) == []
+
+
+def test_a_new_guest_keeps_the_filters_of_other_guests(make_segment: Make) -> None:
+    former, new = make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))
+    steps = compute_difference(wanted(former, new), with_filters(observed_host(former), guest_port("a", 100)))
+    assert steps[0] == FilterGuests("b", (guest_port("a", 100), guest_port("b", 101)))
+    assert {step.cluster for step in steps} == {"b"}
+
+
+def test_changed_rules_concern_every_cluster_with_guests(make_segment: Make) -> None:
+    segments = make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)), make_segment("c", 102)
+    ports = guest_port("a", 100), guest_port("b", 101)
+    observed = with_filters(observed_host(*segments), *ports, faults=("the rules of chain guest were changed",))
+    assert [str(step) for step in compute_difference(wanted(*segments), observed)] == [
+        "filter the frames of 2 guests (the rules of chain guest were changed)"
+    ] * 2
+
+
+def test_filters_of_former_guests_are_removed(make_segment: Make) -> None:
+    assert compute_difference(wanted(make_segment("a", 100)), with_filters(observed_host(), guest_port("b", 101))) == [
+        FilterGuests("", ()),
+        BuildSegment(make_segment("a", 100)),
+    ]
+
+
+def test_a_host_without_guests_needs_no_filters(make_segment: Make) -> None:
+    """A fault of the table, such as a missing library, does not matter on this host."""
+    segment = make_segment("a", 100)
+    observed = with_filters(observed_host(segment), faults=("libnftables.so.1 is missing",))
+    assert compute_difference(wanted(segment), observed) == []

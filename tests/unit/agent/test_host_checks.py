@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from virtcloud.agent import host_checks
 from virtcloud.agent.host_checks import HostCheck, check_host
-from virtcloud.agent.network import kernel
+from virtcloud.agent.network import kernel, nftables
 from virtcloud.cli import main
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces")
@@ -69,6 +69,21 @@ def test_a_packet_filter_that_the_settings_accept_passes(find_check: FindCheck, 
     config.write_text(config.read_text() + 'bridged_frames_filtered = "accept"\n')
     check = find_check("kernel", "bridged frames")
     assert (check.ok, check.observation) == (True, "net.bridge.bridge-nf-call-iptables set (accepted by the settings)")
+
+
+@needs_root
+def test_a_host_without_libnftables_fails_the_check(find_check: FindCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_check("kernel", "filters of guests").ok
+    monkeypatch.setattr(nftables, "LIBRARY", "libnowhere.so.1")
+    check = find_check("kernel", "filters of guests")
+    assert (check.ok, check.required) == (False, True)
+    assert check.observation.startswith("the filters of guests need libnowhere.so.1, which is missing: apt-get install")
+
+
+def test_filters_that_the_settings_turn_off_are_not_checked(find_check: FindCheck, config: Path) -> None:
+    config.write_text(config.read_text() + '[guests]\nfilters = "off"\n')
+    with pytest.raises(StopIteration):
+        find_check("kernel", "filters of guests")
 
 
 def test_a_malformed_image_is_named_and_not_required(find_check: FindCheck, tmp_path: Path) -> None:

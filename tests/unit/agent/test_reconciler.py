@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.difference import ObservedHost, Step
+from virtcloud.agent.network.guest_filters import ObservedFilters
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import NotFound, ServiceUnreachable
@@ -89,6 +91,49 @@ def test_unknown_new_requirements_stop_no_guest_and_are_unconfirmed(
     service.want(make_segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)}))
     reconciler.reconcile_once()
     assert (host.observed, service.reports) == (before, [("confirmed", 1), ("error", 2)])
+
+
+def test_filters_are_set_and_removed_with_the_guests(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.observed = ObservedHost(filters=ObservedFilters())
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    service.want()
+    reconciler.reconcile_once()
+    assert [str(step) for step in host.steps] == [
+        "filter the frames of 1 guest",
+        "build VLAN 100 on eth0",
+        "start g1",
+        "stop g1",
+        "remove VLAN 100",
+        "filter the frames of 0 guests",
+    ]
+    assert (host.observed.filters, service.reports) == (ObservedFilters(), [("confirmed", 1), ("confirmed", 2)])
+
+
+def test_no_guest_starts_on_a_port_without_filters(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    """A member's guest, whose errors belong to another cluster, does not start either."""
+    host.observed, host.refuses_filters = ObservedHost(filters=ObservedFilters()), True
+    network = make_segment("a", 100, ("g1", "g2"))
+    of_member = network.guests[1].model_copy(update={"cluster": "m1"})
+    service.want(network.model_copy(update={"guests": (network.guests[0], of_member)}), make_segment("b", 101))
+    reconciler.reconcile_once()
+    assert [str(step) for step in host.steps] == ["build VLAN 101 on eth0"]
+    assert service.errors_by_cluster == [{"a": "could not filter the frames of 2 guests: the kernel refused"}]
+
+
+def test_filters_that_somebody_removed_are_drift(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.observed = ObservedHost(filters=ObservedFilters())
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    host.observed = replace(host.observed, filters=ObservedFilters())
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
 
 
 def test_a_revision_without_difference_is_confirmed(

@@ -8,7 +8,7 @@ from virtcloud.agent.network.guest_filters import FAMILY, TABLE, GuestPort, Obse
 from virtcloud.model.errors import Refused
 
 LIBRARY = "libnftables.so.1"
-REMEDY = "apt-get install libnftables1 (dnf install nftables-libs), or start the service of the kernel's nf_tables"
+REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 

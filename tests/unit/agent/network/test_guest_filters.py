@@ -86,7 +86,7 @@ class Wire:
 
 
 def nft(*arguments: str) -> str:
-    """Return what a command of nft(8) prints."""
+    """Return the output of the program ``nft``."""
     return subprocess.run(["nft", *arguments], text=True, capture_output=True, check=True).stdout  # noqa: S603, S607 - Debian's nft
 
 
