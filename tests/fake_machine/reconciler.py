@@ -80,8 +80,8 @@ class FakeElementApi:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. If ``refuses_filters`` is set, steps that set filters raise Refused. If
-    ``ignores_steps`` is set, steps have no effect.
+    Steps of clusters in ``refuses`` raise Refused. If ``refuses_filters`` is true, steps that set filters raise
+    Refused. If ``ignores_steps`` is true, steps have no effect.
     """
 
     def __init__(self) -> None:

@@ -30,6 +30,7 @@ REQUIRED_PROGRAMS = {
     "virsh": "libvirt-clients",
     "pgrep": "procps",
     "tcpdump": "tcpdump",
+    "nft": "nftables",
 }
 LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
 """Programs that only a lab with ``lldp: true`` needs."""
