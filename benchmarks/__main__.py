@@ -14,6 +14,7 @@ ALL = (
     "idle_memory",
     "server_hook",
     "job_start",
+    "guest_filters",
     "side_by_side",
 )
 
