@@ -175,8 +175,8 @@ def libvirtd_service() -> NodeService:
 
 
 def agent_service() -> NodeService:
-    """Return a host's agent."""
-    imports = ("virtcloud.agent.local_host",)
+    """Return a host's agent. Each agent would otherwise import the libraries of its first call to SBF again."""
+    imports = ("virtcloud.agent.local_host", "httpcore", "encodings.idna")
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=imports, ready=f"unix:{AGENT_SOCKET}")
 
