@@ -38,7 +38,6 @@ def record_failed_call(spent: float, allowed: float, pause: float) -> None:
 
 PROBLEM_PREFIX = "urn:virtcloud:problem:"
 FIRST_ERROR_STATUS = 400
-FIRST_SERVER_ERROR = 500
 UNAVAILABLE_STATUSES = (502, 503, 504)
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
@@ -44,31 +45,37 @@ def test_a_dry_run_prints_changes_and_creates_nothing(run: RunCommand, sbf: Fake
     assert sbf.clusters == {}
 
 
-def test_a_difference_is_shown_as_json(run: RunCommand) -> None:
-    DOCUMENTS["/v1/elements/brno-sw/difference"] = DIFFERENCE
+def test_a_difference_is_shown_as_json(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements/brno-sw/difference", DIFFERENCE)
     assert json.loads(run("element", "diff", "brno-sw", "--json").stdout)["switch"]["add"] == {"p1": "100"}
 
 
-def test_an_element_in_its_wanted_state_has_no_difference(run: RunCommand) -> None:
-    DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": {}, "lines": []}
+def test_an_element_in_its_wanted_state_has_no_difference(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements/brno-sw/difference", {**DIFFERENCE, "switch": {}, "lines": []})
     assert run("element", "diff", "brno-sw", "--read").stdout.splitlines()[1:] == ["  nothing to change"]
 
 
-def test_a_reconciliation_lists_the_changes(run: RunCommand) -> None:
-    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
+def test_a_reconciliation_lists_the_changes(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        DOCUMENTS, "/v1/elements/brno-sw/reconcile", {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
+    )
     result = run("element", "reconcile", "brno-sw")
     assert (result.exit_code, result.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
 
 
-def test_a_failed_reconciliation_exits_with_1_and_the_error(run: RunCommand) -> None:
-    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
+def test_a_failed_reconciliation_exits_with_1_and_the_error(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        DOCUMENTS,
+        "/v1/elements/brno-sw/reconcile",
+        {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}},
+    )
     result = run("element", "reconcile", "brno-sw")
     assert (result.exit_code, result.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
 
 
-def test_an_unreachable_device_is_reported_as_not_read(run: RunCommand) -> None:
+def test_an_unreachable_device_is_reported_as_not_read(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     unreachable = {**SWITCH, "reachable": False, "trouble": "switch brno-sw does not answer"}
-    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": unreachable}
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements/brno-sw/reconcile", {"element": unreachable})
     assert run("element", "reconcile", "brno-sw").stdout == "switch brno-sw could not be read; nothing was changed\n"
 
 
@@ -79,11 +86,11 @@ def test_the_former_command_check_names_its_successors(run: RunCommand) -> None:
     assert "virtcloud element diff brno-sw --read" in result.stderr
 
 
-def test_untagged_vlans_are_marked(run: RunCommand) -> None:
+def test_untagged_vlans_are_marked(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {"access": ["p2", "p3"], "close": ["p3"], "remove": {"p2": "99"}, "add": {"p2": "100"}}
     host = {"add": [{"key": "demo", "vlan": 100, "port": "eth1", "untagged": True}]}
-    DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": changed, "lines": []}
-    DOCUMENTS["/v1/elements/brno-h1/difference"] = {**HOST, "host": host}
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements/brno-sw/difference", {**DIFFERENCE, "switch": changed, "lines": []})
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements/brno-h1/difference", {**HOST, "host": host})
     assert run("element", "diff", "brno-sw").stdout.splitlines()[1:] == [
         "  ! p3: removed from all VLANs first",
         "  - p2 (untagged): VLAN 99",

@@ -41,7 +41,7 @@ class SetRules:
         self._check_type(owner, name, value, kind)
         if name == "Execution_Time" and value is not None and int(value) < time.time():
             raise BadAttributeValueError("exec_time '%s' not in the future" % time.ctime(int(value)))
-        if name == "run_count" and int(value) < 0:
+        if name == "run_count" and value is not None and int(value) < 0:
             raise BadAttributeValueError("run_count value must be >= 0")
 
     def _check_event(self, owner: str, name: str) -> None:
