@@ -36,7 +36,7 @@ LONGEST_WAIT_S = 60.0
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller without a User-Agent as a client of version 0.1."""
+"""This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller with httpx's default as a client of version 0.1."""
 ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     401: Unauthenticated,
     403: Forbidden,
