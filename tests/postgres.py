@@ -52,7 +52,10 @@ DO $$ DECLARE one record; BEGIN
     FROM pg_sequences WHERE schemaname = 'public';
 END $$"""
 """Replaces all rows by the recorded initial rows. Foreign keys are not checked."""
-END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+END_SESSIONS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+  WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+"""Ends all other sessions of the database, and waits until they have ended."""
 
 
 class NoPostgresError(Exception):
@@ -76,6 +79,7 @@ class PostgresServer:
     settings: Mapping[str, str]
     _numbers: Iterator[int] = field(default_factory=count)
     _process: subprocess.Popen[bytes] | None = None
+    _connections: dict[str, psycopg.Connection[tuple[object, ...]]] = field(default_factory=dict)
 
     def make(self) -> None:
         """Create the server's data folder."""
@@ -97,6 +101,8 @@ class PostgresServer:
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop the server. SIGINT ends the sessions and shuts the server down normally. SIGQUIT simulates a crash."""
         assert self._process is not None
+        for database in tuple(self._connections):
+            self._disconnect(database)
         self._process.send_signal(how)
         self._process.wait(30)
 
@@ -111,15 +117,16 @@ class PostgresServer:
         self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
-        """End all sessions of a database and restore its rows.
+        """End all other sessions of a database and restore its rows.
 
         This takes a tenth of the time that the creation of a database takes.
         """
-        self.run(END_SESSIONS.format(name=name))
+        self.run(END_SESSIONS, name)
         self.run(RESTORE_ROWS, name)
 
     def drop(self, name: str) -> None:
         """Delete a database, even if the database is in use."""
+        self._disconnect(name)
         self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, name: str, **more: str) -> str:
@@ -128,9 +135,19 @@ class PostgresServer:
         return f"postgresql://sbf@/{name}?host={self.folder}{query}"
 
     def run(self, statement: str, database: str = "postgres") -> None:
-        """Run one SQL statement as the owner of the server."""
-        with psycopg.connect(host=str(self.folder), user="sbf", dbname=database, autocommit=True) as connection:
-            connection.execute(statement.encode())
+        """Run one SQL statement as the owner of the server.
+
+        One connection to each database stays open, because a new connection takes 14 ms of processor time.
+        """
+        if database not in self._connections:
+            self._connections[database] = psycopg.connect(
+                host=str(self.folder), user="sbf", dbname=database, autocommit=True
+            )
+        self._connections[database].execute(statement.encode())
+
+    def _disconnect(self, database: str) -> None:
+        if database in self._connections:
+            self._connections.pop(database).close()
 
     def _answers(self) -> bool:
         try:

@@ -59,9 +59,10 @@ class ConfigurationRecorder:
     def compare(self, line: str, mode: str, context: Iterable[str]) -> None:
         """Compare the state with the previous state. The switch calls this method after each line."""
         now = self.switch.running
-        changes = [*self._vlan_changes(now), *self._port_changes(now), *self._entered(line, mode, context)]
-        self.changes += [(line, change) for change in changes]
-        self.before = deepcopy(now)
+        changes = [*self._vlan_changes(now), *self._port_changes(now)]
+        self.changes += [(line, change) for change in (*changes, *self._entered(line, mode, context))]
+        if changes or now.ports.keys() != self.before.ports.keys():
+            self.before = deepcopy(now)
 
     def _vlan_changes(self, now: "SwitchState") -> list[str]:
         old, new = self.before.vlans, now.vlans
@@ -76,7 +77,7 @@ class ConfigurationRecorder:
         return [
             f"port {name}: {difference}"
             for name, port in self.before.ports.items()
-            if name not in self.ports
+            if name not in self.ports and port != now.ports[name]
             for difference in _differences(port, now.ports[name])
         ]
 

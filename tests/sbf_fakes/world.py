@@ -2,6 +2,7 @@
 
 import secrets
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +31,7 @@ from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import ClusterView, Pool, SiteView
+from virtcloud.model.views import ClusterView, ElementView, Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import HostWanted
 
@@ -173,18 +174,20 @@ class World:
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
         """Store the topology. Then store this pool for each site."""
         document = topology or three_sites()
-        with self.store.change() as unit:
-            put_topology(unit, document)
-        for described in document.sites:
-            self.put_pool(described.name, pool)
+        self.put_topology(document)
+        self.put_pools({described.name: pool for described in document.sites})
 
     def put_topology(self, topology: Topology) -> None:
         with self.store.change() as unit:
             put_topology(unit, topology)
 
     def put_pool(self, name: str, pool: str) -> None:
+        self.put_pools({name: pool})
+
+    def put_pools(self, pools: Mapping[str, str]) -> None:
         with self.store.change() as unit:
-            put_pool(unit, name, Pool(vlans=VlanSet.parse(pool)), self.service.reserved)
+            for name, pool in pools.items():
+                put_pool(unit, name, Pool(vlans=VlanSet.parse(pool)), self.service.reserved)
 
     def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> PutResult:
         request = ClusterRequest(spec=wanted, attempt=attempt)
@@ -213,12 +216,17 @@ class World:
                 pass
 
     def confirm_hosts(self) -> None:
-        """Confirm the wanted state of every host whose agent runs."""
+        """Confirm the wanted state of every host whose agent runs, unless the confirmation would change nothing."""
         with self.store.read() as unit:
             views = elements.make_element_views(unit)
         for view in views:
-            if view.kind not in DEVICE_KINDS and view.name not in self.dead_hosts:
+            is_agent = view.kind not in DEVICE_KINDS and view.name not in self.dead_hosts
+            if is_agent and not self._is_confirmed_now(view):
                 self.confirm(view.name, view.wanted_revision)
+
+    def _is_confirmed_now(self, view: ElementView) -> bool:
+        confirms = view.confirmed_revision == view.wanted_revision and view.reachable and view.trouble is None
+        return confirms and view.last_seen == self.clock.now
 
     def confirm(self, name: str, revision: int) -> None:
         with self.store.change(who=name) as unit:
