@@ -65,10 +65,12 @@ _READ_PLACEMENTS = (
 )
 
 
-def find_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
-    """Return the clusters that meet the conditions, oldest first."""
-    found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.key)
-    return unit.session.scalars(found).all()
+_READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
+
+
+def find_clusters(unit: Unit, *conditions: ColumnElement[bool], **parameters: object) -> Sequence[ClusterRow]:
+    """Return the clusters that meet the conditions, oldest first. ``parameters`` are bound parameters, by name."""
+    return unit.session.scalars(_READ_CLUSTERS.where(*conditions), parameters).all()
 
 
 def has_placement_on(element: str) -> ColumnElement[bool]:

@@ -6,7 +6,7 @@ lease, the former worker therefore cannot write.
 
 from datetime import timedelta
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import bindparam, or_, select, update
 
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
@@ -16,33 +16,39 @@ from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import Name
 
+_LEASE = update(ElementRow).where(ElementRow.name == bindparam("element"))
+_IS_AVAILABLE = or_(
+    ElementRow.lease_until.is_(None),
+    ElementRow.lease_until < bindparam("now"),
+    ElementRow.lease_holder == bindparam("holder"),
+)
+_ACQUIRE = (
+    _LEASE.where(IS_RECONCILED, _IS_AVAILABLE)
+    .values(lease_holder=bindparam("holder"), lease_until=bindparam("until"), fence=ElementRow.fence + 1)
+    .returning(ElementRow.fence)
+)
+_OF_FENCE = _LEASE.where(ElementRow.fence == bindparam("token"))
+_RENEW = (
+    _OF_FENCE.where(ElementRow.lease_until.is_not(None))
+    .values(lease_until=bindparam("until"))
+    .returning(ElementRow.fence)
+)
+_RELEASE = _OF_FENCE.values(lease_until=None)
+
 
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
     """Acquire an element's lease for ``length``.
 
     Return the fencing token, or None while another holder has the lease.
     """
-    is_available = or_(
-        ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder
-    )
-    acquire = (
-        update(ElementRow)
-        .where(ElementRow.name == element, IS_RECONCILED, is_available)
-        .values(lease_holder=holder, lease_until=unit.now + length, fence=ElementRow.fence + 1)
-        .returning(ElementRow.fence)
-    )
-    return unit.session.execute(acquire).scalar_one_or_none()
+    lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
+    return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
     """Renew a lease for ``length``. Return False if the lease was released or a newer lease was acquired."""
-    renew = (
-        update(ElementRow)
-        .where(ElementRow.name == element, ElementRow.fence == fence, ElementRow.lease_until.is_not(None))
-        .values(lease_until=unit.now + length)
-        .returning(ElementRow.fence)
-    )
-    return unit.session.execute(renew).scalar_one_or_none() is not None
+    lease = {"element": element, "token": fence, "until": unit.now + length}
+    return unit.connection.execute(_RENEW, lease).scalar_one_or_none() is not None
 
 
 def holds_lease(unit: Unit, element: str, fence: int) -> bool:
@@ -52,9 +58,7 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
     """Release a lease. A newer lease is not affected."""
-    unit.session.execute(
-        update(ElementRow).where(ElementRow.name == element, ElementRow.fence == fence).values(lease_until=None)
-    )
+    unit.connection.execute(_RELEASE, {"element": element, "token": fence})
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:

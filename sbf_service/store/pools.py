@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from sbf_service.domain.allocation import ALWAYS_RESERVED
 from sbf_service.store.allocation import ReservedVlans, read_site_pools, replace_offered_vlans
@@ -17,6 +17,13 @@ from virtcloud.model.topology import Site
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet
+
+_READ_CLAIMED = select(ClaimRow.vlan).where(ClaimRow.site == bindparam("at"))
+_READ_CLUSTER_KEYS = (
+    select(ClaimRow.vlan, ClusterRow.key)
+    .join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
+    .where(ClaimRow.site == bindparam("at"))
+)
 
 
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
@@ -55,14 +62,13 @@ def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
 
 def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
     """Return the VLAN IDs that SBF may change at a site: the site's pool and all claimed VLAN IDs."""
-    claimed = unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == site))
+    claimed = unit.session.scalars(_READ_CLAIMED, {"at": site})
     return unit.session.get_one(SiteRow, site).pool | claimed
 
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     """Return the keys of the clusters at a site. The dictionary's keys are the claimed VLAN IDs."""
-    rows = select(ClaimRow.vlan, ClusterRow.key).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
-    return {VlanId(vlan): key for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
+    return {VlanId(vlan): key for vlan, key in unit.session.execute(_READ_CLUSTER_KEYS, {"at": site})}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:

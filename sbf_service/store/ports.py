@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from sbf_service.store.observed_state import parse_observed_ports
 from sbf_service.store.revisions import increment_revisions
@@ -14,6 +14,8 @@ from virtcloud.model.errors import BadInput, Conflict, Unsafe
 from virtcloud.model.port_use import PortRelease, PortUse
 from virtcloud.model.values import PortName
 from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
+
+_READ_PORTS = select(PortRow).where(PortRow.element == bindparam("element")).order_by(PortRow.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,7 @@ def read_port_records(unit: Unit, element: str) -> Mapping[PortName, PortRecord]
 
 def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
     """Return the rows of a switch's ports, in order."""
-    found = select(PortRow).where(PortRow.element == element).order_by(PortRow.port)
-    return list(unit.session.scalars(found))
+    return list(unit.session.scalars(_READ_PORTS, {"element": element}))
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
@@ -152,9 +153,12 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the description of a switch that left the topology, once all its ports are restored."""
+    row = unit.session.get_one(ElementRow, name)
+    if row.leaving is None:
+        return
     unit.session.flush()
     if not read_port_rows(unit, name):
-        unit.session.get_one(ElementRow, name).leaving = None
+        row.leaving = None
 
 
 def parse_removed_switch(row: ElementRow) -> Switch | None:

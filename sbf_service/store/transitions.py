@@ -1,6 +1,6 @@
 """State transitions of clusters: queries for due transitions, and their effects on the database.
 
-``domain/lifecycle.py`` contains the rules and the effects of transitions. :func:`has_due_transition` translates the
+``domain/lifecycle.py`` contains the rules and the effects of transitions. :data:`HAS_DUE_TRANSITION` translates the
 conditions of the rules to SQL. Thousands of clusters may exist. A confirmation reads only those clusters that have a
 due transition.
 """
@@ -8,7 +8,7 @@ due transition.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, exists, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true, update
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.lifecycle import (
@@ -52,19 +52,25 @@ _HAS_MEMBERS = exists().where(
 _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 
-def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElement[bool]:
-    """Return the SQL condition that a transition of a cluster is due."""
-    incomplete = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
-    holds = {
-        Condition.LEASE_ENDED: ClusterRow.lease_ends <= now,
-        Condition.COMPLETE: ~incomplete,
-        Condition.INCOMPLETE: incomplete,
-        Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= now,
-        Condition.REMOVED: ~_STILL_CARRIED,
-        Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= now - drain_deadline,
-        Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
-    }
-    return or_(*(and_(ClusterRow.state.in_(list_states(condition)), holds[condition]) for condition in Condition))
+_INCOMPLETE_OR_BLOCKED = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
+_HOLDS = {
+    Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("now"),
+    Condition.COMPLETE: ~_INCOMPLETE_OR_BLOCKED,
+    Condition.INCOMPLETE: _INCOMPLETE_OR_BLOCKED,
+    Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= bindparam("now"),
+    Condition.REMOVED: ~_STILL_CARRIED,
+    Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= bindparam("drained_before"),
+    Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
+}
+HAS_DUE_TRANSITION = or_(
+    *(and_(ClusterRow.state.in_(list_states(condition)), _HOLDS[condition]) for condition in Condition)
+)
+"""The condition that a transition of a cluster is due, with the parameters of :func:`make_due_parameters`."""
+
+
+def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, datetime]:
+    """Return the parameters of :data:`HAS_DUE_TRANSITION`."""
+    return {"now": now, "drained_before": now - drain_deadline}
 
 
 MAX_TRANSITIONS = 3
@@ -94,7 +100,8 @@ def find_due_transitions(
     unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
     """Return the due transitions of the selected clusters."""
-    rows = find_clusters(unit, has_due_transition(unit.now, drain_deadline), *conditions)
+    parameters = make_due_parameters(unit.now, drain_deadline)
+    rows = find_clusters(unit, HAS_DUE_TRANSITION, *conditions, **parameters)
     statuses = read_cluster_statuses(unit, rows)
     transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
     return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]

@@ -8,7 +8,7 @@ excluded from its site's free VLAN IDs until readings of all the site's devices 
 import json
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 
 from sbf_service.store.allocation import exclude_vlans, include_vlans, read_foreign_vlans
 from sbf_service.store.tables import Base, ClaimRow, ClusterRow, CreatedVlanRow, ElementRow, ForeignVlanRow
@@ -19,16 +19,21 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import ForeignVlan
 
 _CREATED = Base.metadata.tables[CreatedVlanRow.__tablename__]
+_READ_CREATED = select(_CREATED.c.vlan).where(_CREATED.c.element == bindparam("on"))
+_READ_FOREIGN = select(ForeignVlanRow).where(ForeignVlanRow.element == bindparam("on"))
 
 
 def read_created_vlans(unit: Unit, element: str) -> VlanSet:
     """Return the VLAN IDs that SBF created on an element."""
-    return VlanSet(unit.connection.execute(select(_CREATED.c.vlan).where(_CREATED.c.element == element)).scalars())
+    return VlanSet(unit.connection.execute(_READ_CREATED, {"on": element}).scalars())
 
 
 def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None:
     """Record VLAN IDs as created by SBF on an element; idempotent."""
-    new = VlanSet(vlans) - read_created_vlans(unit, element)
+    _insert_created_vlans(unit, element, VlanSet(vlans) - read_created_vlans(unit, element))
+
+
+def _insert_created_vlans(unit: Unit, element: str, new: VlanSet) -> None:
     if new:
         rows = [{"element": element, "vlan": vlan, "created_at": unit.now} for vlan in new]
         unit.connection.execute(insert(_CREATED), rows)
@@ -36,11 +41,12 @@ def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
     """Replace the record of VLAN IDs created by SBF on an element; idempotent."""
-    if removed := read_created_vlans(unit, element) - vlans:
+    recorded = read_created_vlans(unit, element)
+    if removed := recorded - vlans:
         unit.connection.execute(
             delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(removed)))
         )
-    record_created_vlans(unit, element, vlans)
+    _insert_created_vlans(unit, element, vlans - recorded)
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
@@ -93,7 +99,7 @@ def _read_claiming_clusters(unit: Unit, site: str) -> Mapping[int, ClusterKey]:
 
 
 def _read_rows(unit: Unit, element: str) -> list[ForeignVlanRow]:
-    return list(unit.session.scalars(select(ForeignVlanRow).where(ForeignVlanRow.element == element)))
+    return list(unit.session.scalars(_READ_FOREIGN, {"on": element}))
 
 
 def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:

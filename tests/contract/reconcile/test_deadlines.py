@@ -6,14 +6,17 @@ from sbf_fakes.world import World, spec
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.transitions import has_due_transition
+from sbf_service.store.transitions import HAS_DUE_TRANSITION, make_due_parameters
 from virtcloud.model.cluster import ClusterState
 
 
 def find_due_clusters(world: World) -> list[str]:
     with world.store.read() as unit:
         return [
-            row.key for row in find_clusters(unit, has_due_transition(unit.now, world.service.settings.timing.drain))
+            row.key
+            for row in find_clusters(
+                unit, HAS_DUE_TRANSITION, **make_due_parameters(unit.now, world.service.settings.timing.drain)
+            )
         ]
 
 
