@@ -209,20 +209,29 @@ class World:
         """Reconcile one device once."""
         return self.service.scheduler.worker.reconcile(name)
 
-    def converge_switches(self) -> None:
-        """Reconcile every due device until its revision is confirmed or the reconciliation has failed once."""
-        for name in self._due():
+    def converge_switches(self) -> bool:
+        """Reconcile every due device until its revision is confirmed or the reconciliation has failed once.
+
+        Return whether a device was due.
+        """
+        due = self._due()
+        for name in due:
             while self.converge(name) is ReconcileOutcome.OVERTAKEN:
                 pass
+        return bool(due)
 
-    def confirm_hosts(self) -> None:
-        """Confirm the wanted state of every host whose agent runs, unless the confirmation would change nothing."""
+    def confirm_hosts(self) -> bool:
+        """Confirm the wanted state of every host whose agent runs. Return whether a confirmation was due.
+
+        Omit confirmations that would change nothing.
+        """
         with self.store.read() as unit:
             views = elements.make_element_views(unit)
-        for view in views:
-            is_agent = view.kind not in DEVICE_KINDS and view.name not in self.dead_hosts
-            if is_agent and not self._is_confirmed_now(view):
-                self.confirm(view.name, view.wanted_revision)
+        agents = [view for view in views if view.kind not in DEVICE_KINDS and view.name not in self.dead_hosts]
+        due = [view for view in agents if not self._is_confirmed_now(view)]
+        for view in due:
+            self.confirm(view.name, view.wanted_revision)
+        return bool(due)
 
     def _is_confirmed_now(self, view: ElementView) -> bool:
         confirms = view.confirmed_revision == view.wanted_revision and view.reachable and view.trouble is None
@@ -236,11 +245,16 @@ class World:
         self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
-        """Run workers, agents and the deadline sweep for three rounds, which complete all pending work."""
-        for _ in range(3):
-            self.converge_switches()
-            self.confirm_hosts()
+        """Run workers, agents and the deadline sweep until nothing is due: two or three rounds.
+
+        The second round completes the transitions that the first sweep applied.
+        """
+        for repetition in range(3):
+            was_due = self.converge_switches()
+            was_due = self.confirm_hosts() or was_due
             self.sweep()
+            if repetition and not was_due:
+                break
 
     def wanted_of_host(self, name: str) -> HostWanted:
         with self.store.read() as unit:
