@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from sbf_service.domain.paths import find_cluster_ports
 from simulation.devices import OTHERS_SERVICE, Edge, Host, Switch, SwitchConfig
 from simulation.stage import Stage, Watched
 from simulation.store import Cluster, MemoryStore
@@ -39,7 +38,6 @@ class Invariants:
     devices: Mapping[Name, Switch | Edge]
     hosts: Mapping[Name, Host]
     foreign: dict[Name, object] = field(default_factory=dict)
-    paths: dict[str, list[tuple[Name, PortName]]] = field(default_factory=dict)
     _checked: int | None = None
     _carried: dict[tuple[Name, bool], tuple[object, object, set[tuple[PortName, int]]]] = field(default_factory=dict)
 
@@ -51,7 +49,8 @@ class Invariants:
 
         If nothing has changed since the last check, the invariants still hold, and are not checked again.
         """
-        require(not self.stage.broken, lambda: "; ".join(self.stage.broken))
+        if self.stage.broken:
+            raise BrokenError("; ".join(self.stage.broken))
         changes = Watched.changes.count
         if changes != self._checked:
             self.check_all()
@@ -115,23 +114,20 @@ class Invariants:
             claims = row.network.claims
             if not claims:
                 continue
-            for name, port in self.find_path(row):
-                if name in found and not self.is_gone(row, name):
-                    found[name].add((port, int(claims[self.store.elements[name].site])))
+            gone = self.find_gone(row)
+            for name, port in row.path:
+                if name in found and name not in gone:
+                    found[name].add((port, claims[self.store.elements[name].site]))
         return found
 
-    def find_path(self, row: Cluster) -> list[tuple[Name, PortName]]:
-        """Return the ports that must carry a cluster. In the simulation, the ports of a cluster never change."""
-        if row.id not in self.paths:
-            self.paths[row.id] = [
-                (end.element, end.port) for end in find_cluster_ports(self.store.topology, row.make_live())
-            ]
-        return self.paths[row.id]
-
-    def is_gone(self, row: Cluster, name: Name) -> bool:
-        """Return whether an element has confirmed the removal of a cluster."""
-        part = row.placements[name]
-        return part.removed is not None and self.store.elements[name].confirmed >= part.removed
+    def find_gone(self, row: Cluster) -> set[Name]:
+        """Return the elements that have confirmed the removal of a cluster."""
+        elements = self.store.elements
+        return {
+            name
+            for name, part in row.placements.items()
+            if part.removed is not None and elements[name].confirmed >= part.removed
+        }
 
     def segments(self, host: Name) -> set[tuple[str, int]]:
         at = self.store.elements[host].site
@@ -169,7 +165,7 @@ class Invariants:
             return True
         if isinstance(thing, Host):
             return thing.segments.get(row.network.id) == vlan
-        ways = {(port, int(vlan)) for element, port in self.find_path(row) if element == name}
+        ways = {(port, int(vlan)) for element, port in row.path if element == name}
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def check_converged(self) -> None:

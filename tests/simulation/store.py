@@ -29,7 +29,6 @@ from sbf_service.domain.paths import (
     choose_transport,
     find_cluster_ports,
     find_sites,
-    list_elements,
 )
 from sbf_service.domain.wanted import CachedPaths, WantedState, compute_wanted
 from sbf_service.settings import ServiceTiming
@@ -47,7 +46,7 @@ from virtcloud.model.element import ElementKind, kind_of
 from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 DRAIN = ServiceTiming().drain
@@ -66,7 +65,10 @@ class Placement(Watched):
 
 @dataclass(slots=True)
 class Cluster(Watched):
-    """A cluster's row, with its claims and placements."""
+    """A cluster's row, with its claims and placements.
+
+    ``path`` contains the ports that must carry the cluster. In the simulation, these ports never change.
+    """
 
     id: str
     key: str
@@ -82,6 +84,7 @@ class Cluster(Watched):
     service: int | None = None
     claims: Mapping[Name, VlanId] = field(default_factory=dict)
     placements: Mapping[Name, Placement] = field(default_factory=dict)
+    path: tuple[tuple[Name, PortName], ...] = ()
     joined: "Cluster | None" = None
 
     @property
@@ -354,7 +357,8 @@ class MemoryStore:
         root.service = root.service or (allocate_service_id(self._make_service_pool(transport)) if translates else None)
         root.claims = {**root.claims, **vlans}
         row.transport = root.transport = transport and transport.name
-        elements = sorted(list_elements(find_cluster_ports(self.topology, row.make_live())))
+        row.path = tuple((end.element, end.port) for end in find_cluster_ports(self.topology, row.make_live()))
+        elements = sorted({name for name, _ in row.path})
         self.increment_revisions(elements)
         row.placements = {name: Placement(self.elements[name].wanted) for name in elements}
         self.clusters.append(row)
