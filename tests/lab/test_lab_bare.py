@@ -1,5 +1,6 @@
 """A bare lab: VLAN tags on the core, programs on nodes, and the complete removal of a lab, however the lab ends."""
 
+import hashlib
 import json
 import os
 import signal
@@ -17,6 +18,13 @@ from virtcloud.lab.state import LabState, find_remains, process_start_time
 pytestmark = pytest.mark.lab
 BARE_LAB = LabOptions(bare=True)
 PLAIN = Path(__file__).parent / "topologies/plain.yaml"
+HASH_IN_THREADS = """
+import hashlib, threading
+def print_hash(number):
+    print(number, hashlib.pbkdf2_hmac("sha256", b"password", bytes([number]), 300_000).hex(), flush=True)
+for number in range(4):
+    threading.Thread(target=print_hash, args=(number,)).start()
+"""
 
 
 def processes_of_lab(pid: int) -> set[int]:
@@ -99,6 +107,13 @@ def test_a_node_has_its_own_name_and_interfaces(bare: Lab) -> None:
 
 def test_the_user_outside_reaches_the_gateway(bare: Lab) -> None:
     assert bare.run("user", ["ping", "-c", "1", "-W", "2", "198.19.1.4"]).returncode == 0
+
+
+def test_threads_keep_their_vector_registers(bare: Lab) -> None:
+    """OpenSSL hashes in vector registers, while the kernel of the lab switches between the threads."""
+    done = bare.run("user", [sys.executable, "-I", "-S", "-c", HASH_IN_THREADS], check=True)
+    hashes = [hashlib.pbkdf2_hmac("sha256", b"password", bytes([number]), 300_000).hex() for number in range(4)]
+    assert sorted(done.stdout.splitlines()) == [f"{number} {digest}" for number, digest in enumerate(hashes)]
 
 
 def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:

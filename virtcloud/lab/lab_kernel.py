@@ -96,19 +96,22 @@ def find_compiler() -> str | None:
 
 
 def preload_library(folder: Path) -> str:
-    """Build the library that User-mode Linux needs for a larger processor state.
+    """Build the library that saves User-mode Linux most reads and writes of the extended processor state.
 
-    Return the path of the library, or "" if User-mode Linux does not need the library.
+    Return the path of the library, or "" if the library cannot be built. Raise LabImpossible in that case if User-mode
+    Linux cannot run without the library.
     """
-    if not needs_preload():
-        return ""
     source = resources.files("virtcloud.lab.fabric").joinpath("xstate.c").read_text(encoding="utf-8")
     library = folder / "xstate.so"
-    command = [find_compiler() or "gcc", "-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin"]
+    command = [find_compiler() or "gcc", "-O3", "-fPIC", "-shared", "-nostdlib", "-fno-builtin"]
     command += ["-x", "c", "-o", str(library), "-"]
-    done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise LabImpossible(f"could not build {library.name} for User-mode Linux: {done.stderr.strip()}")
+    try:
+        subprocess.run(command, input=source, text=True, capture_output=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError) as error:
+        if needs_preload():
+            reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+            raise LabImpossible(f"could not build {library.name} for User-mode Linux: {reason}") from error
+        return ""
     return str(library)
 
 
@@ -133,6 +136,7 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
         "vec0:transport=tap,ifname=kernel0,depth=128,gro=1",
         "con=null",
         "con0=null,fd:1",
+        "pty.legacy_count=0",
         "quiet",
     )
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Queue
@@ -17,7 +16,7 @@ from virtcloud.lab.fabric import syscalls
 from virtcloud.lab.fabric.node_init import CGROUPS, PACKET, NodeInit, delegate_controllers, set_up_node
 from virtcloud.lab.fabric.plan import LabNode
 
-NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
+NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWCGROUP
 BRANCH = CGROUPS / "virtcloud-lab"
 Message = dict[str, Any]
 
@@ -124,17 +123,10 @@ def lab_cgroup(state: str) -> Path:
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
     """Start a node's first process, in a control group below ``groups``. Call this function before any thread runs."""
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        fabric_end.close()
-        _run_parent(node, node_end, write_end, groups / node.name)
+    pid = syscalls.fork_into_new_pid_namespace() if node.isolated else os.fork()
+    if pid == 0:
+        _run_first_process(node, node_end, groups / node.name)
     node_end.close()
-    os.close(write_end)
-    pid = int(os.read(read_end, 32) or b"0")
-    os.close(read_end)
-    if node.isolated:
-        os.waitpid(child, 0)
     return NodeHandle(node, pid, fabric_end, groups / node.name)
 
 
@@ -145,28 +137,28 @@ def wait_until_set_up(handle: NodeHandle) -> None:
         raise NodeFailed(f"{handle.node.name}: {message['error']}")
 
 
-def _run_parent(node: LabNode, channel: socket.socket, write_end: int, group: Path) -> NoReturn:
-    """Enter new namespaces, fork the node's first process there, and send the id of the first process to the fabric."""
+def _run_first_process(node: LabNode, channel: socket.socket, group: Path) -> NoReturn:
     try:
         os.setsid()
-        if not node.isolated:
+        _close_all_except(channel.fileno())
+        if node.isolated:
+            _enter_namespaces(group)
+            set_up_node(node)
+        else:
             syscalls.adopt_orphans()
-            os.write(write_end, str(os.getpid()).encode())
-            _run_first_process(node, channel)
-        has_cgroups = _enter_new_group(group)
-        syscalls.unshare(NAMESPACES)
-        if has_cgroups:
-            _enter_group(
-                group / "init"
-            )  # a control group that contains processes cannot enable controllers for subgroups
-        pid = os.fork()
-        if pid == 0:
-            _run_first_process(node, channel)
-        os.write(write_end, str(pid).encode())
-    except BaseException:  # noqa: BLE001 - a forked copy must never return into its parent's code
-        traceback.print_exc()
+        channel.send(b"{}")
+    except BaseException as error:  # noqa: BLE001 - the error is sent to the fabric, which raises it
+        channel.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
-    os._exit(0)
+    NodeInit(node, channel).run()
+
+
+def _enter_namespaces(group: Path) -> None:
+    """Move this process into the node's control group and into new namespaces, except the PID namespace."""
+    has_cgroups = _enter_new_group(group)
+    syscalls.unshare(NAMESPACES)
+    if has_cgroups:
+        _enter_group(group / "init")  # a control group that contains processes cannot enable controllers for subgroups
 
 
 def _enter_new_group(group: Path) -> bool:
@@ -183,18 +175,6 @@ def _enter_new_group(group: Path) -> bool:
 def _enter_group(group: Path) -> None:
     group.mkdir(exist_ok=True)
     (group / "cgroup.procs").write_text("0")
-
-
-def _run_first_process(node: LabNode, channel: socket.socket) -> NoReturn:
-    try:
-        _close_all_except(channel.fileno())
-        if node.isolated:
-            set_up_node(node)
-        channel.send(b"{}")
-    except BaseException as error:  # noqa: BLE001 - the error is sent to the fabric, which raises it
-        channel.send(json.dumps({"error": str(error)}).encode())
-        os._exit(1)
-    NodeInit(node, channel).run()
 
 
 def _close_all_except(descriptor: int) -> None:

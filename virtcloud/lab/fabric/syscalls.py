@@ -40,6 +40,26 @@ def setns(path: str) -> None:
         os.close(descriptor)
 
 
+def fork_into_new_pid_namespace() -> int:
+    """Fork. The child is the first process of a new PID namespace. Return the child's process id, or 0 in the child."""
+    unshare(NEWPID)
+    return _fork_and_restore()
+
+
+def fork_into_pid_namespace_of(process: int) -> int:
+    """Fork. The child is in the PID namespace of ``process``. Return the child's process id, or 0 in the child."""
+    setns(f"/proc/{process}/ns/pid")
+    return _fork_and_restore()
+
+
+def _fork_and_restore() -> int:
+    """Fork, and let later children be in this process's own PID namespace again."""
+    pid = os.fork()
+    if pid:
+        setns("/proc/self/ns/pid")
+    return pid
+
+
 def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
     """Mount a file system. ``data`` contains the options of the file system type."""
     result = _libc.mount(

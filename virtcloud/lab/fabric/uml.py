@@ -17,6 +17,8 @@ from virtcloud.lab.fabric.plan import FabricSettings
 
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
 MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables")
+HOTPLUG = Path("/proc/sys/kernel/hotplug")
+"""The program that the kernel starts for each event of a device. The lab needs no such program."""
 MODPROBE = Path("/run/modprobe")
 # The kernel itself also calls this script to load modules. busybox is static, so busybox does not need /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
@@ -31,6 +33,7 @@ def mount_file_systems(state: str, visible_folders: tuple[str, ...]) -> None:
     for folder in (folder for folder in COVERED if Path(folder).is_dir()):
         syscalls.mount("tmpfs", folder, "tmpfs", 0, "mode=1777" if folder.endswith("tmp") else "mode=755")
     syscalls.mount("proc", "/proc", "proc")
+    HOTPLUG.write_text("\n")
     for descriptor, folder in open_folders:
         syscalls.bind(f"/proc/self/fd/{descriptor}", folder)
         os.close(descriptor)

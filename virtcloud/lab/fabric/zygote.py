@@ -3,6 +3,7 @@
 Inside User-mode Linux an agent's imports take seconds, but a fork takes a fraction of a second.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -20,7 +21,7 @@ from virtcloud.lab.fabric.node_init import PACKET
 from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, RunningProgram
 from virtcloud.lab.fabric.plan import NodeService
 
-ORDER = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
+NAMESPACES = ("cgroup", "ipc", "uts", "net", "mnt")
 
 
 class Zygote:
@@ -89,15 +90,16 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.closerange(3, channel.fileno())
     os.closerange(channel.fileno() + 1, 4096)
     failed = _import(modules)
-    parents: dict[int, int] = {}
+    gc.freeze()  # a garbage collection in a child would copy the memory of all imported modules
+    children: set[int] = set()
     while True:
         readable, _, _ = select.select([channel], [], [], 0.3)
         if readable:
             packet = channel.recv(PACKET)
             if not packet:
                 return
-            channel.send(json.dumps(_start(json.loads(packet), failed, parents)).encode())
-        _report_ended(channel, parents)
+            channel.send(json.dumps(_start(json.loads(packet), failed, children)).encode())
+        _report_ended(channel, children)
 
 
 def _import(modules: tuple[str, ...]) -> dict[str, str]:
@@ -110,42 +112,31 @@ def _import(modules: tuple[str, ...]) -> dict[str, str]:
     return failed
 
 
-def _start(request: dict[str, Any], failed: dict[str, str], parents: dict[int, int]) -> dict[str, Any]:
+def _start(request: dict[str, Any], failed: dict[str, str], children: set[int]) -> dict[str, Any]:
     if request["module"] in failed:
         return {"error": failed[request["module"]]}
-    read, write = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        os.close(read)
-        _run_and_exit(lambda: _run_in_node(request, write))
-    os.close(write)
-    pid = int(os.read(read, 32) or b"0")
-    os.close(read)
-    if not pid:
-        return {"error": f"could not enter the node; see {request['log']}"}
-    parents[parent] = pid
+    try:
+        pid = syscalls.fork_into_pid_namespace_of(request["pid"])
+    except OSError as error:
+        return {"error": f"could not enter the node: {error}"}
+    if pid == 0:
+        _run_and_exit(lambda: _run_in_node(request))
+    children.add(pid)
     return {"pid": pid}
 
 
-def _run_in_node(request: dict[str, Any], write: int) -> None:
-    """Enter the node, run the module in a child process there, and exit with the child's exit code."""
+def _run_in_node(request: dict[str, Any]) -> None:
+    """Enter the node's other namespaces, and run the module."""
     os.setsid()
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1), os.dup2(log, 2)
     group = Path(request["group"], "cgroup.procs")
     if group.exists():
         group.write_text("0")
-    namespaces = [f"/proc/{request['pid']}/ns/{kind}" for kind in ORDER]
+    namespaces = [f"/proc/{request['pid']}/ns/{kind}" for kind in NAMESPACES]
     for namespace in namespaces:
         syscalls.setns(namespace)
-    child = os.fork()
-    if child == 0:
-        os.close(write)
-        _run_and_exit(lambda: _run(request))
-    os.write(write, str(child).encode())
-    os.close(write)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os._exit(code if code >= 0 else 128 - code)
+    _run(request)
 
 
 def _run(request: dict[str, Any]) -> None:
@@ -160,9 +151,9 @@ def _run(request: dict[str, Any]) -> None:
         os._exit(ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1)
 
 
-def _report_ended(channel: socket.socket, parents: dict[int, int]) -> None:
-    for parent in list(parents):
-        ended, status = os.waitpid(parent, os.WNOHANG)
+def _report_ended(channel: socket.socket, children: set[int]) -> None:
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            code = os.waitstatus_to_exitcode(status)
-            channel.send(json.dumps({"pid": parents.pop(parent), "exit": code}).encode())
+            children.remove(pid)
+            channel.send(json.dumps({"pid": pid, "exit": os.waitstatus_to_exitcode(status)}).encode())
