@@ -29,7 +29,7 @@ QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record."""
 UNMEASURED_S = 60.0
-LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "fabric", "edges", "own_state")
+LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
 """Fixtures that start a lab."""
 
 

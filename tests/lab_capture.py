@@ -18,6 +18,7 @@ echo $! "$folder"
 """A script that starts a capture and exits when the capture has begun. It prints the process ID and the folder."""
 END = """
 sleep 0.5
+while read -r _ _ state _ </proc/$0/stat && [ "$state" != S ]; do sleep 0.1; done
 kill -INT $0
 while kill -0 $0 2>/dev/null; do sleep 0.1; done
 cat "$1/frames"

@@ -69,15 +69,8 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield the switches of two sites, connected by a Linux bridge and an Open vSwitch. The lab has no SBF."""
+    """Yield a lab without SBF: two switches behind a Linux bridge and an Open vSwitch, and three edges of a fabric."""
     with run_lab("prepared", tmp_path_factory, LabOptions(bare=True)) as started_lab:
-        yield started_lab
-
-
-@pytest.fixture(scope="module")
-def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Yield a lab of three sites whose provider edges are on an EVPN fabric. The lab has no SBF."""
-    with run_lab("edges", tmp_path_factory, LabOptions(bare=True)) as started_lab:
         yield started_lab
 
 
