@@ -1,4 +1,7 @@
-"""Claims through HTTP: four callers each request clusters over two sites, one cluster after the other, without a pause.
+"""Measures requests for clusters, which the results call "claims".
+
+Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Four callers send requests at the same time.
+Each caller sends its next request as soon as SBF has answered the previous request.
 
 The service is ``sbf serve`` with a database on disk. At the same time, the service reconciles two emulated switches
 (300 ms a command) with these clusters. The callers run on the same cores as the service. Both kinds of database write

@@ -1,4 +1,8 @@
-"""Runs events of a hook in one interpreter, as PBS's server does: ``python3 -I -S -OO player.py FAKEPBS FOLDER``."""
+"""Runs a hook for several events in one Python interpreter, as PBS's server does.
+
+Usage: ``python3 -I -S -OO server_hook_player.py FAKEPBS FOLDER``. FAKEPBS is the folder of the PBS emulator. FOLDER
+contains ``hook.py`` and ``events.json``.
+"""
 
 import builtins
 import importlib

@@ -71,7 +71,10 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class RequestLimits(Document):
-    """``[limits]``: SBF refuses a call over a limit with status 413 or 422 and the name of the limit."""
+    """The table ``[limits]`` of the settings.
+
+    If a call exceeds a limit, SBF answers with status 413 or 422 and names the limit.
+    """
 
     body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(
         4 * 1024**2, description="Largest body of one call, in bytes."

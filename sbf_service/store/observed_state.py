@@ -40,12 +40,15 @@ def parse_observed_circuits(row: ElementRow) -> Circuits | None:
 
 
 def list_saved_items(row: ElementRow) -> frozenset[object]:
-    """Return the items of the last verified startup configuration, in the form of ``list_observed_items``."""
+    """Return what the last verified startup configuration contains, in the form of ``list_observed_items``."""
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 
 def list_observed_items(observed: DeviceObserved) -> frozenset[object]:
-    """Return an observed state as comparable items: circuits, or pairs of port and VLAN ID."""
+    """Return an observed state as a set, so that two states can be compared.
+
+    The set contains the circuits of an edge, or the pairs of port and VLAN ID of a switch.
+    """
     return frozenset(observed.circuits) if isinstance(observed, EdgeObserved) else _list_port_vlans(observed.ports)
 
 
@@ -54,7 +57,10 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 
 
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
-    """Record an observed state, except incomplete circuits: a confirmed edge has no incomplete circuits."""
+    """Record the ports of a switch, or the complete circuits of an edge.
+
+    Incomplete circuits are not recorded, because an edge with incomplete circuits is not confirmed.
+    """
     if isinstance(observed, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(observed.circuits).decode()
     else:
@@ -63,7 +69,10 @@ def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
 
 FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
-"""The longest pause between saves. Each save wears the flash memory, and the cause of a failure often remains."""
+"""The longest pause after a failed save.
+
+The pauses become longer because each save wears the flash memory and the cause of a failure often remains.
+"""
 
 
 def record_pending_save(unit: Unit, name: str) -> None:

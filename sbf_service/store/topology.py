@@ -55,7 +55,8 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
     """Yield each user of a transport with its service ID.
 
-    The users are the clusters on the transport, and circuits of other services in the last readings of edges.
+    The users are the clusters on the transport. An attachment circuit that was last seen on an edge is also a user if
+    its service ID belongs to none of these clusters.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))

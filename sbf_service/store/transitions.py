@@ -1,8 +1,8 @@
 """State transitions of clusters: queries for due transitions, and their effects on the database.
 
 ``domain/lifecycle.py`` contains the rules and the effects of transitions. :data:`HAS_DUE_TRANSITION` translates the
-conditions of the rules to SQL. Thousands of clusters may exist. A confirmation reads only those clusters that have a
-due transition.
+conditions of these rules to SQL. Thousands of clusters may exist. After an element's confirmation, SBF therefore reads
+only the clusters that have a due transition.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,10 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""``_IS_INCOMPLETE`` implies ``_IS_UNCONFIRMED``. With this redundant condition, a query starts from the few
-unconfirmed elements.
+"""True for every element for which ``_IS_INCOMPLETE`` is true.
+
+A query with ``_IS_INCOMPLETE`` therefore does not need this condition, but is faster with it, because the database
+then starts from the few unconfirmed elements.
 """
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
@@ -74,7 +76,10 @@ def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, d
 
 
 MAX_TRANSITIONS = 3
-"""The highest number of transitions of one cluster in one call, for example configuring, draining, released."""
+"""The highest number of transitions of one cluster in one call.
+
+For example, a cluster that is configuring starts to drain, and is then released.
+"""
 
 
 def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
@@ -156,7 +161,10 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
-    """Increment the view versions of the selected unsettled clusters, and publish the change."""
+    """Increment the view versions of the selected clusters, and publish the change.
+
+    Skip clusters that have ended and whose claims are not in quarantine. Such clusters no longer change.
+    """
     increment = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
     keys = unit.session.scalars(increment.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
     unit.session.expire_all()
@@ -169,8 +177,10 @@ MAX_REFUSAL_CHARACTERS = 1000
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
     """Fail the clusters that ``element`` refused during their set-up; idempotent.
 
-    ``refused`` maps cluster IDs to errors. Clusters in other states do not fail. An active cluster is set up again as
-    soon as possible. The members of a failed network also fail. Raise NotFound for an unknown element.
+    ``refused`` maps cluster IDs to errors. Only clusters in the state ``configuring`` fail. A cluster that was already
+    active does not fail: the element sets it up again as soon as possible. If ``refused`` contains such an active
+    network, its members that are configuring on the element fail. The members of a network that fails end together with
+    the network. Raise NotFound for an unknown element.
     """
     row = require_element(unit, element)
     is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))

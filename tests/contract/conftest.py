@@ -11,7 +11,10 @@ from sbf_fakes.world import World
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """The paper's three sites with pools of 40 VLAN IDs and without clusters, on SQLite and on PostgreSQL."""
+    """An installation with three sites, the example of the VirtCloud paper.
+
+    Each site has a pool of 40 VLAN IDs, and there are no clusters. Tests run on SQLite and on PostgreSQL.
+    """
     made = World(database)
     made.furnish()
     yield made

@@ -68,7 +68,7 @@ def site(name: str, hosts: int = 2) -> dict[str, object]:
 
 
 def three_sites(**changes: object) -> Topology:
-    """Return the paper's topology: the sites Brno, Praha and Plzeň with two hosts each."""
+    """Return the topology of the VirtCloud paper: the sites Brno, Praha and Plzeň with two hosts each."""
     links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in (1, 2)]
     document = {
         "name": "paper",

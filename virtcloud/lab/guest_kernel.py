@@ -89,7 +89,7 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 
 def _download(folder: Path) -> Path:
-    """Download the package. First update the package lists if they are missing or outdated."""
+    """Download the package. If this fails, update the package lists and try once more."""
     output = ""
     for attempt in range(2):
         if attempt:

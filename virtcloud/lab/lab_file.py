@@ -1,4 +1,7 @@
-"""Lab files: a topology and the pools of its sites as one YAML document, and checks that a lab can be built."""
+"""Reads lab files, and checks whether the described lab can be built.
+
+A lab file is a YAML document that contains a topology and the pools of the topology's sites.
+"""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -25,7 +28,11 @@ PLATFORMS = ("linux_bridge", openvswitch.PLATFORM)
 
 
 class LabFile(Topology):
-    """The description of a lab. Names in a lab file must also be valid names of Linux interfaces."""
+    """The description of a lab.
+
+    The names of ports must also be valid names of Linux interfaces. Some names of ports, elements and transports are
+    reserved, because the lab itself uses them.
+    """
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
@@ -138,7 +145,10 @@ def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
 
 
 def read_lab_file(path: Path | None = None) -> LabFile:
-    """Read the lab file ``path``, or virtcloud's lab file with this name. The default is ``metacenter``.
+    """Read a lab file.
+
+    If the file ``path`` exists, read it. Otherwise ``path`` may be the name of a lab file that virtcloud contains. The
+    default is ``metacenter``.
 
     Raise BadInput if there is no such file. Raise BadDocument with line and key if the file is malformed.
     """

@@ -28,7 +28,7 @@ class AdmissionRule(Document):
     batch: bool = Field(default=True, description="Whether hosts accept clusters of batch jobs.")
     users: Literal["all"] | tuple[UserName, ...] = Field(
         "all",
-        description='Users whose own requests for clusters hosts accept: `"all"`, or names; `[]` for batch jobs only.',
+        description='Users who may request clusters without a batch system: `"all"`, or names; `[]`: no user.',
     )
 
     def allows(self, origin: ClusterOrigin) -> bool:

@@ -63,14 +63,14 @@ class ClusterTransport(Document):
     kind: TransportKind
     """Kind of the transport."""
     service: int | None = None
-    """The S-tag, VPN id or VNI of the cluster; null if the transport has no service for single clusters."""
+    """The S-tag, VPN id or VNI of the service that carries the cluster; null if the transport has no service IDs."""
 
 
 class ClusterView(Document):
     """The state of a cluster.
 
     For a member, ``vlans`` are the VLAN IDs of the network that the member has joined. When a cluster ends, its
-    ``members`` end too. Changes of members do not increase ``version``.
+    ``members`` end too.
     """
 
     key: ClusterKey
@@ -79,7 +79,10 @@ class ClusterView(Document):
     attempt: int
     """The attempt that created the cluster."""
     version: int
-    """The version of this view, for long polls. Every change increases the version."""
+    """The version of this view, for long polls.
+
+    SBF increases the version when the view changes, but not when only ``members`` or a time ``seen_at`` changes.
+    """
     state: ClusterState
     """The state in the lifecycle."""
     reason: str | None = None
@@ -206,8 +209,8 @@ class Confirmation(Document):
 class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
-    The owner of a cluster can read the errors in ``clusters``. Clusters in ``refused`` fail before their deadlines,
-    because the element has refused these clusters repeatedly.
+    The owner of a cluster can read the cluster's error in ``clusters``. The element has refused the clusters in
+    ``refused`` repeatedly, so those that are still being set up fail at once, before their deadlines.
     """
 
     revision: int
@@ -215,9 +218,9 @@ class ElementErrorReport(Document):
     message: ElementMessage
     """The error of the element as a whole."""
     clusters: dict[str, ElementMessage] = Field(default_factory=dict)
-    """The errors of single clusters, by cluster id."""
+    """The errors that each concern one cluster, by cluster id."""
     refused: dict[str, ElementMessage] = Field(default_factory=dict)
-    """Clusters that the element refuses permanently, by cluster id, each with the reason."""
+    """Clusters that the element has refused several times in a row, by cluster id, each with the reason."""
 
 
 class Problem(Document):

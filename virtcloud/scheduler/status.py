@@ -1,4 +1,8 @@
-"""The status file of reconciliation: written after each round, and read by ``virtcloud pbs status``."""
+"""The status file of the reconciliation, that is, of the comparison of a batch system's jobs with the clusters.
+
+The agent on the host of the batch system's server writes this file after each round of the reconciliation.
+``virtcloud pbs status`` reads the file.
+"""
 
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +28,12 @@ class AlertView(Document):
 
 
 class DoubtView(Document):
-    """A doubt about a job or cluster: the number of rounds (``looks``), the duration, and the last reason."""
+    """A doubt: a job and its cluster did not match in the latest round or rounds.
+
+    ``subject`` states the suspicion: the cluster's job no longer runs (``cluster``), the job has no cluster (``job``),
+    or the job's script does not start (``start``). ``looks`` is the number of rounds in a row with this doubt, and
+    ``seconds`` is the time since the first of these rounds. ``why`` is the reason in the last round.
+    """
 
     subject: DoubtSubject
     key: ClusterKey

@@ -22,7 +22,10 @@ from virtcloud.model.wanted import SwitchDifference
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. SQLite suffices, because these tests do not depend on the kind of database."""
+    """An installation with three sites, the example of the VirtCloud paper.
+
+    SQLite suffices, because these tests do not depend on the kind of database.
+    """
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation

@@ -19,7 +19,10 @@ from sbf_service.reconcile.transactions import read_device_statuses
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A service with the paper's three sites, on SQLite. The metrics do not depend on the kind of database."""
+    """An installation with three sites, the example of the VirtCloud paper.
+
+    SQLite suffices, because the metrics do not depend on the kind of database.
+    """
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation

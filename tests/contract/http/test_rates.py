@@ -16,7 +16,10 @@ WRONG = "vc_aaaaaaaa_" + "A" * 43
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. The limit is three calls per hour for each limited kind of call."""
+    """An installation with three sites, the example of the VirtCloud paper.
+
+    The limit is three calls per hour for each limited kind of call.
+    """
     installation = make_world(tmp_path)
     installation.furnish()
     rates = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})

@@ -35,7 +35,7 @@ LONGEST_WAIT_S = 0.01
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """The paper's installation with one cluster."""
+    """An installation with three sites, the example of the VirtCloud paper, with one cluster."""
     with TemporaryDirectory() as folder:
         installation = make_world(Path(folder))
         installation.furnish()

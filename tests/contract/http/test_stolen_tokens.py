@@ -186,7 +186,11 @@ def calls() -> tuple[tuple[str, str, str], ...]:
 
 
 def is_denied(answer: httpx.Response) -> bool:
-    """Return whether SBF refused a call because of its caller or because a confirmation is missing."""
+    """Return whether SBF denied the call to this caller.
+
+    The answer is 401 or 403, or says that the batch server has not confirmed the job, or that the cluster is unknown.
+    SBF gives the last answer to callers that may not see the cluster.
+    """
     if answer.is_success:
         return False
     status, kind, detail = problem(answer)

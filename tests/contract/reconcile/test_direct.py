@@ -1,4 +1,4 @@
-"""Tests of sites on dedicated circuits (``direct``, the paper's Xponder): only switches are configured."""
+"""Tests of sites that dedicated circuits connect (``direct``). SBF then configures only switches."""
 
 from collections.abc import Iterator
 

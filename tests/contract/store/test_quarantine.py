@@ -15,7 +15,10 @@ CLEAN = "/v1/sites/praha/quarantine/100/clean"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation. SQLite suffices: these tests do not depend on the kind of database."""
+    """An installation with three sites, the example of the VirtCloud paper.
+
+    SQLite suffices, because these tests do not depend on the kind of database.
+    """
     world = make_world(tmp_path)
     world.furnish()
     yield world

@@ -63,9 +63,10 @@ class LocalGuests:
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest, unless the guest already runs in the wanted state.
 
-        A guest in a different state is stopped first. Raise Unsafe when a domain that virtcloud did not create has the
-        guest's domain name. Raise Refused when the image is missing or libvirt refuses. Raise Unreachable when libvirt
-        does not answer.
+        A guest in a different state is stopped first. Raise Unsafe when a domain that virtcloud did not create, or a
+        domain of another cluster, has the guest's domain name. Raise Refused when the image is missing, when the host
+        has no hypervisor of the kind that the image needs, or when libvirt refuses. Raise Unreachable when libvirt does
+        not answer.
         """
         name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
@@ -135,8 +136,8 @@ class LocalGuests:
     def _find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
         """Yield the domains with this name. Raise Unreachable when the ``target`` hypervisor does not answer.
 
-        Other hypervisors that do not answer are skipped. If the guest already runs on such a hypervisor, the kernel
-        refuses to create a second bridge port with the guest's port name.
+        Other hypervisors that do not answer are skipped. This cannot start a guest twice: if the guest already runs on
+        such a hypervisor, the start fails, because the kernel refuses a second bridge port with the guest's port name.
         """
         for hypervisor in self._hypervisors.values():
             try:

@@ -11,7 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LabEvent:
-    """An event of the start: the step ``step`` reached the state ``begin``, ``done``, ``failed`` or ``note``."""
+    """An event of the start: ``step`` began (``begin``), ended (``done``) or failed (``failed``).
+
+    An event with the state ``note`` contains only a message about the step (``text``).
+    """
 
     step: str
     state: str
@@ -48,7 +51,10 @@ class EventLog:
 
 
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
-    """Repeatedly yield the list of events that were added to the file since the previous list. Never ends."""
+    """Repeatedly yield the list of events that were added to the file since the previous list. Never ends.
+
+    The list is empty if there is no new event, because the iterator does not wait for events.
+    """
     with path.open() as file:
         part = ""
         while True:

@@ -1,4 +1,4 @@
-"""Provider edges, the transport of each cluster, and the service numbers that clusters have of their own."""
+"""Add provider edges, the transport of each cluster, and the claims of service IDs."""
 
 from collections.abc import Sequence
 

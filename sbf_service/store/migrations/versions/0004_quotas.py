@@ -1,4 +1,4 @@
-"""Quotas of single users."""
+"""Add quotas for individual users."""
 
 from collections.abc import Sequence
 

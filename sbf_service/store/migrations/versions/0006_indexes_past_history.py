@@ -1,4 +1,4 @@
-"""Indexes that pass over clusters that have ended: after years, most of them have."""
+"""Add indexes with which queries skip clusters that have ended. After years of use, most clusters have ended."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Members: clusters in the network of another."""
+"""Add members, that is, clusters that joined the network of another cluster."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The role of hosts that ask for the clusters of their jobs."""
+"""Add the role ``job-starter``: a host with this role requests the clusters of its jobs."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Who asked for a cluster."""
+"""Add the column ``created_by``: the caller that requested the cluster."""
 
 from collections.abc import Sequence
 

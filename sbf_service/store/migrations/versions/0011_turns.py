@@ -1,4 +1,4 @@
-"""Keys that go from one owner to another."""
+"""Allow that a key belongs to one owner and later to another owner."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Keys as long as the id of a job may be."""
+"""Allow keys of clusters that are as long as a job ID may be."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What an element says of single clusters."""
+"""Add the column ``troubles``: the parts of an element's error report that each concern a single cluster."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The newest revision that each element ever confirmed, and an index that finds the removals since a revision."""
+"""Add the highest revision that each element ever confirmed, and an index of placements by the removing revision."""
 
 from collections.abc import Sequence
 

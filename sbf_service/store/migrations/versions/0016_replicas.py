@@ -1,4 +1,4 @@
-"""A row of each replica, which it writes to find out whether the database can be written."""
+"""Add one row for each replica. A replica writes its row to test whether the database can be written."""
 
 from collections.abc import Sequence
 

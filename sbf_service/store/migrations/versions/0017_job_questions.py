@@ -1,4 +1,4 @@
-"""Questions of hosts about jobs, and the batch servers' answers."""
+"""Add the table of unconfirmed requests for jobs' clusters, with the batch servers' answers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Owners whom a network is shared with, where that was changed after its creation."""
+"""Add the column ``shares``: the owners with whom a network is shared, if its owner changed them after the creation."""
 
 from collections.abc import Sequence
 

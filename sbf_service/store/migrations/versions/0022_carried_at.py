@@ -1,4 +1,4 @@
-"""When what a device carries was read."""
+"""Add the column ``carried_at``: the time when the observed state of a device was read."""
 
 from collections.abc import Sequence
 
@@ -14,6 +14,6 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply this step. What is known of a device was read when it was last confirmed."""
+    """Apply this step. For existing rows, the observed state was read at ``checked_at``."""
     op.add_column("elements", sa.Column("carried_at", UtcDateTime(), nullable=True))
     op.execute("UPDATE elements SET carried_at = checked_at WHERE carried IS NOT NULL")

@@ -1,4 +1,7 @@
-"""Switches that left the topology while ports of theirs are still to be put back."""
+"""Add the column ``leaving``, which marks switches that left the topology before SBF restored their ports.
+
+To restore a port means to restore the configuration that the port had before SBF first configured it.
+"""
 
 from collections.abc import Sequence
 

@@ -94,7 +94,7 @@ SETS_VNODES = (*SETS_JOBS, "exechost_startup", "runjob", "periodic")
 
 
 def constants() -> Dict[str, Any]:
-    """Return the event numbers by their names in the module, such as ``EXECJOB_BEGIN``."""
+    """Return the event numbers by their names in the module ``pbs``, such as ``EXECJOB_BEGIN``."""
     numbers = {name.upper(): number for name, number in EVENTS.items()}
     numbers["MOM_EVENTS"] = ALL_MOM_EVENTS
     numbers.update({"HOOK_EVENT_" + name: number for name, number in list(numbers.items())})
