@@ -104,7 +104,7 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
     """Return the statuses of clusters.
 
-    The status of a network that is ending includes the network's unsettled members.
+    The status of a network that is ending includes the members that may still change their state (``UNSETTLED``).
     """
     members = _find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
@@ -128,7 +128,7 @@ def make_cluster_status(
 
 
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
-    """Return the unsettled members of a network, oldest first."""
+    """Return the members of a network that may still change their state (``UNSETTLED``), oldest first."""
     return find_clusters(unit, UNSETTLED, ClusterRow.network == network)
 
 

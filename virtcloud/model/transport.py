@@ -85,7 +85,7 @@ class Transport(Document):
 
     @property
     def services(self) -> range:
-        """The service IDs for single clusters; empty if all clusters share a service or there is no service."""
+        """The service IDs that SBF allocates, one per network; empty if all share one service or there is none."""
         service_range = self.s_tags or self.vpn_ids or self.vnis
         return service_range.service_ids if service_range else range(0)
 
@@ -96,7 +96,7 @@ class Transport(Document):
 
     @property
     def service_ids(self) -> range:
-        """All service IDs, for single clusters or shared. Empty if the transport has no service IDs."""
+        """The ID of the shared service, or all service IDs that SBF allocates. Empty if there are none."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
     @property

@@ -205,7 +205,7 @@ class Segment(Document):
     guests: tuple[GuestWanted, ...] = ()
     """The guests of the network's cluster and of its members on this host."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
-    """Keys of the clusters that joined the network and have a part on this host, by cluster id."""
+    """Keys of the clusters that joined the network and use this host, by cluster id."""
     origins: dict[str, ClusterOrigin] = Field(default_factory=dict)
     """The origin of each cluster, by cluster id. SBF of version 0.1 sends no origins."""
     requires: tuple[str, ...] = ()

@@ -54,7 +54,7 @@ class EdgeReading:
 
     ``ports``: whether each port accepts circuits in its present state. ``known``: values that were read from the device
     and are inserted into templates, such as the number of the BGP process. ``empty``: the ports whose list of allowed
-    VLANs is empty. ``uses``: the descriptions of ports that are in other use.
+    VLANs is empty. ``uses``: the descriptions of ports that serve something other than SBF's clusters.
     """
 
     pieces: tuple[CircuitPiece, ...]

@@ -1,6 +1,7 @@
 """Tests of managed ports that are routed or members of an aggregate.
 
-SBF treats these ports as ports in other use, even if they have no VLANs.
+SBF treats these ports as *in other use*, that is, as ports with a configuration that SBF did not make. This also
+applies to ports without VLANs.
 """
 
 from collections.abc import Iterator

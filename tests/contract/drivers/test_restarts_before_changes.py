@@ -1,6 +1,7 @@
 """Tests of devices that restart between a reading and a change. The restarted device receives no line of the change.
 
-After the restart, the configuration may differ from the reading. For example, ports may be open or in other use.
+After the restart, the configuration may differ from the reading. For example, a port may carry all VLANs, or may serve
+something other than SBF's clusters.
 """
 
 import time

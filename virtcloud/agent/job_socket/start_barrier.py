@@ -27,7 +27,10 @@ MIN_PROBE_S = 0.3
 
 
 class BarrierState(StrEnum):
-    """The state of the barrier: the job's script waits, may start (``up``), or will not start (the other states)."""
+    """The state of the barrier.
+
+    The job's script waits (``WAITING``) or may start (``UP``). In every other state, the script will not start.
+    """
 
     WAITING = "waiting"
     UP = "up"

@@ -1,4 +1,7 @@
-"""The Linux bridge driver: the parser of iproute2's output, commands, and the restoration of ports in other use."""
+"""Tests of the Linux bridge driver: the parser of iproute2's output, the commands, and the restoration of ports.
+
+To restore a port means to restore the configuration that the port had before SBF first configured it.
+"""
 
 import pytest
 from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
