@@ -142,7 +142,7 @@ class PreparationSheet(Document):
     """
 
     side: PreparationSide
-    """The administrators who use the sheet."""
+    """The administrators who enter the commands."""
     device: str
     """The device to configure."""
     platform: str

@@ -1,4 +1,4 @@
-"""Tokens."""
+"""Add the table of tokens."""
 
 from collections.abc import Sequence
 

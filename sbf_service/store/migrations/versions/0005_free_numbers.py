@@ -1,4 +1,4 @@
-"""A row for each number that is free, in place of those for numbers that were once given back."""
+"""Add a table with a row for each free VLAN ID. It replaces the table of released VLAN IDs."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

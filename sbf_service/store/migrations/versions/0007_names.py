@@ -1,4 +1,4 @@
-"""Names of clusters, and names of users as Unix has them."""
+"""Add names of clusters, and allow every name of a Unix user as the name of an owner or token."""
 
 from collections.abc import Sequence
 

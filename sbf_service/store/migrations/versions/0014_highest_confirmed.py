@@ -15,7 +15,10 @@ REMOVED = sa.text(
     "JOIN clusters ON clusters.id = placements.cluster_id WHERE placements.element = elements.name "
     "AND clusters.state IN ('released', 'failed') AND NOT clusters.quarantined), 0) WHERE highest_confirmed = 0"
 )
-"""An element whose confirmation was reset at the moment of the upgrade: it confirmed at least these removals."""
+"""Sets ``highest_confirmed`` for elements whose confirmed revision was reset to 0.
+
+If a cluster has ended and is not in quarantine, each of its elements has confirmed the removal of the cluster.
+"""
 
 
 def upgrade() -> None:

@@ -1,7 +1,7 @@
-"""Pending saves of devices.
+"""Add pending saves of devices.
 
-Earlier versions confirmed what devices carry without a verified save, so that a save is recorded as pending for each
-device that was ever confirmed: it is saved once.
+Earlier versions confirmed a device's configuration without a verified save. The migration therefore records a pending
+save for each device with an observed state, so that SBF saves these devices once.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Quotas of networks, guests, CPUs and memory."""
+"""Add quotas of networks, guests, CPUs and memory."""
 
 from collections.abc import Sequence
 

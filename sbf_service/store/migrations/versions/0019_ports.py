@@ -1,4 +1,4 @@
-"""Ports that SBF configures, with their uses before; ports that were confirmed before this step count as adopted."""
+"""Add the ports that SBF configures, each with its former use. Ports in the observed states count as adopted."""
 
 import json
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Which VLANs SBF created on devices, and which VLAN IDs are in other use there.
+"""Add records of the VLANs that SBF created on devices, and of the VLAN IDs that devices use for something else.
 
-Before this version every VLAN of the pool counted as SBF's. What an installation certainly created is what its devices
-were last verified to carry, and the claims of clusters whose parts they confirmed: these become the record.
+Before this step, SBF treated every VLAN of the pool as created by SBF. The migration records two kinds of VLANs as
+created by SBF: the VLANs in a device's observed state, and the VLANs of clusters that the device has confirmed.
 """
 
 import json
