@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -37,11 +37,15 @@ def processes_in(namespaces: set[str]) -> set[int]:
     return {pid for pid in pids if namespaces_of(pid) & namespaces}
 
 
-def wait_until_empty(namespaces: set[str], within_s: float = 60) -> bool:
-    deadline = time.monotonic() + within_s
-    while processes_in(namespaces) and time.monotonic() < deadline:
+def wait_until_empty(namespaces: dict[str, int], within_s: float = 60) -> bool:
+    """Wait until no process is in the namespaces, and close their files. Return False if the time limit passes."""
+    deadline, names = time.monotonic() + within_s, set(namespaces)
+    while processes_in(names) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not processes_in(namespaces)
+    is_empty = not processes_in(names)
+    for file in namespaces.values():
+        os.close(file)
+    return is_empty
 
 
 def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
@@ -69,11 +73,26 @@ def read_command_line(command_line: Path) -> bytes:
         return b""
 
 
-def own_namespaces(pid: int | None) -> set[str]:
-    """Return the namespaces that a lab has created. ``pid`` is a process in these namespaces."""
+def own_namespaces(pid: int | None) -> dict[str, int]:
+    """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in these namespaces.
+
+    While the file is open, the kernel does not reuse the namespace's number. Otherwise, the number could soon belong to
+    another lab, which another worker starts.
+    """
     assert pid is not None
-    first = namespaces_of(pid) - namespaces_of(os.getpid())
-    return set().union(*(namespaces_of(one) for one in processes_in(first))) - namespaces_of(os.getpid())
+    machine = namespaces_of(os.getpid())
+    found: dict[str, int] = {}
+    for path in (
+        Path(f"/proc/{one}/ns/{kind}") for one in processes_in(namespaces_of(pid) - machine) for kind in NAMESPACE_KINDS
+    ):
+        with suppress(OSError):  # the process has ended
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            name = str(Path(f"/proc/self/fd/{file}").readlink())
+            if name in machine or name in found:
+                os.close(file)
+            else:
+                found[name] = file
+    return found
 
 
 @contextmanager
@@ -112,7 +131,7 @@ def test_an_interrupted_start_leaves_no_remains(own_state: LabState, until: str)
     with machine_unchanged():
         with starting(own_state, until) as process:
             supervisor = own_state.launcher()
-            created = own_namespaces(supervisor) if supervisor else set()
+            created = own_namespaces(supervisor) if supervisor else {}
             os.killpg(process.pid, signal.SIGINT)
         assert process.returncode == 130
         assert wait_until_empty(created)
