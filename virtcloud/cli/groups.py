@@ -113,6 +113,9 @@ def exit_with_error(context: click.Context, error: VirtcloudError, program: str 
 def exit_interrupted(context: click.Context, message: str = "interrupted", program: str = PROGRAM) -> NoReturn:
     """Print ``message`` and exit with the code for an interruption by Ctrl-C."""
     click.echo(f"\n{program}: {message}", err=True)
+    # If Ctrl-C came while Python executed a string, such as the generated code of a dataclass, ``python -m virtcloud``
+    # would end by SIGINT despite this handler. The next execution of a string clears this mark (run_eval_code_obj).
+    exec("")  # noqa: S102 - a constant
     context.exit(EXIT_INTERRUPTED)
 
 

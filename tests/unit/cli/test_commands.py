@@ -173,3 +173,26 @@ def test_the_shell_completes_commands_with_their_help() -> None:
     environment = {"_VIRTCLOUD_COMPLETE": "bash_complete", "COMP_WORDS": "virtcloud cl", "COMP_CWORD": "1"}
     result = CliRunner(env=environment).invoke(main, prog_name="virtcloud")
     assert result.output == "plain,cluster\n"
+
+
+def test_ctrl_c_in_generated_code_exits_with_130(tmp_path: Path) -> None:
+    """A program that starts with ``python -m`` would end by SIGINT if Ctrl-C came while Python executed a string."""
+    program = """
+import click
+from virtcloud.cli.groups import exit_interrupted
+
+@click.command()
+@click.pass_context
+def main(context):
+    click.echo("started", err=True)  # loads all modules that a message needs
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        exit_interrupted(context)
+
+main()
+"""
+    (tmp_path / "interrupted.py").write_text(program)
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (130, "started\n\nvirtcloud: interrupted\n")
