@@ -106,11 +106,17 @@ def open_host(
 
 
 def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
-    """Return the filters of guests. If the settings turn the filters off, remove former filters and return None."""
+    """Return the filters of guests. If the settings turn the filters off, remove former filters and return None.
+
+    An error of the removal is logged: the kernel may lack nf_tables, which is a reason to turn the filters off.
+    """
     filters = NftablesFilters()
     if settings.guests.filters == "strict":
         return filters
-    filters.remove()
+    try:
+        filters.remove()
+    except Refused as error:
+        log.warning("filters_not_removed", error=error)
     return None
 
 

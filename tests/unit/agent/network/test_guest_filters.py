@@ -9,10 +9,13 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from virtcloud.agent.network import names
+from virtcloud.agent.local_host import _open_filters
+from virtcloud.agent.network import names, nftables
 from virtcloud.agent.network.guest_filters import BROADCASTS_PER_S, RULES, ObservedFilters, render_table
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters, _run
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.model.errors import Refused
 
 Run = Callable[[Callable[[], object]], object]
 
@@ -220,6 +223,15 @@ def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> 
         return filters.read() == ObservedFilters(frozenset(ports))
 
     assert in_namespace(work) is False
+
+
+def test_without_nf_tables_the_filters_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_commands: str) -> object:
+        raise Refused("the kernel refused the filters of guests")
+
+    monkeypatch.setattr(nftables, "_run", refuse)
+    settings = AgentSettings.model_validate({"element": "h1", "sbf": "http://sbf", "guests": {"filters": "off"}})
+    assert _open_filters(settings) is None
 
 
 def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
