@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -186,6 +187,8 @@ class GuestWanted(Document):
     """Addresses of `eth0`, each with its prefix length."""
     cluster: str | None = None
     """Id of the member to which the guest belongs; null: the guest belongs to the network's cluster."""
+    seed: GuestSeed | None = None
+    """What the guest learns at its first boot; null: nothing but its name and addresses."""
 
 
 class Segment(Document):
@@ -210,6 +213,8 @@ class Segment(Document):
     """The origin of each cluster, by cluster id. SBF of version 0.1 sends no origins."""
     requires: tuple[str, ...] = ()
     """Capabilities that the segment requires. An agent that lacks a capability refuses the segment."""
+    peers: tuple[Peer, ...] = ()
+    """All guests of the network at all hosts, for host files."""
 
 
 class HostWanted(Document):

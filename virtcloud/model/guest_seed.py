@@ -1,0 +1,59 @@
+"""Seeds of guests: what a guest learns at its first boot, and what it knows about the other guests of its network.
+
+SBF computes the seed. The host's agent renders the seed for the guest's kind: as NoCloud data for cloud-init, or as
+files in a container's root file system.
+"""
+
+from typing import Annotated, Final
+
+from pydantic import PlainSerializer, SecretStr, SerializationInfo
+
+from virtcloud.model.document import Document
+from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
+
+WITH_SECRETS: Final = {"secrets": True}
+"""The pydantic context with which a document is written for an agent. Without this context, secrets are asterisks."""
+
+
+def _serialize_secret(secret: SecretStr, info: SerializationInfo) -> str:
+    return secret.get_secret_value() if info.context == WITH_SECRETS else str(secret)
+
+
+Secret = Annotated[SecretStr, PlainSerializer(_serialize_secret, return_type=str)]
+
+
+class PublicKey(PatternText):
+    """A public SSH key in OpenSSH's format: type, base64 data and an optional comment (authorized_keys, sshd(8))."""
+
+    __slots__ = ()
+    pattern = (
+        r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
+        r" [A-Za-z0-9+/]{16,16384}={0,2}( [ -~]{1,256})?"
+    )
+    meaning = "a public SSH key: type, base64 data and a comment, as in a file id_ed25519.pub"
+
+
+class Peer(Document):
+    """A guest of a network, as the other guests of the network know it."""
+
+    name: Name
+    cluster: ClusterKey
+    """Key of the guest's cluster. Guests of different members may have the same name."""
+    addresses: tuple[Address, ...] = ()
+    host_key: PublicKey | None = None
+    """The public host key of the guest's SSH server."""
+
+
+class GuestSeed(Document):
+    """What a guest learns at its first boot. The key pair of the cluster lets its guests reach each other with SSH."""
+
+    user: UserName
+    """The user that the guest creates."""
+    authorized_keys: tuple[PublicKey, ...] = ()
+    """The keys that may log in as this user, including the cluster's public key."""
+    host_key: Secret
+    """The private host key of the guest's SSH server: Ed25519, OpenSSH format."""
+    cluster_key: Secret
+    """The private key of the cluster's key pair: Ed25519, OpenSSH format."""
+    user_data: str | None = None
+    """The user's cloud-config, which is merged with the generated cloud-config."""
