@@ -86,6 +86,7 @@ class RequestLimits(Document):
     sites: PositiveCount = Field(4096, description="Largest number of sites that one cluster names.")
     shares: PositiveCount = Field(256, description="Largest number of owners that one cluster names in `shares_with`.")
     addresses: PositiveCount = Field(16, description="Largest number of addresses of one guest.")
+    keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user.")
 
 
 DEFAULT_LIMITS: Final = RequestLimits()

@@ -41,6 +41,8 @@ class Action(StrEnum):
     CONFIRM_JOB = "confirm"
     READ_QUOTA = "read the quota of"
     SET_QUOTA = "set the quota of"
+    READ_KEYS = "list the SSH keys of"
+    CHANGE_KEYS = "change the SSH keys of"
 
 
 class RightScope(Enum):
@@ -74,6 +76,8 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.SHARE_CLUSTER: RightScope.OWN,
         Action.READ_AUDIT: RightScope.OWN,
         Action.READ_QUOTA: RightScope.OWN,
+        Action.READ_KEYS: RightScope.OWN,
+        Action.CHANGE_KEYS: RightScope.OWN,
         Action.READ_SITES: RightScope.ALL,
     },
     Role.SITE_ADMINISTRATOR: {

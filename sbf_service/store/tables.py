@@ -323,6 +323,18 @@ class QuotaRow(Base):
     memory_mb: Mapped[int | None] = mapped_column(BigInteger)
 
 
+class UserKeyRow(Base):
+    """A public SSH key of a user. ``key`` is a line in OpenSSH's format."""
+
+    __tablename__ = "user_keys"
+
+    owner: Mapped[str] = mapped_column(USER_TYPE, primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(50), primary_key=True)
+    key: Mapped[str] = mapped_column(Text)
+    added_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    added_by: Mapped[str] = mapped_column(Text)
+
+
 class ReplicaRow(Base):
     """The time of a replica's last write. The readiness probe updates the row."""
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "element": ("virtcloud.cli.element:element", "Show, compare and reconcile switches, hosts and gateways."),
     "image": ("virtcloud.cli.host:image", "List the guest images on this host."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
+    "key": ("virtcloud.cli.key:key", "Add, list and remove your SSH keys."),
     "login": ("virtcloud.cli.access:login", "Store your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a multi-site installation on this machine."),
     "pbs": ("virtcloud.cli.pbs:pbs", "Install, remove and check the hooks of OpenPBS."),

@@ -1,17 +1,19 @@
-"""Calls about callers: identity, tokens, quotas, and the clock of SBF."""
+"""Calls about callers: identity, tokens, quotas, SSH keys, and the clock of SBF."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from urllib.parse import quote
 
 from virtcloud.client.calls import SbfCalls, validated
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.ssh_keys import KeyFingerprint, NewUserKey, UserKeyView
 from virtcloud.model.values import UserName
 
 
 class AccessCalls(SbfCalls):
-    """Calls about callers: their identity, tokens and quotas, and SBF's clock."""
+    """Calls about callers: their identity, tokens, quotas and SSH keys, and SBF's clock."""
 
     def whoami(self) -> Identity:
         """Return the user and role that SBF sees for the caller. Raise Unauthenticated if there is no valid token."""
@@ -80,3 +82,24 @@ class AccessCalls(SbfCalls):
             memory_mb=memory_mb,
         )
         return self._document(QuotaView, self._connection.send("PUT", f"/v1/quotas/{UserName(user)}", limits))
+
+    def keys(self, user: str) -> list[UserKeyView]:
+        """Return a user's public SSH keys, oldest first. Raise Forbidden if the caller may not read them."""
+        return self._documents(UserKeyView, self._connection.send("GET", f"/v1/users/{UserName(user)}/keys"))
+
+    def add_key(self, user: str, key: str) -> UserKeyView:
+        """Add a public SSH key to a user's keys. Idempotent. Clusters that exist already do not get the key.
+
+        Raise BadInput for a text that is no public key; the message does not contain the text. Raise BeyondLimit for
+        too many keys. Raise Forbidden if the caller may not change the user's keys.
+        """
+        new = validated(NewUserKey, key=key)
+        return self._document(UserKeyView, self._connection.send("POST", f"/v1/users/{UserName(user)}/keys", new))
+
+    def remove_key(self, user: str, fingerprint: str) -> UserKeyView:
+        """Remove a public SSH key from a user's keys. Guests that were created with the key keep it.
+
+        Raise NotFound if the user has no such key. Raise Forbidden if the caller may not change the user's keys.
+        """
+        path = f"/v1/users/{UserName(user)}/keys/{quote(KeyFingerprint(fingerprint), safe=':')}"
+        return self._document(UserKeyView, self._connection.send("DELETE", path))

@@ -40,6 +40,7 @@ class Peer(Document):
     cluster: ClusterKey
     """Key of the guest's cluster. Guests of different members may have the same name."""
     addresses: tuple[Address, ...] = ()
+    """Addresses of `eth0`, each with its prefix length."""
     host_key: PublicKey | None = None
     """The public host key of the guest's SSH server."""
 

@@ -62,6 +62,9 @@ EVERY_CALL = frozenset(
         "list_quotas",
         "get_quota",
         "put_quota",
+        "list_keys",
+        "add_key",
+        "remove_key",
         "list_asked_jobs",
         "answer_for_job",
         "get_metrics",
@@ -82,7 +85,7 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
-    | {"get_audit", "get_quota"},
+    | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
     | READ_SITES
@@ -127,6 +130,7 @@ HOLDERS = {
     Role.JOB_STARTER: ("brno-h1",),
 }
 LAST = ("delete_cluster", "revoke_token")
+FINGERPRINT = "SHA256:" + "a" * 43
 OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"})
 
 
@@ -165,11 +169,18 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "report_trouble": {"revision": 1, "message": "x"},
         "create_token": {"name": owner, "role": "operator"},
         "put_quota": {"clusters": 7},
+        "add_key": {"key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"},
         "answer_for_job": {"runs": False},
     }
     queries = {"list_asked_jobs": "?server=torque", "get_audit": f"?cluster={key}"}
     of_element = path.startswith("/v1/elements")
-    path_values = {"key": key, "name": element if of_element else site, "vlan": "100", "id": "aaaaaaaa"}
+    path_values = {
+        "key": key,
+        "name": element if of_element else site,
+        "vlan": "100",
+        "id": "aaaaaaaa",
+        "fingerprint": FINGERPRINT,
+    }
     user = "mallory" if "shares" in path else owner
     return path.format(**path_values, user=user) + queries.get(call, ""), bodies.get(call)
 

@@ -73,6 +73,8 @@ OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")
         (Action.CONFIRM_JOB, WHOLE_SERVICE, {"eva", "pbs"}),
         (Action.READ_QUOTA, OWN, {"alice", "eva", "pbs"}),
         (Action.SET_QUOTA, OWN, {"eva"}),
+        (Action.READ_KEYS, OWN, {"alice", "eva"}),
+        (Action.CHANGE_KEYS, OWN, {"alice", "eva"}),
     ],
 )
 def test_each_role_has_exactly_these_rights(action: Action, subject: ProtectedResource, allowed: set[str]) -> None:
