@@ -23,6 +23,7 @@ class Action(StrEnum):
     END_CLUSTER = "end"
     EXTEND_CLUSTER = "extend the lease of"
     SHARE_CLUSTER = "share the network of"
+    CONTROL_GUEST = "stop, start, reset or read the log of"
     READ_SITES = "list sites"
     READ_QUARANTINE = "read the quarantine of"
     SET_POOL = "change the pool of"
@@ -74,6 +75,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.END_CLUSTER: RightScope.OWN,
         Action.EXTEND_CLUSTER: RightScope.OWN,
         Action.SHARE_CLUSTER: RightScope.OWN,
+        Action.CONTROL_GUEST: RightScope.OWN,
         Action.READ_AUDIT: RightScope.OWN,
         Action.READ_QUOTA: RightScope.OWN,
         Action.READ_KEYS: RightScope.OWN,
@@ -83,6 +85,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.SITE_ADMINISTRATOR: {
         Action.READ_CLUSTER: RightScope.SITES,
         Action.END_CLUSTER: RightScope.SITES,
+        Action.CONTROL_GUEST: RightScope.SITES,
         Action.SET_POOL: RightScope.SITES,
         Action.ADOPT_PORT: RightScope.SITES,
         Action.DECLARE_CLEAN: RightScope.SITES,

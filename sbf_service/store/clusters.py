@@ -52,12 +52,12 @@ def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterV
 
     Raise NotFound if there is no such cluster.
     """
-    return make_cluster_view(unit, _require_cluster(unit, key, cluster_id))
+    return make_cluster_view(unit, require_cluster(unit, key, cluster_id))
 
 
 def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) -> int:
     """Return the version of the view that :func:`get_cluster` would return, without reading the view."""
-    return _require_cluster(unit, key, cluster_id).version
+    return require_cluster(unit, key, cluster_id).version
 
 
 def list_clusters(
@@ -83,7 +83,7 @@ def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_
 
     Raise Gone if the key now belongs to another cluster or attempt.
     """
-    row = _require_cluster(unit, key)
+    row = require_cluster(unit, key)
     fence.check(key, row)
     drain_cluster(unit, row, reason)
     return make_cluster_view(unit, row)
@@ -97,7 +97,7 @@ def extend_lease(
     Raise NotFound for an unknown key. Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Gone if
     the key now belongs to another cluster or attempt. Raise Conflict if the cluster is ending.
     """
-    row = _require_cluster(unit, key)
+    row = require_cluster(unit, key)
     fence.check(key, row)
     if ClusterState(row.state) not in WANTED_STATES:
         raise Conflict(f"cluster {key} is {row.state}, and its lease cannot be extended: create a new cluster")
@@ -163,7 +163,11 @@ def _replace_shares(unit: Unit, row: ClusterRow, owners: tuple[str, ...], why: s
     unit.session.flush()
 
 
-def _require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
+def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
+    """Return the newest cluster with a key, or the cluster with the key and the ID ``cluster_id``.
+
+    Raise NotFound if there is no such cluster.
+    """
     row = find_newest_cluster(unit, key) if cluster_id is None else unit.session.get(ClusterRow, cluster_id)
     if row is None or row.key != key:
         raise NotFound(f"cluster {key} is not known")

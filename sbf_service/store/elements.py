@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
+from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.cluster_queries import (
     find_clusters,
@@ -21,6 +22,7 @@ from sbf_service.store.cluster_queries import (
     make_live_clusters,
     read_live_clusters,
 )
+from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
@@ -84,6 +86,8 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
     row = require_element(unit, name)
     clusters = read_live_clusters(unit, _is_placed_on(name))
     wanted = compute_wanted(Name(name), read_topology(unit), clusters)
+    if isinstance(wanted, HostWanted):
+        wanted = apply_guest_powers(wanted, read_guest_powers(unit, list_cluster_ids(wanted)))
     return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted)
 
 
@@ -98,6 +102,11 @@ def read_confirmed_state(unit: Unit, name: str) -> WantedState:
     )
     clusters = read_live_clusters(unit, ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*added)))
     return compute_wanted(Name(name), read_topology(unit), clusters)
+
+
+def confirmation_topic(name: str) -> str:
+    """Return the change topic of an element's confirmations."""
+    return f"confirmed:{name}"
 
 
 def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the reading
@@ -121,6 +130,7 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     if revision < row.confirmed_revision:
         return
     before, row.confirmed_revision = row.confirmed_revision, revision
+    unit.changed.add(confirmation_topic(name))
     valid_before = before if row.reachable else 0
     highest, row.highest_confirmed = row.highest_confirmed, max(row.highest_confirmed, revision)
     text, of_clusters = (

@@ -205,6 +205,22 @@ class PlacementRow(Base):
     blocked: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
+class GuestPowerRow(Base):
+    """The wanted power state of a guest that was stopped or reset. A guest without a row is on.
+
+    ``revision`` is the revision of the guest's host (``element``) that contains the latest change.
+    """
+
+    __tablename__ = "guest_powers"
+
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    guest: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
+    stopped: Mapped[bool]
+    resets: Mapped[int]
+    revision: Mapped[int]
+
+
 class ClaimRow(Base):
     """The claim of one VLAN ID at one site by one cluster. The primary key enforces DESIGN.md §7.1."""
 

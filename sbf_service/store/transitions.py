@@ -8,7 +8,7 @@ only the clusters that have a due transition.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, or_, select, true, update
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.lifecycle import (
@@ -23,7 +23,7 @@ from sbf_service.store.allocation import release_vlans
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_on, read_cluster_statuses
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, GuestPowerRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 
@@ -75,6 +75,7 @@ def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, d
     return {"now": now, "drained_before": now - drain_deadline}
 
 
+_DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
 MAX_TRANSITIONS = 3
 """The highest number of transitions of one cluster in one call.
 
@@ -131,6 +132,7 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
         _drain_members(unit, row)
     if effects.ends:
         row.name = None
+        unit.session.execute(_DELETE_POWERS, {"ended": row.id})
     if effects.frees:
         _release_claims(unit, row)
     unit.session.flush()

@@ -35,6 +35,9 @@ class Machine:
         self.segments: dict[tuple[str, int], ObservedSegment] = {}
         self.guests: dict[tuple[str, str], ObservedGuest] = {}
 
+    def remove_orphaned_files(self, _wanted: object) -> None:
+        pass
+
     def read(self) -> ObservedHost:
         return ObservedHost(tuple(self.segments.values()), tuple(self.guests.values()))
 

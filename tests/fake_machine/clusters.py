@@ -66,10 +66,21 @@ class FakeSbf:
         self.matched: list[str] = []
         self.preview: dict[str, object] = {}
         self.change_preview: dict[str, object] = {}
+        self.guest: dict[str, object] = {
+            "name": "g1",
+            "cluster": "demo",
+            "host": "brno-h1",
+            "image": "busybox",
+            "addresses": ["10.0.0.1/24"],
+            "power": "on",
+            "resets": 0,
+            "wanted_revision": 7,
+            "confirmed_revision": 7,
+        }
         self.networks: dict[str, list[str]] = {}
         self.listed: list[dict[str, list[str]]] = []
 
-    def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 - one return for each kind of request
+    def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: C901, PLR0911 - one case for each kind of request
         """Return the answer to an HTTP request."""
         parts = urlsplit(path)
         match parts.path.split("/")[2:]:
@@ -82,6 +93,8 @@ class FakeSbf:
                 return _json(self.change_preview)
             case ["clusters", _] if "dry_run=true" in parts.query:
                 return _json(self.preview)
+            case ["clusters", _, "guests", *name]:
+                return self._guest(method, name, body, waits="after=" in parts.query)
             case ["clusters", key]:
                 return self._cluster(method, key, body, waits="after=" in parts.query)
         if method != "GET" and body:
@@ -95,6 +108,16 @@ class FakeSbf:
         if parts.path in DOCUMENTS:
             return _json(DOCUMENTS[parts.path])
         return _problem(404, "not-found", f"no resource at {parts.path}")
+
+    def _guest(self, method: str, name: list[str], body: bytes, *, waits: bool) -> Answer:
+        """Answer a call about the guest g1. Each long poll confirms the wanted power state."""
+        if method == "PUT":
+            self.put.append(("power", json.loads(body)))
+            asked = {key: value for key, value in json.loads(body).items() if value is not None}
+            self.guest |= asked | {"wanted_revision": 8}
+        elif waits:
+            self.guest["confirmed_revision"] = self.guest["wanted_revision"]
+        return _json(self.guest if name else [self.guest])
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
         """Extend a lease of one hour to ``seconds``. The lease does not change if ``seconds`` is less than an hour."""

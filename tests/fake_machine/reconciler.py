@@ -92,6 +92,9 @@ class FakeManagedHost:
         self.refuses_filters = False
         self.ignores_steps = False
 
+    def remove_orphaned_files(self, _wanted: HostWanted) -> None:
+        """Do nothing: this host has no files."""
+
     def read(self) -> ObservedHost:
         """Return the observed state."""
         return self.observed

@@ -58,10 +58,14 @@ class ObservedHost:
 
 @dataclass(frozen=True, slots=True)
 class StopGuests:
-    """Stop guests of a cluster at the same time, and remove their domains."""
+    """Stop guests of a cluster at the same time, and remove their domains.
+
+    The files of the guests in ``kept`` stay on the host, because these guests start again now or later.
+    """
 
     cluster: str
     guests: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
@@ -70,10 +74,14 @@ class StopGuests:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSegment:
-    """Remove a cluster's bridge and tagged interface."""
+    """Remove a cluster's bridge and tagged interface.
+
+    If ``files_stay``, the cluster is still wanted, with another VLAN ID or port, and its guests' files stay.
+    """
 
     cluster: str
     vlan: int
+    files_stay: bool = False
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
@@ -144,12 +152,18 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
-    """Return a digest of the guest's spec, uplink and VLAN ID. The agent restarts a guest whose digest differs."""
+    """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
+
+    The agent restarts a guest whose digest differs. The digest is stored with the running guest. Therefore a reset
+    restarts the guest once, even if the agent is killed in between.
+    """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
-    return sha256(f"{attachment} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
+    spec = guest.model_dump_json(exclude_none=True, exclude={"power"})
+    return sha256(f"{attachment} {spec}".encode()).hexdigest()[:16]
 
 
 def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
+    known = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments)}
     clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
         guests = [
@@ -158,10 +172,12 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
             if observed_guest.cluster == cluster and not _is_wanted_guest(observed_guest, wanted)
         ]
         if guests:
-            yield StopGuests(cluster, tuple(sorted(guests)))
+            kept = tuple(sorted(guest for guest in guests if (cluster, guest) in known))
+            yield StopGuests(cluster, tuple(sorted(guests)), kept)
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
-                yield RemoveSegment(cluster, segment.vlan)
+                stays = any(wanted_segment.id == cluster for wanted_segment in wanted.segments)
+                yield RemoveSegment(cluster, segment.vlan, files_stay=stays)
 
 
 def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[FilterGuests]:
@@ -191,7 +207,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         if (segment.id, segment.vlan) not in faultless:
             yield BuildSegment(segment, faults.get((segment.id, segment.vlan), ()))
         for guest in segment.guests:
-            if (segment.id, guest.name) not in running:
+            if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)
 
 
@@ -208,7 +224,9 @@ def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
 
 def _is_wanted_guest(observed: ObservedGuest, wanted: HostWanted) -> bool:
     return observed.running and any(
-        (segment.id, guest.name) == (observed.cluster, observed.guest) and digest(segment, guest) == observed.digest
+        (segment.id, guest.name) == (observed.cluster, observed.guest)
+        and guest.power is None
+        and digest(segment, guest) == observed.digest
         for segment, guest in _guests(wanted.segments)
     )
 

@@ -28,6 +28,7 @@ from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import HostWanted
 
 
 class LocalHost:
@@ -40,25 +41,28 @@ class LocalHost:
         self._segments = segments
         self._guests = guests
         self._filters = filters
-        self._orphans_removed = False
+        self._orphans_removed_for: HostWanted | None = None
 
     def read(self) -> ObservedHost:
         """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
 
         If a hypervisor does not answer, no error is raised, because the segments must be reconciled nevertheless.
         """
-        self._remove_orphaned_files()
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
         return ObservedHost(self._segments.read(), guests, hypervisor_errors, filters)
 
-    def _remove_orphaned_files(self) -> None:
-        """Once after the agent's start, remove the files of guests that have no domain.
+    def remove_orphaned_files(self, wanted: HostWanted) -> None:
+        """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
 
-        An error is logged, and the removal is repeated at the next reading.
+        The files of wanted guests stay: a stopped guest, and each guest after a reboot of the host, has no domain. An
+        error is logged, and the removal is repeated at the next call.
         """
+        if wanted == self._orphans_removed_for:
+            return
         try:
-            self._orphans_removed = self._orphans_removed or self._guests.remove_orphaned_files()
+            if self._guests.remove_orphaned_files(wanted):
+                self._orphans_removed_for = wanted
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
@@ -69,11 +73,12 @@ class LocalHost:
         object. Raise Unreachable if a hypervisor does not answer.
         """
         match step:
-            case StopGuests(cluster, guests):
-                self._guests.ensure_no_guests(cluster, guests)
-            case RemoveSegment(cluster, vlan):
+            case StopGuests(cluster, guests, kept):
+                self._guests.ensure_no_guests(cluster, guests, kept)
+            case RemoveSegment(cluster, vlan, files_stay):
                 self._segments.ensure_no_segment(cluster, vlan)
-                self._guests.ensure_no_files(cluster)
+                if not files_stay:
+                    self._guests.ensure_no_files(cluster)
             case BuildSegment(segment):
                 self._segments.ensure_segment(segment)
             case FilterGuests(_, ports) if self._filters:

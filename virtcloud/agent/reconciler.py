@@ -41,11 +41,11 @@ from virtcloud.agent.difference import (
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
 from virtcloud.model.values import ClusterKey
-from virtcloud.model.wanted import Segment, WantedDocument
+from virtcloud.model.wanted import GUEST_POWER, HostWanted, Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
-SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset()
+SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({GUEST_POWER})
 """Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
 that older agents would ignore.
 """
@@ -83,6 +83,9 @@ class ElementApi(Protocol):
 
 class ManagedHost(Protocol):
     """The operations of a host that the reconciler needs."""
+
+    def remove_orphaned_files(self, wanted: HostWanted) -> None:
+        """Remove the files of guests that are neither wanted nor running. An error is logged."""
 
     def read(self) -> ObservedHost:
         """Return the observed state."""
@@ -200,6 +203,7 @@ class HostReconciler:
     def _reconcile(self, document: WantedDocument) -> ClusterErrors:
         """Apply the difference, read the host back, and confirm the revision. Return the errors."""
         try:
+            self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
             drifted = bool(_certain_steps(steps, observed)) and document.confirmed_revision >= document.revision

@@ -5,9 +5,9 @@ On a terminal, the display has one line per element. Otherwise, one line is prin
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import click
 from rich.console import Console
@@ -20,12 +20,42 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
+V = TypeVar("V")
 MARKS = {
     PlacementProgress.ADDING: "…",
     PlacementProgress.CONFIRMED: "✓",
     PlacementProgress.REMOVING: "…",
     PlacementProgress.REMOVED: "✓",
 }
+
+
+class ProgressLines(Generic[V]):
+    """A function object that prints a line for each change of a view, with the elapsed time."""
+
+    def __init__(
+        self,
+        describe: Callable[[V], Iterable[tuple[str, str]]],
+        clock: Callable[[], float] = time.monotonic,
+        console: Console | None = None,
+    ) -> None:
+        """Start the clock. ``describe`` returns pairs of a name and a text. ``clock`` returns seconds."""
+        self._describe = describe
+        self._clock = clock
+        self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
+        self._start = clock()
+        self._printed: dict[str, str] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the object was created."""
+        return self._clock() - self._start
+
+    def __call__(self, view: V) -> None:
+        """Print the texts of ``view`` that have changed."""
+        for name, text in self._describe(view):
+            if self._printed.get(name) != text:
+                self._printed[name] = text
+                self._console.print(f"{self.seconds:6.1f} s  {name}: {text}", soft_wrap=True)
 
 
 class ProgressDisplay:
@@ -37,7 +67,7 @@ class ProgressDisplay:
         self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
         self._start = clock()
         self._ended: dict[str, tuple[PlacementProgress, float]] = {}
-        self._printed: dict[str, str] = {}
+        self._lines = ProgressLines(_progress_lines, clock, self._console)
         self._live = (
             Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
         )
@@ -65,7 +95,7 @@ class ProgressDisplay:
         if self._live:
             self._live.update(self._draw(view), refresh=True)
         else:
-            self._print_changes(view)
+            self._lines(view)
 
     def _draw(self, view: ClusterView) -> Table:
         grid = Table.grid(padding=(0, 2))
@@ -78,12 +108,6 @@ class ProgressDisplay:
                 f"{self._elapsed(placement):.1f} s",
             )
         return grid
-
-    def _print_changes(self, view: ClusterView) -> None:
-        for name, text in _progress_lines(view):
-            if self._printed.get(name) != text:
-                self._printed[name] = text
-                self._console.print(f"{self.seconds:6.1f} s  {name}: {text}", soft_wrap=True)
 
     def _elapsed(self, placement: PlacementView) -> float:
         """Return the seconds until an element confirmed its revision, or until now if the revision is unconfirmed."""

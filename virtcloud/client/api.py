@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
+from virtcloud.client.guests import ClusterGuests
 from virtcloud.client.sbf import DEFAULT_URL, SbfClient
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
@@ -192,6 +193,11 @@ class Cluster:
     def vlans(self) -> dict[Name, VlanId]:
         """The VLAN ID at each site."""
         return self.view.vlans
+
+    @property
+    def guests(self) -> ClusterGuests:
+        """The cluster's guests, by name."""
+        return ClusterGuests(self._sbf, self.key, self.view.id)
 
     def refresh(self) -> ClusterView:
         """Read the cluster again."""

@@ -3,7 +3,7 @@
 ``virtcloud.model.edge`` defines these states and the difference for provider edges.
 """
 
-from typing import Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -189,6 +189,14 @@ class GuestWanted(Document):
     """Id of the member to which the guest belongs; null: the guest belongs to the network's cluster."""
     seed: GuestSeed | None = None
     """What the guest learns at its first boot; null: nothing but its name and addresses."""
+    power: Literal["off"] | None = None
+    """`off`: the guest must not run, and its disk stays on the host; null: the guest must run."""
+    starts: int | None = None
+    """Number of requested resets. The host restarts the guest when this number changes; null: none was requested."""
+
+
+GUEST_POWER: Final = "guest-power"
+"""The requirement of a segment with a guest that was stopped or reset. Older agents would run such a guest."""
 
 
 class Segment(Document):

@@ -184,7 +184,7 @@ def authorize_cluster(
     if caller.is_unrestricted(action):
         return
     with store.read() as unit:
-        _authorize_in_unit(unit, caller, action, key, cluster_id)
+        authorize_in_unit(unit, caller, action, key, cluster_id)
 
 
 @contextmanager
@@ -196,13 +196,14 @@ def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey
     """
     authorize_cluster(store, caller, action, key)
     with store.change(who=caller.who) as unit:
-        _authorize_in_unit(unit, caller, action, key)
+        authorize_in_unit(unit, caller, action, key)
         yield unit
 
 
-def _authorize_in_unit(
+def authorize_in_unit(
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None = None
 ) -> None:
+    """Check the caller's right to ``action`` on a cluster, within a unit; see :func:`authorize_cluster`."""
     if caller.is_unrestricted(action):
         return
     resource = describe_cluster(get_cluster(unit, key, cluster_id))

@@ -29,6 +29,9 @@ EVERY_CALL = frozenset(
         "extend_lease",
         "share_network",
         "unshare_network",
+        "list_guests",
+        "get_guest",
+        "put_guest_power",
         "put_topology",
         "get_topology",
         "preview_topology",
@@ -85,26 +88,27 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
+    | {"list_guests", "get_guest", "put_guest_power"}
     | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
     | READ_SITES
     | READ_TOPOLOGY
-    | {"get_cluster", "delete_cluster", "get_audit"}
+    | {"get_cluster", "delete_cluster", "get_audit", "list_guests", "get_guest", "put_guest_power"}
     | {"put_pool", "preview_pool", "say_clean", "verify_site", "put_site_topology", "preview_site_topology"}
     | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
     Role.OPERATOR: EVERY_CALL,
     Role.AGENT: FOR_EVERYBODY
     | LISTS
-    | {"get_cluster", "delete_cluster"}
+    | {"get_cluster", "delete_cluster", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
     | READ_TOPOLOGY
-    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease"}
+    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "list_guests", "get_guest"}
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
-    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster"},
+    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster", "list_guests", "get_guest"},
 }
 """The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
 
@@ -117,7 +121,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     Role.OPERATOR: EVERY_CALL,
     Role.AGENT: FOR_EVERYBODY | LISTS,
     Role.SCHEDULER: OWN[Role.SCHEDULER],
-    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster"},
+    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "list_guests", "get_guest"},
 }
 """The operations permitted on bob's cluster on praha-h1, on site praha and on its elements, by role."""
 
@@ -155,6 +159,7 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
     bodies: dict[str, object] = {
         "put_cluster": {"spec": spec(f"{site}-h1", owner=owner).model_dump(mode="json")},
         "extend_lease": {"seconds": 60},
+        "put_guest_power": {"power": "off"},
         "put_topology": three_sites().model_dump(mode="json"),
         "preview_topology": three_sites().model_dump(mode="json"),
         "put_site_topology": part,
@@ -176,6 +181,7 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
     of_element = path.startswith("/v1/elements")
     path_values = {
         "key": key,
+        "guest": "g1",
         "name": element if of_element else site,
         "vlan": "100",
         "id": "aaaaaaaa",

@@ -100,7 +100,7 @@ def test_a_listed_guest_that_does_not_run_is_restarted(make_segment: Make) -> No
         observed_host(segment).segments, (ObservedGuest("a", "g1", digest(segment, segment.guests[0]), running=False),)
     )
     assert compute_difference(wanted(segment), stopped) == [
-        StopGuests("a", ("g1",)),
+        StopGuests("a", ("g1",), ("g1",)),
         StartGuest(segment, segment.guests[0]),
     ]
 
@@ -109,9 +109,42 @@ def test_a_guest_with_an_old_digest_is_restarted(make_segment: Make) -> None:
     segment = make_segment("a", 100, ("g1",))
     outdated = ObservedHost(observed_host(segment).segments, (ObservedGuest("a", "g1", "another digest"),))
     assert compute_difference(wanted(segment), outdated) == [
-        StopGuests("a", ("g1",)),
+        StopGuests("a", ("g1",), ("g1",)),
         StartGuest(segment, segment.guests[0]),
     ]
+
+
+def with_power(segment: Segment, **power: object) -> Segment:
+    guests = (segment.guests[0].model_copy(update=power), *segment.guests[1:])
+    return segment.model_copy(update={"guests": guests})
+
+
+def test_a_guest_with_power_off_stops_and_keeps_its_files(make_segment: Make) -> None:
+    before = make_segment("a", 100, ("g1", "g2"))
+    after = with_power(before, power="off")
+    assert compute_difference(wanted(after), observed_host(before)) == [StopGuests("a", ("g1",), ("g1",))]
+
+
+def test_a_stopped_guest_is_not_started(make_segment: Make) -> None:
+    segment = with_power(make_segment("a", 100, ("g1",)), power="off")
+    rebooted = ObservedHost()
+    assert compute_difference(wanted(segment), rebooted) == [BuildSegment(segment)]
+
+
+def test_power_on_starts_the_guest_without_another_restart(make_segment: Make) -> None:
+    segment = make_segment("a", 100, ("g1",))
+    off = with_power(segment, power="off")
+    assert digest(segment, segment.guests[0]) == digest(off, off.guests[0])
+
+
+def test_a_reset_restarts_the_guest_once(make_segment: Make) -> None:
+    before = make_segment("a", 100, ("g1",))
+    after = with_power(before, starts=1)
+    assert compute_difference(wanted(after), observed_host(before)) == [
+        StopGuests("a", ("g1",), ("g1",)),
+        StartGuest(after, after.guests[0]),
+    ]
+    assert compute_difference(wanted(after), observed_host(after)) == []
 
 
 def test_an_unwanted_guest_stops_without_changing_the_bridge(make_segment: Make) -> None:
@@ -128,8 +161,8 @@ def test_a_guest_without_a_segment_stops(make_segment: Make) -> None:
 def test_a_segment_on_another_port_is_rebuilt(make_segment: Make) -> None:
     before, after = make_segment("a", 100, ("g1",)), make_segment("a", 100, ("g1",), port="eth1")
     assert compute_difference(wanted(after), observed_host(before)) == [
-        StopGuests("a", ("g1",)),
-        RemoveSegment("a", 100),
+        StopGuests("a", ("g1",), ("g1",)),
+        RemoveSegment("a", 100, files_stay=True),
         BuildSegment(after, ()),
         StartGuest(after, after.guests[0]),
     ]

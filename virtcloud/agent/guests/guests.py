@@ -13,7 +13,7 @@ from virtcloud.agent.guests.images import GuestImage, QemuImage, read_image
 from virtcloud.agent.network import names
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.wanted import GuestWanted, Segment
+from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 POLL_S = 0.1
 
@@ -76,13 +76,14 @@ class LocalGuests:
             _check_ownership(existing, segment)
             if existing.running and existing.owner and existing.owner.digest == wanted_digest:
                 return
-            self.ensure_no_guests(segment.id, (guest.name,))
+            self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
         environment = self._domain_environment(image, hypervisor, self._files.ensure(name, image))
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
 
-    def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
+    def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
 
+        Then remove their disks and logs, except those of the guests in ``kept``.
         Raise Unreachable when a guest may run on a hypervisor that does not answer.
         """
         domains, unreachable = self._list_domains()
@@ -97,7 +98,8 @@ class LocalGuests:
         for hypervisor, domain in owned:
             hypervisor.destroy(domain.name)
         for _, domain in owned:
-            self._files.ensure_none(domain.name)
+            if domain.owner and domain.owner.guest not in kept:
+                self._files.ensure_none(domain.name)
         if unreachable and len(owned) < len(guests):
             raise Unreachable("; ".join(unreachable))
 
@@ -105,15 +107,18 @@ class LocalGuests:
         """Remove the disks and logs of all guests of a cluster, including guests that ended by themselves."""
         self._files.ensure_none_of_cluster(cluster)
 
-    def remove_orphaned_files(self) -> bool:
-        """Remove the disks and logs of guests that have no domain.
+    def remove_orphaned_files(self, wanted: HostWanted) -> bool:
+        """Remove the disks and logs of guests that are not in ``wanted`` and have no domain.
 
         Return False, and remove no files, when a hypervisor does not answer.
         """
+        kept = {names.domain_name(segment.id, guest.name) for segment in wanted.segments for guest in segment.guests}
+        if self._files.list_domains() <= kept:
+            return True
         domains, unreachable = self._list_domains()
         if unreachable:
             return False
-        self._files.ensure_none_but(domain.name for _, domain in domains)
+        self._files.ensure_none_but(kept | {domain.name for _, domain in domains})
         return True
 
     def _wait_for_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:

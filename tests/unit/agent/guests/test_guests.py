@@ -17,7 +17,7 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.wanted import GuestWanted, Segment
+from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 Make = Callable[..., Segment]
 MakeGuest = Callable[..., GuestWanted]
@@ -239,13 +239,49 @@ def test_removing_a_cluster_removes_files_of_ended_guests(
     assert (list_files(images / "state"), list_files(logs)) == ([], [])
 
 
+def test_a_restarted_guest_starts_with_its_former_disk(
+    qemu_guests: LocalGuests, images: Path, make_segment: Make
+) -> None:
+    segment, guest = with_disk_image(make_segment("a", 100, ("g1",)))
+    qemu_guests.ensure_guest(segment, guest)
+    inode = (images / "state/vc-a-g1/disk.qcow2").stat().st_ino
+    qemu_guests.ensure_no_guests("a", ("g1",), ("g1",))
+    qemu_guests.ensure_guest(segment, guest)
+    qemu_guests.ensure_guest(segment, guest.model_copy(update={"starts": 1}))
+    assert (images / "state/vc-a-g1/disk.qcow2").stat().st_ino == inode
+
+
+def test_a_killed_agent_finishes_a_reset_once(
+    qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """The agent is killed after it stopped the guest. Later calls of a new agent find the guest reset."""
+    segment, guest = with_disk_image(make_segment("a", 100, ("g1",)))
+    qemu_guests.ensure_guest(segment, guest)
+    qemu_guests.ensure_no_guests("a", ("g1",), ("g1",))
+    for _ in range(2):
+        qemu_guests.ensure_guest(segment, guest.model_copy(update={"starts": 1}))
+    assert len(hypervisor.started) == 2
+
+
+def test_files_of_wanted_guests_without_domain_remain(
+    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """A stopped guest, and each guest after a reboot of the host, has no domain."""
+    segments = tuple(make_segment(name, 100, ("g1",)) for name in ("a", "b"))
+    for segment in segments:
+        qemu_guests.ensure_guest(*with_disk_image(segment))
+    hypervisor.by_name.clear()
+    assert qemu_guests.remove_orphaned_files(HostWanted(segments=segments[:1]))
+    assert list_files(images / "state") == ["vc-a-g1/disk.qcow2"]
+
+
 def test_orphaned_guest_files_are_removed_at_the_start(
     qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
         qemu_guests.ensure_guest(*with_disk_image(segment))
     hypervisor.by_name.pop("vc-a-g1")
-    assert qemu_guests.remove_orphaned_files()
+    assert qemu_guests.remove_orphaned_files(HostWanted())
     assert list_files(images / "state") == ["vc-b-g1/disk.qcow2"]
 
 
@@ -254,13 +290,13 @@ def test_orphaned_files_remain_while_a_hypervisor_is_unreachable(
 ) -> None:
     qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
     hypervisor.error = Unreachable("no answer")
-    assert not qemu_guests.remove_orphaned_files()
+    assert not qemu_guests.remove_orphaned_files(HostWanted())
     assert list_files(images / "state") == ["vc-a-g1/disk.qcow2"]
 
 
 def test_logs_of_foreign_domains_are_not_removed(qemu_guests: LocalGuests, logs: Path) -> None:
     (logs / "qemu/vc-database.log").touch()
-    assert qemu_guests.remove_orphaned_files()
+    assert qemu_guests.remove_orphaned_files(HostWanted())
     assert list_files(logs) == ["qemu/vc-database.log"]
 
 
@@ -290,4 +326,6 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
         raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
 
     monkeypatch.setattr(shutil, "rmtree", raise_read_only)
-    assert LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests).read() == ObservedHost()
+    host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
+    host.remove_orphaned_files(HostWanted())
+    assert host.read() == ObservedHost()

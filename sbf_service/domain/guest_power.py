@@ -1,0 +1,68 @@
+"""The wanted power states of guests. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from virtcloud.model.errors import Conflict
+from virtcloud.model.guests import GuestPower, GuestPowerRequest
+from virtcloud.model.wanted import GUEST_POWER, GuestWanted, HostWanted, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPower:
+    """The wanted power state of a guest: whether it is stopped, and how many resets were requested."""
+
+    stopped: bool = False
+    resets: int = 0
+
+
+GuestPowers = Mapping[tuple[str, str], WantedPower]
+"""The wanted power states of guests that were stopped or reset, by cluster ID and guest."""
+ALWAYS_ON = WantedPower()
+
+
+def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) -> WantedPower:
+    """Return the new power state of a guest.
+
+    Raise Conflict if the request resets a stopped guest, or if another caller reset the guest in between.
+    """
+    stopped = request.power is GuestPower.OFF
+    if request.resets in {None, former.resets}:
+        return WantedPower(stopped, former.resets)
+    if former.stopped or stopped:
+        raise Conflict(f"guest {guest} is stopped and cannot be reset: start it (virtcloud guest start)")
+    if request.resets != former.resets + 1:
+        raise Conflict(
+            f"guest {guest}: expected reset number {former.resets + 1}, got {request.resets}: another caller reset the "
+            "guest in between; show the guest (virtcloud guest list), and reset it again if needed"
+        )
+    return WantedPower(stopped, former.resets + 1)
+
+
+def apply_guest_powers(wanted: HostWanted, powers: GuestPowers) -> HostWanted:
+    """Return a host's wanted state with the power states of its guests.
+
+    A segment with such a guest requires an agent that knows power states.
+    """
+    return wanted.model_copy(update={"segments": tuple(_apply(segment, powers) for segment in wanted.segments)})
+
+
+def list_cluster_ids(wanted: HostWanted) -> Iterable[str]:
+    """Return the IDs of the clusters that have guests on a host."""
+    return {guest.cluster or segment.id for segment in wanted.segments for guest in segment.guests}
+
+
+def _apply(segment: Segment, powers: GuestPowers) -> Segment:
+    changed = {
+        guest.name: power
+        for guest in segment.guests
+        if (power := powers.get((guest.cluster or segment.id, guest.name), ALWAYS_ON)) != ALWAYS_ON
+    }
+    if not changed:
+        return segment
+    guests = tuple(_with_power(guest, changed.get(guest.name, ALWAYS_ON)) for guest in segment.guests)
+    return segment.model_copy(update={"guests": guests, "requires": (*segment.requires, GUEST_POWER)})
+
+
+def _with_power(guest: GuestWanted, power: WantedPower) -> GuestWanted:
+    return guest.model_copy(update={"power": "off" if power.stopped else None, "starts": power.resets or None})

@@ -1,0 +1,105 @@
+"""Guests of clusters: list them, and stop, start and reset them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from fastapi.concurrency import run_in_threadpool
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.rights import Action, ProtectedResource
+from sbf_service.http.auth.authorization import (
+    Caller,
+    CurrentCaller,
+    CurrentService,
+    authorize_cluster,
+    authorize_in_unit,
+)
+from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
+from sbf_service.http.problems import problem_responses
+from sbf_service.http.routes.clusters import IdQuery, KeyPath
+from sbf_service.store import guest_power
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.elements import confirmation_topic
+from sbf_service.store.revisions import require_element
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.guests import GuestPowerRequest, GuestView
+from virtcloud.model.values import ClusterKey, Name
+
+GuestPath = Annotated[Name, Path(description="The guest's name in the cluster's spec.")]
+PROBLEMS = problem_responses(404, 409, 422)
+
+router = APIRouter(prefix="/v1/clusters/{key}/guests", tags=["clusters"], route_class=Operation)
+
+
+@router.get("", responses=PROBLEMS)
+def list_guests(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[GuestView]:
+    """List the guests of a cluster with their wanted power states."""
+    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
+    with service.store.read() as unit:
+        return guest_power.list_guests(unit, key, id)
+
+
+@router.get("/{guest}", responses=PROBLEMS)
+async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    key: KeyPath,
+    guest: GuestPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    after: After = None,
+    wait: Wait = 0,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> GuestView:
+    """Return a guest, or wait until its host has confirmed a revision later than ``after``."""
+
+    def read() -> GuestView:
+        with service.store.read() as unit:
+            return guest_power.get_guest(unit, key, guest, id)
+
+    await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
+    view = await run_in_threadpool(read)
+    topic = confirmation_topic(view.host)
+    await wait_until_newer(service.change_feed, topic, lambda: _read_confirmed(service, view.host), after, wait)
+    return await run_in_threadpool(read)
+
+
+def _read_confirmed(service: SbfService, host: Name) -> int:
+    with service.store.read() as unit:
+        return require_element(unit, host).confirmed_revision
+
+
+@router.put("/{guest}/power", responses=PROBLEMS)
+def put_guest_power(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    key: KeyPath,
+    guest: GuestPath,
+    request: GuestPowerRequest,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> GuestView:
+    """Stop, start or reset a guest; idempotent. The guest's disk stays."""
+    caller.require_for_any(Action.CONTROL_GUEST, "guest")
+    with service.store.change(who=caller.who) as unit:
+        authorize_guest(unit, caller, Action.CONTROL_GUEST, key, guest, id)
+        return guest_power.set_guest_power(unit, key, guest, request, id)
+
+
+def authorize_guest(  # noqa: PLR0913, PLR0917 - the call
+    unit: Unit, caller: Caller, action: Action, key: ClusterKey, guest: Name, cluster_id: str | None = None
+) -> GuestView:
+    """Check the caller's right to ``action`` on a guest. Return the guest.
+
+    A site administrator has the right for guests on hosts of the site. Raise Forbidden if the caller lacks the right.
+    If the caller may not read the cluster either, raise NotFound instead, as for an unknown key.
+    """
+    authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, cluster_id)
+    view = guest_power.get_guest(unit, key, guest, cluster_id)
+    site = Name(require_element(unit, view.host).site)
+    owner = require_cluster(unit, key, cluster_id).owner
+    description = f"guest {guest} of cluster {key}"
+    caller.require(action, ProtectedResource(description, owner, frozenset({site}), frozenset({view.host})))
+    return view

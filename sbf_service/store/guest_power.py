@@ -1,0 +1,109 @@
+"""The wanted power states of guests: views of a cluster's guests, and their stops, starts and resets."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from sbf_service.domain.error_report import find_cluster_error
+from sbf_service.domain.guest_power import ALWAYS_ON, GuestPowers, WantedPower, decide_power
+from sbf_service.store.cluster_queries import parse_spec, split_ids
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow, ElementRow, GuestPowerRow, PlacementRow
+from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.cluster import WANTED_STATES, ClusterState, Guest
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
+from virtcloud.model.values import ClusterKey
+
+
+def read_guest_powers(unit: Unit, cluster_ids: Iterable[str]) -> GuestPowers:
+    """Return the wanted power states of the guests of these clusters, except of guests that are always on."""
+    found: dict[tuple[str, str], WantedPower] = {}
+    for group in split_ids(sorted(cluster_ids)):
+        for row in unit.session.scalars(select(GuestPowerRow).where(GuestPowerRow.cluster_id.in_(group))):
+            found[row.cluster_id, row.guest] = WantedPower(row.stopped, row.resets)
+    return found
+
+
+def list_guests(unit: Unit, key: str, cluster_id: str | None = None) -> list[GuestView]:
+    """Return the guests of a cluster. Raise NotFound for an unknown cluster. Raise Conflict if the cluster ends."""
+    row = _require_live(unit, key, cluster_id)
+    return [_format_guest(unit, row, guest) for guest in parse_spec(row.spec).guests]
+
+
+def get_guest(unit: Unit, key: str, name: str, cluster_id: str | None = None) -> GuestView:
+    """Return a guest. Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends."""
+    row = _require_live(unit, key, cluster_id)
+    return _format_guest(unit, row, _find_guest(row, name))
+
+
+def set_guest_power(
+    unit: Unit, key: str, name: str, request: GuestPowerRequest, cluster_id: str | None = None
+) -> GuestView:
+    """Stop, start or reset a guest; idempotent. The revision of the guest's host is incremented in this unit.
+
+    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends, or if the request contradicts
+    the guest's state.
+    """
+    row = _require_live(unit, key, cluster_id)
+    guest = _find_guest(row, name)
+    stored = unit.session.get(GuestPowerRow, (row.id, guest.name))
+    former = WantedPower(stored.stopped, stored.resets) if stored else ALWAYS_ON
+    power = decide_power(guest.name, former, request)
+    if power != former:
+        revision = increment_revisions(unit, [guest.host])[guest.host].revision
+        unit.session.merge(
+            GuestPowerRow(
+                cluster_id=row.id,
+                guest=guest.name,
+                element=guest.host,
+                stopped=power.stopped,
+                resets=power.resets,
+                revision=revision,
+            )
+        )
+        record_audit(unit, _name_change(former, power), why=f"guest {name}", element=guest.host, cluster_id=row.id)
+        unit.session.flush()
+    return _format_guest(unit, row, guest)
+
+
+def _name_change(former: WantedPower, power: WantedPower) -> str:
+    if power.resets != former.resets:
+        return "guest_reset"
+    return "guest_stopped" if power.stopped else "guest_started"
+
+
+def _require_live(unit: Unit, key: str, cluster_id: str | None) -> ClusterRow:
+    row = require_cluster(unit, key, cluster_id)
+    if ClusterState(row.state) not in WANTED_STATES:
+        raise Conflict(f"cluster {key} is {row.state}, and its guests are removed: create a new cluster")
+    return row
+
+
+def _find_guest(row: ClusterRow, name: str) -> Guest:
+    guests = {str(guest.name): guest for guest in parse_spec(row.spec).guests}
+    if name not in guests:
+        raise NotFound(f"cluster {row.key} has no guest {name}; its guests: {', '.join(guests) or 'none'}")
+    return guests[name]
+
+
+def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
+    host = unit.session.get_one(ElementRow, guest.host)
+    stored = unit.session.get(GuestPowerRow, (row.id, guest.name))
+    added = unit.session.get_one(PlacementRow, (row.id, guest.host)).added_revision
+    wanted = max(added, stored.revision) if stored else added
+    confirmed = host.confirmed_revision
+    return GuestView(
+        name=guest.name,
+        cluster=ClusterKey(row.key),
+        host=guest.host,
+        image=guest.image,
+        addresses=guest.addresses,
+        power=GuestPower.OFF if stored and stored.stopped else GuestPower.ON,
+        resets=stored.resets if stored else 0,
+        wanted_revision=wanted,
+        confirmed_revision=confirmed,
+        reachable=host.reachable,
+        trouble=None if confirmed >= wanted else find_cluster_error(host.trouble, host.troubles, row.id, row.network),
+    )

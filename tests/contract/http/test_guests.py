@@ -1,0 +1,140 @@
+"""Tests of guests' power states: stop, start and reset, with rights, revisions and audit rows."""
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, spec
+
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterState
+
+GUESTS = "/v1/clusters/demo/guests"
+
+
+@pytest.fixture
+def demo(world: World) -> World:
+    """A world with alice's active cluster, whose guest g1 is on brno-h1 and whose guest g2 is on praha-h1."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    return world
+
+
+def power(world: World, power: str, resets: int | None = None, guest: str = "g1", token: str | None = None) -> object:
+    return ask(world, "PUT", f"{GUESTS}/{guest}/power", {"power": power, "resets": resets}, token=token)
+
+
+def wanted_powers(world: World, host: str = "brno-h1") -> list[tuple[str, str | None, int | None]]:
+    return [(g.name, g.power, g.starts) for segment in world.wanted_of_host(host).segments for g in segment.guests]
+
+
+def test_a_stopped_guest_is_off_at_its_host_only(demo: World) -> None:
+    assert power(demo, "off").json()["power"] == "off"
+    assert wanted_powers(demo) == [("g1", "off", None)]
+    assert wanted_powers(demo, "praha-h1") == [("g2", None, None)]
+
+
+def test_hosts_of_unchanged_guests_need_no_power_support(demo: World) -> None:
+    power(demo, "off")
+    requires = {host: demo.wanted_of_host(host).segments[0].requires for host in ("brno-h1", "praha-h1")}
+    assert requires == {"brno-h1": ("guest-power",), "praha-h1": ()}
+
+
+def test_a_cluster_with_a_stopped_guest_stays_active(demo: World) -> None:
+    power(demo, "off")
+    assert demo.view("demo").state == ClusterState.ACTIVE
+    demo.settle()
+    assert demo.view("demo").state == ClusterState.ACTIVE
+
+
+def test_a_guest_is_confirmed_when_its_host_confirms(demo: World) -> None:
+    stopped = power(demo, "off").json()
+    assert stopped["confirmed_revision"] == stopped["wanted_revision"] - 1
+    demo.confirm_hosts()
+    shown = ask(demo, "GET", f"{GUESTS}/g1?after={stopped['wanted_revision'] - 1}&wait=30").json()
+    assert shown["confirmed_revision"] == stopped["wanted_revision"]
+
+
+def test_a_repeated_stop_changes_nothing(demo: World) -> None:
+    first = power(demo, "off").json()
+    assert power(demo, "off").json() == first
+    assert [row.what for row in demo.audit("guest_stopped")] == ["guest_stopped"]
+
+
+def test_a_repeated_reset_resets_once(demo: World) -> None:
+    first = power(demo, "on", 1).json()
+    assert power(demo, "on", 1).json() == first
+    assert wanted_powers(demo) == [("g1", None, 1)]
+    assert len(demo.audit("guest_reset")) == 1
+
+
+def test_a_reset_that_another_caller_overtook_is_refused(demo: World) -> None:
+    power(demo, "on", 1)
+    power(demo, "on", 2)
+    assert problem(power(demo, "on", 1))[:2] == (409, "conflict")
+    assert wanted_powers(demo) == [("g1", None, 2)]
+
+
+def test_a_stopped_guest_cannot_be_reset(demo: World) -> None:
+    power(demo, "off")
+    assert problem(power(demo, "on", 1)) == (
+        409,
+        "conflict",
+        "guest g1 is stopped and cannot be reset: start it (virtcloud guest start)",
+    )
+
+
+def test_a_started_guest_keeps_its_number_of_resets(demo: World) -> None:
+    power(demo, "on", 1)
+    power(demo, "off")
+    power(demo, "on")
+    assert wanted_powers(demo) == [("g1", None, 1)]
+
+
+def test_the_audit_log_names_caller_guest_and_host(demo: World) -> None:
+    power(demo, "off", token=demo.token(Role.USER, "alice"))
+    row = demo.audit("guest_stopped")[0]
+    assert (row.who, row.why, row.element, row.cluster_id) == ("alice", "guest g1", "brno-h1", demo.view("demo").id)
+
+
+def test_an_unknown_guest_is_answered_with_the_known_guests(demo: World) -> None:
+    assert problem(power(demo, "off", guest="g9")) == (
+        404,
+        "not-found",
+        "cluster demo has no guest g9; its guests: g1, g2",
+    )
+
+
+def test_a_site_administrator_stops_guests_of_own_hosts_only(demo: World) -> None:
+    token = demo.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert power(demo, "off", token=token).status_code == 200
+    status, kind, detail = problem(power(demo, "off", guest="g2", token=token))
+    assert (status, kind) == (403, "forbidden")
+    assert "guest g2 of cluster demo: the action requires its owner (alice), a site administrator of praha" in detail
+
+
+def test_another_users_guest_is_not_known(demo: World) -> None:
+    answer = power(demo, "off", token=demo.token(Role.USER, "bob"))
+    assert problem(answer) == (404, "not-found", "cluster demo is not known")
+    assert wanted_powers(demo) == [("g1", None, None)]
+
+
+def test_a_members_guest_is_stopped_in_the_joined_network(demo: World) -> None:
+    demo.put("more", spec("brno-h1", joins="demo", guests=[{"name": "m1", "host": "brno-h1", "image": "debian"}]))
+    demo.settle()
+    ask(demo, "PUT", "/v1/clusters/more/guests/m1/power", {"power": "off"})
+    assert wanted_powers(demo) == [("g1", None, None), ("m1", "off", None)]
+
+
+def test_guests_of_an_ended_cluster_are_refused(demo: World) -> None:
+    demo.delete("demo")
+    assert problem(power(demo, "off")) == (
+        409,
+        "conflict",
+        "cluster demo is draining, and its guests are removed: create a new cluster",
+    )
+
+
+def test_a_hosts_error_is_shown_while_the_guest_waits(demo: World) -> None:
+    power(demo, "off")
+    ask(demo, "POST", "/v1/elements/brno-h1/trouble", {"revision": 1, "message": "libvirt does not answer"})
+    listed = ask(demo, "GET", GUESTS).json()
+    assert [guest["trouble"] for guest in listed] == ["libvirt does not answer", None]

@@ -1,0 +1,53 @@
+import pytest
+from cli_calls import RunCommand
+from fake_machine.clusters import FakeSbf
+
+
+@pytest.fixture
+def demo(run: RunCommand, sbf: FakeSbf) -> FakeSbf:
+    """An SBF with the cluster demo, which has the guest g1."""
+    run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
+    return sbf
+
+
+def test_stop_waits_until_the_host_has_confirmed(run: RunCommand, demo: FakeSbf) -> None:
+    result = run("guest", "stop", "demo", "g1")
+    assert result.exit_code == 0
+    assert [line.partition(" s  ")[2] for line in result.stderr.splitlines()] == [
+        "demo/g1: stopping: waiting for the agent of brno-h1",
+        "demo/g1: stopped",
+    ]
+    assert result.stdout.startswith("guest g1 of cluster demo on brno-h1 is stopped after ")
+
+
+def test_no_wait_returns_before_the_host_has_confirmed(run: RunCommand, demo: FakeSbf) -> None:
+    result = run("guest", "stop", "demo", "g1", "--no-wait")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "guest g1 of cluster demo: stopping; show it: virtcloud guest list demo\n"
+
+
+def test_a_reset_requests_the_next_number(run: RunCommand, demo: FakeSbf) -> None:
+    demo.guest["resets"] = 3
+    assert run("guest", "reset", "demo", "g1").exit_code == 0
+    assert demo.put == [("power", {"power": "on", "resets": 4})]
+
+
+def test_a_timeout_shows_the_hosts_error(run: RunCommand, demo: FakeSbf) -> None:
+    demo.guest |= {"trouble": "libvirt does not answer", "confirmed_revision": 5}
+    result = run("guest", "start", "demo", "g1", "--timeout", "0.01s")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "virtcloud: host brno-h1 has not confirmed guest g1 after 0.01 s: libvirt does not answer"
+    )
+
+
+def test_the_list_shows_power_states(run: RunCommand, demo: FakeSbf) -> None:
+    demo.guest |= {"power": "off", "resets": 2}
+    assert run("guest", "list", "demo").stdout.splitlines()[1].split() == [
+        *["g1", "brno-h1", "stopped", "2", "10.0.0.1/24", "busybox"]
+    ]
+
+
+def test_the_list_marks_guests_of_unreachable_hosts(run: RunCommand, demo: FakeSbf) -> None:
+    demo.guest["reachable"] = False
+    assert "unknown, wanted on: host brno-h1 does not answer" in run("guest", "list", "demo").stdout

@@ -1,0 +1,144 @@
+"""``virtcloud guest``: list, stop, start and reset the guests of a cluster."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from virtcloud.cli import groups, printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import DurationType, open_client
+from virtcloud.cli.progress import ProgressLines
+from virtcloud.client.guests import ClusterGuest
+from virtcloud.model.guests import GuestPower, GuestView
+
+COLUMNS = ("guest", "host", "state", "resets", "addresses", "image", "trouble")
+
+
+@click.group(cls=SummaryGroup)
+def guest() -> None:
+    """Show, stop, start and reset the guests of a cluster.
+
+    Example: virtcloud guest stop demo g1
+    """
+
+
+def _wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of commands that wait for a guest's host."""
+    for option in (
+        printing.json_option,
+        click.option("--timeout", type=DurationType(), help="Maximum time to wait.  [default: no limit]"),
+        click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the request."),
+    ):
+        command = option(command)
+    return command
+
+
+@guest.command("list")
+@click.argument("cluster")
+@printing.json_option
+@click.pass_context
+def list_(context: click.Context, cluster: str, as_json: bool) -> None:
+    """List the guests of CLUSTER with their hosts and power states.
+
+    Example: virtcloud guest list demo
+    """
+    views = open_client(context).get(cluster).guests.views()
+    printing.print_list(COLUMNS, views, _row, f"cluster {cluster} has no guests", as_json=as_json)
+
+
+@guest.command()
+@click.argument("cluster")
+@click.argument("name", metavar="GUEST")
+@_wait_options
+@click.pass_context
+def stop(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Stop GUEST of CLUSTER, and wait until it has ended. Idempotent.
+
+    The guest can shut down within the host's grace period (5 s by default). Then the guest is destroyed. The guest's
+    disk stays. The guest remains stopped when its host reboots.
+
+    Example: virtcloud guest stop demo g1
+    """
+    _change(context, cluster, name, ClusterGuest.stop, **options)
+
+
+@guest.command()
+@click.argument("cluster")
+@click.argument("name", metavar="GUEST")
+@_wait_options
+@click.pass_context
+def start(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Start GUEST of CLUSTER again after a stop, and wait until its host has started it. Idempotent.
+
+    Example: virtcloud guest start demo g1
+    """
+    _change(context, cluster, name, ClusterGuest.start, **options)
+
+
+@guest.command()
+@click.argument("cluster")
+@click.argument("name", metavar="GUEST")
+@_wait_options
+@click.pass_context
+def reset(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
+    """Restart GUEST of CLUSTER once, and wait until its host has started it again. The guest's disk stays.
+
+    Example: virtcloud guest reset demo g1
+    """
+    _change(context, cluster, name, ClusterGuest.reset, **options)
+
+
+def _change(  # noqa: PLR0913 - click's options
+    context: click.Context,
+    key: str,
+    name: str,
+    change: Callable[..., ClusterGuest],
+    *,
+    no_wait: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Change a guest's power state, and wait for the host. On Ctrl-C, exit with a message."""
+    found = open_client(context).get(key).guests.find(name)
+    progress = ProgressLines(_progress_lines)
+    try:
+        change(found, wait=not no_wait, progress=progress, timeout=timeout)
+    except KeyboardInterrupt:
+        message = f"guest {name} continues to change on {found.view.host}; show it: virtcloud guest list {key}"
+        groups.exit_interrupted(context, message)
+    if as_json:
+        printing.print_json(found.view)
+    elif no_wait:
+        click.echo(f"guest {name} of cluster {key}: {describe_state(found.view)}; show it: virtcloud guest list {key}")
+    else:
+        state = f"{describe_state(found.view)} after {progress.seconds:.1f} s"
+        click.echo(f"guest {name} of cluster {key} on {found.view.host} is {state}")
+
+
+def _row(view: GuestView) -> tuple[object, ...]:
+    addresses = " ".join(view.addresses)
+    return (
+        view.name,
+        view.host,
+        describe_state(view),
+        view.resets,
+        addresses,
+        view.image,
+        printing.shorten(view.trouble),
+    )
+
+
+def describe_state(view: GuestView) -> str:
+    """Return the state of a guest: whether it runs, and otherwise what its host must still do."""
+    if not view.reachable:
+        return f"unknown, wanted {view.power}: host {view.host} does not answer"
+    if view.power is GuestPower.ON:
+        return "running" if view.is_confirmed else "starting"
+    return "stopped" if view.is_confirmed else "stopping"
+
+
+def _progress_lines(view: GuestView) -> Iterator[tuple[str, str]]:
+    state = describe_state(view)
+    waits = "" if view.is_confirmed else f": waiting for the agent of {view.host}"
+    yield f"{view.cluster}/{view.name}", state + (f": {view.trouble}" if view.trouble else waits)

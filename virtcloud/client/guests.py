@@ -1,0 +1,144 @@
+"""The Python API of guests: guests as objects, with methods to stop, start and reset them.
+
+::
+
+    cluster = client.get("demo")
+    cluster.guests["g1"].stop()
+    cluster.guests["g1"].start()
+    for name, guest in cluster.guests.items():
+        print(name, guest.view.host, guest.view.power)
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.guests import GuestPower, GuestView
+
+GuestProgress = Callable[[GuestView], None]
+POLL_S = 1.0
+"""Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
+PATIENCE_S = 30.0
+"""A waiting method raises an error if SBF does not answer for this many seconds."""
+
+
+class ClusterGuest:
+    """A guest of a cluster. ``view`` is the last answer of SBF."""
+
+    def __init__(
+        self, sbf: SbfClient, cluster_id: str, view: GuestView, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Create an object for an existing guest. ``clock`` returns monotonic seconds."""
+        self._sbf = sbf
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self.view = view
+
+    def __repr__(self) -> str:
+        """Return the guest's name, cluster, host and wanted power state as text."""
+        return f"<virtcloud.ClusterGuest {self.name} of {self.view.cluster} on {self.view.host}: {self.view.power}>"
+
+    @property
+    def name(self) -> str:
+        """The guest's name in the cluster's spec."""
+        return self.view.name
+
+    def stop(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
+        """Stop the guest; idempotent. The guest's disk stays. With ``wait``, return when the host has confirmed."""
+        return self._set(GuestPower.OFF, None, progress, timeout, wait=wait)
+
+    def start(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
+        """Start the guest again; idempotent. With ``wait``, return when the host has confirmed."""
+        return self._set(GuestPower.ON, None, progress, timeout, wait=wait)
+
+    def reset(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
+        """Restart the guest once. Raise Conflict if the guest is stopped."""
+        resets = self.refresh().resets + 1
+        return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
+
+    def refresh(self) -> GuestView:
+        """Read the guest again."""
+        self.view = self._sbf.guest(self.view.cluster, self.name, cluster_id=self._cluster_id)
+        return self.view
+
+    def _set(
+        self,
+        power: GuestPower,
+        resets: int | None,
+        progress: GuestProgress | None,
+        timeout: float | None,
+        *,
+        wait: bool,
+    ) -> Self:
+        self.view = self._sbf.set_guest_power(self.view.cluster, self.name, power, resets, self._cluster_id)
+        return self.wait_confirmed(progress, timeout) if wait else self
+
+    def wait_confirmed(self, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
+        """Wait until the host has confirmed the wanted power state. Call ``progress`` with each new view.
+
+        Raise TimedOut after ``timeout`` seconds. Raise Conflict if the cluster ends.
+        """
+        deadline = None if timeout is None else self._clock() + timeout
+        answered = self._clock()
+        while True:
+            if progress:
+                progress(self.view)
+            if self.view.is_confirmed:
+                return self
+            if deadline is not None and self._clock() >= deadline:
+                raise TimedOut(
+                    f"host {self.view.host} has not confirmed guest {self.name} after {timeout:g} s{self._trouble}"
+                )
+            answered = self._poll(answered)
+
+    @property
+    def _trouble(self) -> str:
+        return f": {self.view.trouble}" if self.view.trouble else "; SBF continues"
+
+    def _poll(self, answered: float) -> float:
+        """Run one long poll for a newer view. Return the time of SBF's last answer, as seconds of ``clock``."""
+        view = self.view
+        try:
+            self.view = self._sbf.guest(view.cluster, view.name, view.wanted_revision - 1, POLL_S, self._cluster_id)
+        except ServiceUnreachable:
+            if self._clock() - answered > PATIENCE_S:
+                raise
+            time.sleep(POLL_S)
+            return answered
+        return self._clock()
+
+
+class ClusterGuests(Mapping[str, ClusterGuest]):
+    """The guests of a cluster, by name. Each access reads the guest from SBF."""
+
+    def __init__(self, sbf: SbfClient, key: str, cluster_id: str) -> None:
+        """Create the mapping for a cluster. Nothing is read yet."""
+        self._sbf = sbf
+        self._key = key
+        self._cluster_id = cluster_id
+
+    def __getitem__(self, name: str) -> ClusterGuest:
+        """Return a guest. Raise KeyError for an unknown name."""
+        try:
+            return self.find(name)
+        except NotFound as error:
+            raise KeyError(str(error)) from error
+
+    def find(self, name: str) -> ClusterGuest:
+        """Return a guest. Raise NotFound for an unknown name; the message lists the cluster's guests."""
+        view = self._sbf.guest(self._key, name, cluster_id=self._cluster_id)
+        return ClusterGuest(self._sbf, self._cluster_id, view)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the guests in the order of the spec."""
+        return (view.name for view in self.views())
+
+    def __len__(self) -> int:
+        """Return the number of guests."""
+        return len(self.views())
+
+    def views(self) -> list[GuestView]:
+        """Return the views of all guests."""
+        return self._sbf.guests(self._key, self._cluster_id)
