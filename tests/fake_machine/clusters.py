@@ -115,7 +115,7 @@ class FakeSbf:
             self.put.append(("power", json.loads(body)))
             asked = {key: value for key, value in json.loads(body).items() if value is not None}
             self.guest |= asked | {"wanted_revision": 8}
-        elif waits:
+        elif waits and not self.stuck:
             self.guest["confirmed_revision"] = self.guest["wanted_revision"]
         return _json(self.guest if name else [self.guest])
 

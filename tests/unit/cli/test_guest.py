@@ -33,6 +33,7 @@ def test_a_reset_requests_the_next_number(run: RunCommand, demo: FakeSbf) -> Non
 
 
 def test_a_timeout_shows_the_hosts_error(run: RunCommand, demo: FakeSbf) -> None:
+    demo.stuck = True
     demo.guest |= {"trouble": "libvirt does not answer", "confirmed_revision": 5}
     result = run("guest", "start", "demo", "g1", "--timeout", "0.01s")
     assert result.exit_code == 1
