@@ -1,5 +1,6 @@
 """Idempotency: the effect of a repeated or late call for a key (DESIGN.md §3, §7.7). Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -144,8 +145,15 @@ def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt)
     raise AttemptWaits(f"cluster {key} is still {latest.state}: try again when the cluster has ended")
 
 
+def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:
+    """Yield the specs that clients receive. Clients of version 0.1 receive no ``subnets``."""
+    if latest.shown is not None:
+        yield latest.shown
+        yield latest.shown.model_copy(update={"subnets": latest.spec.subnets})
+
+
 def _check_same_spec(key: str, spec: ClusterSpec, latest: LatestAttempt) -> NoChange:
-    if spec in (latest.spec, latest.shown):
+    if spec in (latest.spec, *_list_shown(latest)):
         return NoChange()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(latest.spec, name)]
     raise OtherSpec(

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from sqlalchemy import insert
 
+from sbf_service.domain.addressing import NetworkIdentity, check_guests_differ, plan_member, plan_network
 from sbf_service.domain.admission import check_admitted, find_origin
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
@@ -44,6 +45,7 @@ from sbf_service.store.networks import (
     allocate_for_member,
     check_guests_distinct,
     find_joinable_network,
+    read_network_addresses,
     read_unsettled_clusters,
 )
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
@@ -185,20 +187,28 @@ def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
 
 
 def _plan_network(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    ids = allocate_network_ids(unit, topology, new.spec, reserved, new.sees)
-    return PlannedCluster(_make_live_cluster(new, ids), ids)
+    check_guests_differ(new.spec.guests)
+    identity = NetworkIdentity(new.spec.owner, new.key, new.attempt)
+    spec = plan_network(new.spec, identity, batch=find_origin(new.spec.owner, unit.who).batch)
+    ids = allocate_network_ids(unit, topology, spec, reserved, new.sees)
+    return PlannedCluster(_make_live_cluster(new, spec, ids), ids)
 
 
 def _plan_member(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
+    check_guests_differ(new.spec.guests)
     row = find_joinable_network(unit, new.spec)
     check_guests_distinct(unit, row, new.spec)
+    batch = find_origin(new.spec.owner, unit.who).batch
+    spec = plan_member(new.spec, read_network_addresses(unit, row), batch=batch)
     (network,) = make_live_clusters(unit, [row])
-    ids = allocate_for_member(unit, topology, network, new.spec, reserved, new.sees)
-    return PlannedCluster(_make_live_cluster(new, ids, network.network), ids, row)
+    ids = allocate_for_member(unit, topology, network, spec, reserved, new.sees)
+    return PlannedCluster(_make_live_cluster(new, spec, ids, network.network), ids, row)
 
 
-def _make_live_cluster(new: NewCluster, ids: NetworkIds, joined: ClusterNetwork | None = None) -> LiveCluster:
-    return LiveCluster(new.id, ClusterKey(new.key), new.spec, ids.vlans, ids.transport_name, ids.service, joined)
+def _make_live_cluster(
+    new: NewCluster, spec: ClusterSpec, ids: NetworkIds, joined: ClusterNetwork | None = None
+) -> LiveCluster:
+    return LiveCluster(new.id, ClusterKey(new.key), spec, ids.vlans, ids.transport_name, ids.service, joined)
 
 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
@@ -236,6 +246,7 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
         attempt=new.attempt,
         owner=spec.owner,
         spec=spec.model_dump_json(),
+        resolved=None if cluster.spec == spec else cluster.spec.model_dump_json(),
         version=new.version,
         state=check_transition(ClusterState.REQUESTED, ClusterState.CONFIGURING),
         created_at=unit.now,

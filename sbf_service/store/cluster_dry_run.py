@@ -123,7 +123,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
         raise AttemptWaits(decision.message)
     if isinstance(decision, CreateAttempt) or row is None:
         check_new_cluster(unit, quota, request.spec)
-        new = NewCluster(NO_ID, key, 0, request.spec, sees)
+        attempt = decision.attempt if isinstance(decision, CreateAttempt) else 0
+        new = NewCluster(NO_ID, key, attempt, request.spec, sees)
         requested = _RequestedCluster(plan_cluster(unit, read_topology(unit), new, reserved).cluster, created=True)
     else:
         requested = _RequestedCluster(make_live_clusters(unit, [row])[0], created=False)

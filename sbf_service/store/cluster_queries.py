@@ -205,8 +205,9 @@ def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
 
 
 def parse_current_spec(row: ClusterRow) -> ClusterSpec:
-    """Return a cluster's spec, in which ``shares_with`` lists the owners with whom the network is shared now."""
-    return parse_spec(row.spec) if row.shares is None else _parse_shared_spec(row.spec, row.shares)
+    """Return a cluster's spec with the choices of SBF and the owners with whom the network is shared now."""
+    spec = row.resolved or row.spec
+    return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
 
 
 @lru_cache(maxsize=8192)

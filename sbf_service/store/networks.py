@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from sbf_service.domain.addressing import NetworkAddresses, NetworkIdentity, list_guest_identities
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
@@ -64,17 +65,24 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken if a guest has the name or an address of another guest of the network."""
-    members = find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)
-    taken = {
-        identity: row
-        for row in (network, *members)
-        for guest in parse_current_spec(row).guests
-        for identity in _list_guest_identities(guest)
-    }
+    taken = {identity: row for row, guest in _read_guests(unit, network) for identity in list_guest_identities(guest)}
     for guest in spec.guests:
-        for identity in _list_guest_identities(guest):
+        for identity in list_guest_identities(guest):
             if identity in taken:
                 raise GuestTaken(_describe_duplicate(guest, identity, taken[identity]))
+
+
+def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
+    """Return the addresses of a network. The addresses of clusters that have ended are free."""
+    identity = NetworkIdentity(network.owner, network.key, network.attempt)
+    guests = tuple(guest for _, guest in _read_guests(unit, network))
+    return NetworkAddresses(identity, parse_current_spec(network), guests)
+
+
+def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:
+    """Yield the guests of a network, each with its cluster. The network's own guests come first."""
+    for row in (network, *find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)):
+        yield from ((row, guest) for guest in parse_current_spec(row).guests)
 
 
 def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_network_ids
@@ -123,14 +131,6 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
                 f"{describe_unavailable(unit, pool, vlan, sees)}"
             )
     return vlans
-
-
-def _list_guest_identities(guest: Guest) -> Iterator[str]:
-    """Yield the name and the addresses of a guest. No other guest of the network may have the same name or address."""
-    yield f"name {guest.name}"
-    yield from (f"address {address.partition('/')[0]}" for address in guest.addresses)
-    if guest.mac is not None:
-        yield f"MAC address {guest.mac}"
 
 
 def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, func, select
 
 from sbf_service.domain.admission import (
     QuotaRequest,
@@ -25,7 +25,9 @@ from virtcloud.model.values import UserName
 NO_LIMITS: Final = QuotaLimits()
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
-_RUNNING = select(ClusterRow.spec).where(ClusterRow.owner == bindparam("owner"), NOT_ENDED)
+_RUNNING = select(func.coalesce(ClusterRow.resolved, ClusterRow.spec)).where(
+    ClusterRow.owner == bindparam("owner"), NOT_ENDED
+)
 
 
 def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:

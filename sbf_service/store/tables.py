@@ -146,7 +146,8 @@ class ClusterRow(Base):
 
     For a member, ``network`` is the ID of the cluster whose network the member joined. That cluster has the claims.
     ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,
-    separated by commas, with whom the network is shared now, or None if these owners never changed.
+    separated by commas, with whom the network is shared now, or None if these owners never changed. ``spec`` is the
+    requested spec. ``resolved`` is the spec with the choices of SBF, such as addresses, or None if SBF chose nothing.
     """
 
     __tablename__ = "clusters"
@@ -177,6 +178,7 @@ class ClusterRow(Base):
     network: Mapped[str | None] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
     created_by: Mapped[str | None] = mapped_column(Text)
     shares: Mapped[str | None] = mapped_column(Text)
+    resolved: Mapped[str | None] = mapped_column(Text)
 
 
 _STAYS = text("removed_revision IS NULL")

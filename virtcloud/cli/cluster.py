@@ -42,9 +42,17 @@ def cluster() -> None:
 )
 @click.option(
     "--network",
-    default="10.0.0.0/24",
-    show_default=True,
-    help="Guests get the addresses of this network in order; 10.0.0.50/24 begins with 10.0.0.50.",
+    metavar="SUBNET",
+    help="Guests get the addresses of this network in order; 10.0.0.50/24 begins with 10.0.0.50.  [default: SBF "
+    "assigns free addresses]",
+)
+@click.option(
+    "--subnet",
+    "subnets",
+    multiple=True,
+    metavar="SUBNET",
+    help="Subnet from which SBF assigns addresses to the guests, and to guests that join later. Twice for IPv4 and "
+    "IPv6; 'none' for guests without addresses.  [default: 10.0.0.0/24 and an IPv6 subnet of the cluster]",
 )
 @click.option(
     "--spec", "file", type=click.File(), help="File with the spec as YAML or JSON, instead of --host ('-': stdin)."
@@ -97,7 +105,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox --lease 4h
 
-    Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m --network 10.0.0.50/24
+    Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m
     """
     client = open_client(context)
     spec = build_spec(ClusterOptions(**options), lambda: client.sbf.whoami().name)  # type: ignore[arg-type]

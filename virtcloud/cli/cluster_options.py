@@ -15,6 +15,9 @@ from virtcloud.model.values import Address, Name
 from virtcloud.model.views import ClusterView, SiteView
 from virtcloud.model.vlans import VlanSet
 
+NO_SUBNETS = "none"
+"""The value of ``--subnet`` for guests without addresses."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
@@ -24,7 +27,8 @@ class ClusterOptions:
     guests_per_host: int
     image: str | None
     guest_prefix: str
-    network: str
+    network: str | None
+    subnets: tuple[str, ...]
     file: IO[str] | None
     owner: str | None
     name: str | None
@@ -51,6 +55,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         "owner": options.owner,
         "name": options.name,
         "joins": options.joins,
+        "subnets": _parse_subnets(options.subnets),
         "shares_with": options.shares_with or None,
         "sites": options.sites or None,
         "vlan": options.vlan,
@@ -66,6 +71,13 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         options.hosts, options.guests_per_host, _require_image(options), options.network, options.guest_prefix
     )
     return validate_spec(**overrides | {"owner": options.owner or caller()}, hosts=options.hosts, guests=guests)
+
+
+def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the subnets of a spec: None without the option, and no subnets for ``none``."""
+    if not texts:
+        return None
+    return () if texts == (NO_SUBNETS,) else texts
 
 
 def _require_image(options: ClusterOptions) -> str:

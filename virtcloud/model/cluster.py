@@ -2,6 +2,7 @@
 
 from collections import Counter
 from enum import StrEnum
+from ipaddress import ip_interface
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -53,8 +54,8 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 class Guest(Document):
     """A virtual machine of a cluster on a host.
 
-    If ``mac`` is null, SBF generates a MAC address that differs in every cluster. The user chooses the IP addresses
-    (``10.0.0.1/24``).
+    If ``mac`` is null, SBF generates a MAC address that differs in every cluster. If no guest of a request has
+    ``addresses``, SBF assigns addresses of the network's subnets.
     """
 
     name: Name
@@ -90,6 +91,9 @@ class ClusterSpec(Document):
     """The VLAN ID to allocate; null: SBF allocates the VLAN ID that was unused for the longest time."""
     joins: ClusterKey | None = None
     """Name or key of the cluster whose network this cluster joins."""
+    subnets: Annotated[tuple[Address, ...], Field(max_length=2)] | None = None
+    """Subnets from which guests without addresses get their addresses: at most one of each IP version, or the first
+    address to assign (`10.0.0.50/24`). Null: SBF makes two subnets if no guest has an address. `[]`: no addresses."""
     shares_with: tuple[UserName, ...] = ()
     """Owners whose clusters may join this cluster's network."""
     sites: tuple[Name, ...] = ()
@@ -119,10 +123,19 @@ class ClusterSpec(Document):
 
     @model_validator(mode="after")
     def _check_member(self) -> Self:
-        given = [key for key in ("name", "vlan", "shares_with", "sites") if getattr(self, key)]
+        given = [key for key in ("name", "vlan", "subnets", "shares_with", "sites") if getattr(self, key)]
         if self.joins is not None and given:
             raise BadInput(
                 f"expected only a new network to have {', '.join(given)}; this cluster joins network {self.joins}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_subnets(self) -> Self:
+        versions = [ip_interface(subnet).version for subnet in self.subnets or ()]
+        if len(set(versions)) < len(versions):
+            raise BadInput(
+                f"subnets: expected at most one subnet of IPv{versions[0]}, got {len(versions)}", ("subnets",)
             )
         return self
 

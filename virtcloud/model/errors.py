@@ -173,6 +173,12 @@ class GuestTaken(Conflict):
     slug = "guest-taken"
 
 
+class NoAddressFree(Conflict):
+    """A subnet of the joined network has too few free addresses."""
+
+    slug = "no-address-free"
+
+
 class AttemptWaits(Conflict):
     """A new attempt must wait until the earlier attempt is removed. The caller should retry."""
 

@@ -52,6 +52,21 @@ def test_the_options_become_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     assert [guest.addresses for guest in request.spec.guests] == [("10.1.0.1/16",), ("10.1.0.2/16",)]
 
 
+@pytest.mark.parametrize(
+    ("options", "subnets"),
+    [
+        ((), None),
+        (("--subnet", "10.1.0.0/16", "--subnet", "fd00::/64"), ("10.1.0.0/16", "fd00::/64")),
+        (("--subnet", "none"), ()),
+    ],
+)
+def test_without_network_sbf_assigns_the_addresses(
+    run: RunCommand, sbf: FakeSbf, options: tuple[str, ...], subnets: tuple[str, ...] | None
+) -> None:
+    run(*CREATE, *options)
+    assert (sbf.requests[0].spec.subnets, sbf.requests[0].spec.guests[0].addresses) == (subnets, ())
+
+
 def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease_s: 60\n")
     run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"), "--lease", "2h")
@@ -213,7 +228,7 @@ def test_list_and_show_print_members(run: RunCommand, sbf: FakeSbf) -> None:
 
 
 def test_show_has_guests_and_elements(run: RunCommand) -> None:
-    run(*CREATE)
+    run(*CREATE, "--network", "10.0.0.0/24")
     output = run("cluster", "show", "demo").stdout
     assert "cluster demo of eva is active\n" in output
     assert [line.split()[:4] for line in output.splitlines() if line.startswith(("g1", "brno-sw"))] == [

@@ -1,0 +1,206 @@
+"""Addresses of guests: the subnets of a network, and the addresses that its guests get from these subnets. Pure.
+
+================================================  ==================================================================
+the guests of a request have no addresses, and    they get
+================================================  ==================================================================
+the request has ``subnets``                       the lowest free addresses of each subnet
+a new network has no ``subnets``                  addresses of ``10.0.0.0/24`` and of an IPv6 subnet (RFC 4193)
+the request joins a network with ``subnets``      the addresses after the highest address in use; after the end of a
+                                                  subnet, its lowest free addresses
+the joined network has no ``subnets``             the same in the subnets of its guests' addresses
+``subnets`` is empty, or a batch job requests     no addresses
+================================================  ==================================================================
+
+A request that lists an address of a guest and no ``subnets`` is a plan of its own; SBF adds no address. The hooks of
+batch systems plan the addresses of jobs (``virtcloud/jobs/address_plan.py``).
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
+from itertools import chain, islice
+
+from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.errors import BadInput, NoAddressFree, count_of
+from virtcloud.model.values import Address
+
+IPV4_SUBNET = IPv4Network("10.0.0.0/24")
+RESERVED_ADDRESSES = 16
+"""Addresses that a made IPv4 subnet leaves free for hosts (job access) and for the computers that users connect."""
+_IPV4 = 4
+
+_IpAddress = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkIdentity:
+    """The values from which a network's IPv6 subnet is derived. No two clusters of one SBF have the same values."""
+
+    owner: str
+    key: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAddresses:
+    """The addresses of a running network. ``root`` is the current spec of the cluster that created the network.
+
+    ``guests`` are the guests of all clusters of the network.
+    """
+
+    identity: NetworkIdentity
+    root: ClusterSpec
+    guests: tuple[Guest, ...]
+
+    @property
+    def subnets(self) -> tuple[Address, ...]:
+        """The subnets from which members get addresses."""
+        if self.root.subnets is not None:
+            return self.root.subnets
+        return find_subnets(self.guests) if self.guests else make_subnets(self.identity, 0)
+
+
+def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -> ClusterSpec:
+    """Return the spec of a new network with its subnets and the addresses of its guests.
+
+    Raise BadInput if a subnet has too few addresses.
+    """
+    if spec.subnets is None and (batch or not spec.guests or _has_addresses(spec)):
+        return spec
+    subnets = make_subnets(identity, len(spec.guests)) if spec.subnets is None else spec.subnets
+    used = _list_used(spec.guests)
+    count = _count_unaddressed(spec)
+    found = [_take(subnet, _Subnet.of(subnet).from_start(), used, count) for subnet in subnets]
+    for subnet, free in zip(subnets, found, strict=True):
+        if len(free) < count:
+            raise BadInput(f"spec.subnets: {_describe_shortage(subnet, len(free), count)}")
+    return _assign(spec.model_copy(update={"subnets": subnets}), found)
+
+
+def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) -> ClusterSpec:
+    """Return the spec of a new member with the addresses of its guests.
+
+    Raise NoAddressFree if a subnet of the network has too few free addresses.
+    """
+    if batch or spec.subnets is not None or not spec.guests or _has_addresses(spec):
+        return spec
+    used, count = _list_used(network.guests), len(spec.guests)
+    found = [_take(subnet, _Subnet.of(subnet).after(used), used, count) for subnet in network.subnets]
+    for subnet, free in zip(network.subnets, found, strict=True):
+        if len(free) < count:
+            raise NoAddressFree(
+                f"network {spec.joins}: {_describe_shortage(subnet, len(free), count)}, or list the addresses of the "
+                "guests"
+            )
+    return _assign(spec, found)
+
+
+def make_subnets(identity: NetworkIdentity, guests: int) -> tuple[Address, ...]:
+    """Return an IPv4 subnet with room for this many guests, and an IPv6 subnet derived from ``identity``.
+
+    The IPv6 subnet is subnet 0 of a prefix whose global ID is a hash (RFC 4193, section 3.2).
+    """
+    ipv4 = IPV4_SUBNET
+    while ipv4.num_addresses - 2 < guests + RESERVED_ADDRESSES:
+        ipv4 = ipv4.supernet()
+    digest = hashlib.sha256(f"{identity.owner}/{identity.key}/{identity.attempt}".encode()).digest()
+    ipv6 = IPv6Network((bytes([0xFD]) + digest[:5] + bytes(10), 64))
+    return Address(str(ipv4)), Address(str(ipv6))
+
+
+def find_subnets(guests: Iterable[Guest]) -> tuple[Address, ...]:
+    """Return the first subnet of each IP version in the addresses of these guests."""
+    networks = [ip_interface(address).network for guest in guests for address in guest.addresses]
+    first = {network.version: Address(str(network)) for network in reversed(networks)}
+    return tuple(first[version] for version in sorted(first))
+
+
+def list_guest_identities(guest: Guest) -> Iterator[str]:
+    """Yield the name and the addresses of a guest. No other guest of the network may have the same name or address."""
+    yield f"name {guest.name}"
+    yield from (f"address {address}" for address in _list_used([guest]))
+    if guest.mac is not None:
+        yield f"MAC address {guest.mac}"
+
+
+def check_guests_differ(guests: Sequence[Guest]) -> None:
+    """Raise BadInput if two guests of a request have the same address."""
+    found = Counter(identity for guest in guests for identity in list_guest_identities(guest))
+    for identity, times in found.items():
+        if times > 1:
+            names = [guest.name for guest in guests if identity in list_guest_identities(guest)]
+            raise BadInput(
+                f"spec.guests: expected each guest to have its own addresses, got {identity} for guests "
+                f"{' and '.join(names)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Subnet:
+    """The usable addresses of a subnet as integers, and the address at which the assignment starts."""
+
+    network: IPv4Network | IPv6Network
+    start: int
+    highest: int
+
+    @classmethod
+    def of(cls, text: Address) -> "_Subnet":
+        """Return a subnet. ``text`` is the subnet, or the first address to assign with its prefix length."""
+        interface = ip_interface(text)
+        network = interface.network
+        lowest, highest = int(network.network_address), int(network.broadcast_address)
+        if highest - lowest > 1:  # RFC 3021 and RFC 6164: if a subnet has two addresses, both are usable
+            lowest, highest = lowest + 1, highest - (network.version == _IPV4)
+        return cls(network, max(lowest, int(interface.ip)), highest)
+
+    def from_start(self) -> Iterator[_IpAddress]:
+        """Yield the usable addresses in ascending order."""
+        return self._make(range(self.start, self.highest + 1))
+
+    def after(self, used: Collection[str]) -> Iterator[_IpAddress]:
+        """Yield the addresses after the highest address in use, then the lower addresses."""
+        inside = (int(address) for address in map(ip_address, used) if address in self.network)
+        top = max(inside, default=self.start - 1)
+        first = max(self.start, top + 1)
+        return self._make(chain(range(first, self.highest + 1), range(self.start, first)))
+
+    def _make(self, numbers: Iterable[int]) -> Iterator[_IpAddress]:
+        kind = type(self.network.network_address)
+        return (kind(number) for number in numbers)
+
+
+def _take(subnet: Address, candidates: Iterable[_IpAddress], used: Collection[str], count: int) -> list[Address]:
+    """Return the first free addresses, at most ``count``."""
+    length = subnet.partition("/")[2]
+    free = (address for address in candidates if str(address) not in used)
+    return [Address(f"{address}/{length}") for address in islice(free, count)]
+
+
+def _assign(spec: ClusterSpec, found: Sequence[Sequence[Address]]) -> ClusterSpec:
+    """Return the spec in which each guest without addresses has one address of each subnet."""
+    rows = zip(*found, strict=True)
+    guests = tuple(
+        guest if guest.addresses or not found else guest.model_copy(update={"addresses": next(rows)})
+        for guest in spec.guests
+    )
+    return spec.model_copy(update={"guests": guests})
+
+
+def _has_addresses(spec: ClusterSpec) -> bool:
+    return any(guest.addresses for guest in spec.guests)
+
+
+def _count_unaddressed(spec: ClusterSpec) -> int:
+    return sum(not guest.addresses for guest in spec.guests)
+
+
+def _list_used(guests: Iterable[Guest]) -> dict[str, None]:
+    """Return the addresses of guests without prefix length, in order."""
+    return {address.partition("/")[0]: None for guest in guests for address in guest.addresses}
+
+
+def _describe_shortage(subnet: Address, free: int, needed: int) -> str:
+    text = count_of(needed, "free address")
+    return f"expected {text} in subnet {subnet} for {count_of(needed, 'guest')}, got {free}: choose a larger subnet"
