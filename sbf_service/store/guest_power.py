@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.guest_power import ALWAYS_ON, GuestPowers, WantedPower, decide_power
-from sbf_service.store.cluster_queries import parse_spec, split_ids
+from sbf_service.store.cluster_queries import parse_current_spec, split_ids
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow, ElementRow, GuestPowerRow, PlacementRow
@@ -29,7 +29,7 @@ def read_guest_powers(unit: Unit, cluster_ids: Iterable[str]) -> GuestPowers:
 def list_guests(unit: Unit, key: str, cluster_id: str | None = None) -> list[GuestView]:
     """Return the guests of a cluster. Raise NotFound for an unknown cluster. Raise Conflict if the cluster ends."""
     row = _require_live(unit, key, cluster_id)
-    return [_format_guest(unit, row, guest) for guest in parse_spec(row.spec).guests]
+    return [_format_guest(unit, row, guest) for guest in parse_current_spec(row).guests]
 
 
 def get_guest(unit: Unit, key: str, name: str, cluster_id: str | None = None) -> GuestView:
@@ -82,7 +82,7 @@ def _require_live(unit: Unit, key: str, cluster_id: str | None) -> ClusterRow:
 
 
 def _find_guest(row: ClusterRow, name: str) -> Guest:
-    guests = {str(guest.name): guest for guest in parse_spec(row.spec).guests}
+    guests = {str(guest.name): guest for guest in parse_current_spec(row).guests}
     if name not in guests:
         raise NotFound(f"cluster {row.key} has no guest {name}; its guests: {', '.join(guests) or 'none'}")
     return guests[name]
