@@ -1,6 +1,14 @@
 """Fakes in memory for the agent's tests: a kernel, a hypervisor, an SBF and a host."""
 
-from fake_machine.host import FakeHypervisor, FakeKernel, FakeMounts, FakeUplinkRecords
+from fake_machine.host import FakeHypervisor, FakeKernel, FakeMounts, FakeRoots, FakeUplinkRecords
 from fake_machine.reconciler import FakeElementApi, FakeManagedHost
 
-__all__ = ["FakeElementApi", "FakeHypervisor", "FakeKernel", "FakeManagedHost", "FakeMounts", "FakeUplinkRecords"]
+__all__ = [
+    "FakeElementApi",
+    "FakeHypervisor",
+    "FakeKernel",
+    "FakeManagedHost",
+    "FakeMounts",
+    "FakeRoots",
+    "FakeUplinkRecords",
+]

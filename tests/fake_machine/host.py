@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain
+from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface, UplinkRecord
 from virtcloud.model.errors import Refused
 
@@ -199,3 +200,25 @@ class FakeMounts:
         self.mounted_paths.remove(path)
         shutil.rmtree(path)
         path.mkdir()
+
+
+class FakeRoots:
+    """Roots that are folders, not mounts. ``folder`` has the guests' folders."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start without roots."""
+        self._folder = folder
+
+    def find(self, domain: str) -> GuestRoot | None:
+        """Return the guest's root, or None."""
+        path = self._folder / domain / "root"
+        return GuestRoot(path, 1 << 28) if path.exists() else None
+
+    def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
+        """Create the root's folder."""
+        path = self._folder / domain / "root"
+        path.mkdir(exist_ok=True)
+        return GuestRoot(path, 1 << 28)
+
+    def ensure_none(self, domain: str) -> None:
+        """Leave the removal to the guest's files."""

@@ -140,4 +140,5 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
         guests.confined,
         guests.stop_grace,
         admission=AdmissionRules(guests.admits, guests.users_images),
+        first_id=guests.first_id,
     )

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from virtcloud.agent.guests.id_ranges import END, FIRST_ID
 from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.element import Hypervisor
@@ -30,6 +31,15 @@ class GuestKeys(Document):
     )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
     admits: AdmissionRule = ADMIT_EVERYBODY
+    first_id: int = Field(
+        FIRST_ID,
+        ge=65536,
+        lt=END,
+        multiple_of=65536,
+        description="First user and group ID of this host's containers. Each container gets the next free range of "
+        "65536 IDs below 0x70000000. No account of the host and no range in `/etc/subuid` and `/etc/subgid` may have "
+        "these IDs.",
+    )
     users_images: tuple[Name, ...] | None = Field(
         None,
         description="Images that users may name in clusters that they create without a batch system. Without this key, "

@@ -10,6 +10,8 @@ from typing import Protocol
 from xml.etree import ElementTree as ET
 
 from virtcloud.agent.guests.guest_files import CONSOLE, DISK
+from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
 from virtcloud.agent.network import names
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -63,12 +65,16 @@ class HypervisorApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DomainEnvironment:
-    """Properties of the host that determine a domain's XML. ``folder`` is the guest's folder on the host."""
+    """Properties of the host that determine a domain's XML.
+
+    ``folder`` is the guest's folder on the host. ``root`` is a container's root; None for other guests.
+    """
 
     architecture: str
     folder: Path
     accelerated: bool = False
     confined: bool = True
+    root: GuestRoot | None = None
 
 
 def render_domain(
@@ -84,7 +90,9 @@ def render_domain(
     if not environment.confined:
         _add(root, "seclabel", type="none")
     if isinstance(image, LxcImage):
-        _add_container(root, image, segment, guest)
+        if environment.root is None:
+            raise ValueError(f"the container {guest.name} has no root")
+        _add_container(root, image, segment, guest, environment.root)
     else:
         _add_virtual_machine(root, image, segment, guest, environment)
     return ET.tostring(root, encoding="unicode")
@@ -103,7 +111,10 @@ def _metadata(owner: DomainOwnership) -> ET.Element:
     return metadata
 
 
-def _add_container(root: ET.Element, image: LxcImage, segment: Segment, guest: GuestWanted) -> None:
+def _add_container(
+    root: ET.Element, image: LxcImage, segment: Segment, guest: GuestWanted, guest_root: GuestRoot
+) -> None:
+    _add_id_map(root, guest_root.id_shift)
     system = _add(root, "os")
     _add(system, "type", "exe")
     _add(system, "init", image.init)
@@ -113,7 +124,7 @@ def _add_container(root: ET.Element, image: LxcImage, segment: Segment, guest: G
     _add(system, "initenv", " ".join(guest.addresses), name="VIRTCLOUD_ADDRESS")
     devices = _add(root, "devices")
     _add(devices, "emulator", LXC_EMULATOR)
-    _add_filesystems(devices, image.rootfs)
+    _add_filesystems(devices, guest_root.folder)
     _add(devices, "console", type="pty")
     interface = _add_interface(devices, segment, guest)
     for address in guest.addresses:
@@ -125,15 +136,21 @@ def _add_container(root: ET.Element, image: LxcImage, segment: Segment, guest: G
     _add(interface, "link", state="up")
 
 
-def _add_filesystems(devices: ET.Element, rootfs: Path) -> None:
-    shared = _add(devices, "filesystem", type="mount")
-    _add(shared, "source", dir=str(rootfs))
-    _add(shared, "target", dir="/")
-    _add(shared, "readonly")
-    for folder in WRITABLE_FOLDERS:
+def _add_id_map(root: ET.Element, shift: int) -> None:
+    """Add the user namespace: an ID n in the container is the ID n + ``shift`` on the host."""
+    id_map = _add(root, "idmap")
+    for kind in ("uid", "gid"):
+        _add(id_map, kind, start="0", target=str(shift), count=str(IDS_PER_GUEST))
+
+
+def _add_filesystems(devices: ET.Element, folder: Path) -> None:
+    own = _add(devices, "filesystem", type="mount")
+    _add(own, "source", dir=str(folder))
+    _add(own, "target", dir="/")
+    for writable_folder in WRITABLE_FOLDERS:
         writable = _add(devices, "filesystem", type="ram")
         _add(writable, "source", usage=str(WRITABLE_FOLDER_MIB), units="MiB")
-        _add(writable, "target", dir=folder)
+        _add(writable, "target", dir=writable_folder)
 
 
 def _add_virtual_machine(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.guests.guest_roots import ContainerRoots
 from virtcloud.agent.guests.images import GuestImage, QemuImage
 from virtcloud.agent.network import names
 from virtcloud.model.errors import Refused
@@ -28,9 +29,10 @@ CREATE_TIMEOUT_S = 60.0
 class GuestFiles:
     """The files of all guests on this host."""
 
-    def __init__(self, folder: Path, libvirt_logs: Path = LIBVIRT_LOGS) -> None:
-        """Store guests' folders in ``folder``, which is created when first needed."""
+    def __init__(self, folder: Path, roots: ContainerRoots, libvirt_logs: Path = LIBVIRT_LOGS) -> None:
+        """Store guests' folders in ``folder``, which is created when first needed. ``roots`` are in the same folder."""
         self._folder = folder
+        self._roots = roots
         self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str, image: GuestImage) -> Path:
@@ -55,6 +57,7 @@ class GuestFiles:
                 _remove_logs(self._libvirt_logs / driver, domain)
             _remove_logs(self._folder, domain)  # earlier versions of the agent stored logs here
             if (self._folder / domain).exists():
+                self._roots.ensure_none(domain)
                 shutil.rmtree(self._folder / domain)
                 log.info("guest_files_removed", domain=domain)
 

@@ -9,7 +9,9 @@ from virtcloud.agent.difference import ObservedGuest, digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
 from virtcloud.agent.guests.guest_files import GuestFiles
-from virtcloud.agent.guests.images import GuestImage, QemuImage, read_image
+from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots
+from virtcloud.agent.guests.id_ranges import FIRST_ID
+from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
 from virtcloud.agent.network import names
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
@@ -23,7 +25,7 @@ class GuestSettings:
     """Settings of guests on this host.
 
     ``images`` is the folder of images. ``folders`` is the parent folder of the guests' folders. A guest that has not
-    shut down after ``stop_grace_s`` seconds is destroyed.
+    shut down after ``stop_grace_s`` seconds is destroyed. Containers have the host's user IDs from ``first_id`` on.
     """
 
     images: Path
@@ -33,6 +35,7 @@ class GuestSettings:
     confined: bool = True
     stop_grace_s: float = 5.0
     admission: AdmissionRules = NO_RULES
+    first_id: int = FIRST_ID
 
 
 class LocalGuests:
@@ -43,12 +46,17 @@ class LocalGuests:
         hypervisors: Mapping[Kind, HypervisorApi],
         settings: GuestSettings,
         pause: Callable[[float], None],
+        roots: ContainerRoots | None = None,
     ) -> None:
-        """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested."""
+        """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
+
+        ``roots`` creates the roots of containers; None: the roots are mounted in the guests' folders.
+        """
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
-        self._files = GuestFiles(settings.folders)
+        self._roots = roots or GuestRoots(settings.folders, settings.first_id)
+        self._files = GuestFiles(settings.folders, self._roots)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
@@ -77,7 +85,9 @@ class LocalGuests:
             if existing.running and existing.owner and existing.owner.digest == wanted_digest:
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
-        environment = self._domain_environment(image, hypervisor, self._files.ensure(name, image))
+        folder = self._files.ensure(name, image)
+        root = self._roots.ensure(name, image.rootfs) if isinstance(image, LxcImage) else None
+        environment = self._domain_environment(image, hypervisor, folder, root)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
@@ -163,11 +173,13 @@ class LocalGuests:
             )
         return self._hypervisors[kind]
 
-    def _domain_environment(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
+    def _domain_environment(
+        self, image: GuestImage, hypervisor: HypervisorApi, folder: Path, root: GuestRoot | None
+    ) -> DomainEnvironment:
         accelerated = isinstance(image, QemuImage) and (
             self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.has_kvm())
         )
-        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined)
+        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined, root)
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:

@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from virtcloud.agent.guests.domains import NAMESPACE, DomainEnvironment, DomainOwnership, parse_ownership, render_domain
+from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.images import LxcImage, QemuImage
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -14,7 +16,7 @@ LXC = LxcImage(kind="lxc", rootfs=Path("/images/busybox/rootfs"), init="/sbin/in
 QEMU = QemuImage(
     kind="qemu", kernel=Path("/images/k/vmlinuz"), initrd=Path("/images/k/initrd"), cmdline="console=ttyS0"
 )
-ENVIRONMENT = DomainEnvironment("x86_64", Path("/guests/g1"))
+ENVIRONMENT = DomainEnvironment("x86_64", Path("/guests/g1"), root=GuestRoot(Path("/guests/g1/root"), 1 << 28))
 
 
 @pytest.fixture
@@ -56,14 +58,16 @@ def test_equal_guests_differ_only_by_their_cluster(xml: MakeXml) -> None:
     assert attributes_of(first, "devices/interface/mac") == attributes_of(second, "devices/interface/mac")
 
 
-def test_a_containers_root_is_shared_and_read_only(xml: MakeXml) -> None:
-    shared, *writable = xml(LXC).findall("devices/filesystem")
-    assert (attributes_of(shared, "source"), shared.find("readonly") is not None) == (
-        {"dir": "/images/busybox/rootfs"},
-        True,
-    )
+def test_a_container_has_its_own_root(xml: MakeXml) -> None:
+    own, *writable = xml(LXC).findall("devices/filesystem")
+    assert [attributes_of(own, tag) for tag in ("source", "target")] == [{"dir": "/guests/g1/root"}, {"dir": "/"}]
     targets = [(filesystem.get("type"), attributes_of(filesystem, "target")["dir"]) for filesystem in writable]
     assert targets == [("ram", "/run"), ("ram", "/tmp")]  # noqa: S108 - inside the guest
+
+
+@pytest.mark.parametrize("kind", ["uid", "gid"])
+def test_a_containers_ids_are_others_on_the_host(xml: MakeXml, kind: str) -> None:
+    assert attributes_of(xml(LXC), f"idmap/{kind}") == {"start": "0", "target": "268435456", "count": "65536"}
 
 
 def test_a_containers_address_is_on_eth0(xml: MakeXml) -> None:
@@ -107,6 +111,6 @@ def test_an_accelerated_guest_uses_kvm(xml: MakeXml, accelerated: bool, kind: st
 def test_only_the_settings_disable_the_security_driver(xml: MakeXml) -> None:
     confined, unconfined = (
         xml(LXC).find("seclabel"),
-        xml(LXC, DomainEnvironment("x86_64", Path("/x"), confined=False)).find("seclabel"),
+        xml(LXC, replace(ENVIRONMENT, confined=False)).find("seclabel"),
     )
     assert (confined, unconfined is not None and unconfined.attrib) == (None, {"type": "none"})

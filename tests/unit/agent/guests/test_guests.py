@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
+from fake_machine import FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
 
 from virtcloud.agent.difference import ObservedGuest, ObservedHost, digest
 from virtcloud.agent.guests.domains import GuestDomain
@@ -41,7 +41,7 @@ def pauses() -> list[float]:
 @pytest.fixture
 def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> LocalGuests:
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
-    return LocalGuests({Hypervisor.LXC: hypervisor}, settings, pauses.append)
+    return LocalGuests({Hypervisor.LXC: hypervisor}, settings, pauses.append, FakeRoots(images / "logs"))
 
 
 def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Make) -> None:

@@ -1,0 +1,220 @@
+"""The roots of containers, with the kernel's real mounts."""
+
+import errno
+import os
+import stat
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from virtcloud.agent.guests import guest_roots, mounts
+from virtcloud.agent.guests.guest_roots import GuestRoots
+from virtcloud.agent.guests.shifted_owners import CAPABILITIES
+from virtcloud.model.errors import Refused
+
+T = TypeVar("T")
+Run = Callable[[Callable[[], T]], T]
+SHIFT = 0x10000000
+RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7), version 2: cap_net_raw, effective
+
+
+@pytest.fixture(params=["mount", "files"])
+def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return where owners are shifted. Only some kernels and file systems have idmapped mounts."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    if request.param == "files":
+        monkeypatch.setattr(mounts, "mounted_with_shifted_owners", refuse)
+    return str(request.param)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """Return the root of an image, with a file of user 7, a set-user-ID program and a program with capabilities."""
+    root = tmp_path / "image"
+    (root / "bin").mkdir(parents=True)
+    for name in ("sudo", "ping", "own"):
+        (root / "bin" / name).write_text(name)
+    (root / "bin/sudo").chmod(0o4755)
+    (root / "bin/ping").chmod(0o755)
+    os.setxattr(root / "bin/ping", CAPABILITIES, RAW_SOCKETS)
+    os.chown(root / "bin/own", 7, 8)
+    (root / "bin/sh").symlink_to("/etc/passwd")
+    return root
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> GuestRoots:
+    for name in ("g1", "g2"):
+        (tmp_path / "guests" / name).mkdir(parents=True)
+    return GuestRoots(tmp_path / "guests")
+
+
+def list_names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def run_as(uid: int, *argv: str) -> int:
+    user = (f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+    return subprocess.run(["setpriv", *user, *argv], check=False).returncode  # noqa: S603, S607 - the test's commands
+
+
+def test_owners_are_shifted_into_the_guests_range(
+    roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]
+) -> None:
+    def check() -> None:
+        root = roots.ensure("g1", image)
+        assert root.id_shift == SHIFT
+        assert f'"shifted":"{shifted}"' in (root.folder.parent / "root.json").read_text()
+        owners = {
+            path.name: (path.lstat().st_uid - SHIFT, path.lstat().st_gid - SHIFT)
+            for path in (root.folder, *root.folder.rglob("*"))
+        }
+        assert owners == dict.fromkeys(("root", "bin", "sudo", "ping", "sh"), (0, 0)) | {"own": (7, 8)}
+        assert stat.S_IMODE((root.folder / "bin/sudo").stat().st_mode) == 0o4755
+        capabilities = struct.unpack("<6I", os.getxattr(root.folder / "bin/ping", CAPABILITIES))
+        assert (capabilities[0] >> 24, capabilities[1], capabilities[5]) == (3, 1 << 13, SHIFT)
+        roots.ensure_none("g1")
+
+    with_mounts(check)
+
+
+def test_two_guests_have_different_ids(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+    def check() -> None:
+        assert [roots.ensure(name, image).id_shift for name in ("g1", "g2", "g1")] == [SHIFT, SHIFT + 65536, SHIFT]
+
+    with_mounts(check)
+
+
+def test_a_guest_changes_neither_image_nor_other_guests(
+    roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]
+) -> None:
+    def check() -> None:
+        first, second = (roots.ensure(name, image).folder for name in ("g1", "g2"))
+        (first / "bin/own").write_text("changed")
+        (first / "bin/ping").unlink()
+        assert ((second / "bin/own").read_text(), (image / "bin/own").read_text()) == ("own", "own")
+        assert (image / "bin/ping").exists()
+        assert (image / "bin/own").stat().st_uid == 7
+
+    assert shifted
+    with_mounts(check)
+
+
+def test_a_root_is_kept_after_a_reboot(roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]) -> None:
+    def check() -> None:
+        folder = roots.ensure("g1", image).folder
+        (folder / "kept").write_text("by the guest")
+        mounts.unmount_below(folder.parent)
+        assert roots.find("g1") is None
+        roots.ensure("g1", image)
+        assert roots.find("g1") == roots.ensure("g1", image)
+        assert ((folder / "kept").read_text(), (folder / "bin/own").stat().st_uid) == ("by the guest", SHIFT + 7)
+
+    assert shifted
+    with_mounts(check)
+
+
+def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+    def check() -> None:
+        (roots.ensure("g1", image).folder / "kept").touch()
+        (image / "new").touch()
+        assert {path.name for path in roots.ensure("g1", image).folder.iterdir()} == {"bin", "new"}
+
+    with_mounts(check)
+
+
+@pytest.mark.parametrize("step", ["mount_overlay", "shift_owners", "write_durably"])
+def test_a_half_made_root_is_made_anew(
+    roots: GuestRoots, image: Path, with_mounts: Run[None], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The agent dies at a step. The next start of the guest creates the root from the beginning."""
+
+    class KilledError(Exception):
+        pass
+
+    def die(*_: object) -> None:
+        raise KilledError
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    def check() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(mounts, "mounted_with_shifted_owners", refuse)
+            patch.setattr(mounts if step == "mount_overlay" else guest_roots, step, die)
+            with pytest.raises(KilledError):
+                roots.ensure("g1", image)
+        folder = roots.ensure("g1", image).folder
+        assert (folder / "bin/own").stat().st_uid == SHIFT + 7
+        roots.ensure_none("g1")
+        assert list_names(folder.parent) == ["ids"]
+        assert mounts.list_mounts(folder.parent) == []
+
+    with_mounts(check)
+
+
+def test_a_guests_disk_has_a_maximum_size(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+    def check() -> None:
+        folder = roots.ensure("g1", image, 16).folder
+        with pytest.raises(OSError, match="No space left") as raised, (folder / "large").open("wb") as file:
+            file.write(bytes(20 << 20))
+        assert raised.value.errno == errno.ENOSPC
+        (folder / "large").unlink()
+        (folder / "kept").touch()
+        assert (roots.ensure("g1", image, 16).folder / "kept").exists()
+        assert not (roots.ensure("g1", image, 24).folder / "kept").exists()
+        roots.ensure_none("g1")
+        assert mounts.list_mounts(folder.parent) == []
+
+    with_mounts(check)
+
+
+def test_only_the_guest_may_enter_its_folder(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+    """Otherwise a user of the host could run programs that a guest made set-user-ID."""
+
+    def check() -> None:
+        folder = roots.ensure("g1", image).folder
+        for path in folder.parents[1:]:
+            path.chmod(0o755)
+        codes = [run_as(uid, "ls", str(folder / "bin")) for uid in (SHIFT, SHIFT + 65536, 65534)]
+        assert codes == [0, 2, 2]
+
+    with_mounts(check)
+
+
+def test_devices_of_an_image_cannot_be_opened(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+    os.mknod(image / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+
+    def check() -> None:
+        with pytest.raises(PermissionError):
+            (roots.ensure("g1", image).folder / "zero").read_bytes()
+
+    with_mounts(check)
+
+
+def test_a_tree_of_any_depth_is_removed(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
+    def check() -> None:
+        folder = roots.ensure("g1", image).folder
+        descriptor = os.open(folder.parent / "layers/upper", os.O_RDONLY)
+        for _ in range(1200):
+            os.mkdir("d", dir_fd=descriptor)
+            inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        os.close(descriptor)
+        roots.ensure_none("g1")
+        assert list_names(folder.parent) == ["ids"]
+
+    with_mounts(check)
+
+
+def test_an_image_without_a_root_is_refused(roots: GuestRoots, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"cannot read the root of the image .*missing: No such file"):
+        roots.ensure("g1", tmp_path / "missing")

@@ -1,0 +1,193 @@
+"""Root file systems of containers. Each container has a separate, writable root: an overlay over its image's root.
+
+===================  ===================================================================================
+in the guest's       content
+folder
+===================  ===================================================================================
+``ids``              the guest's range of user IDs (``id_ranges.py``)
+``layers``           what the guest wrote: the overlay's folders ``upper`` and ``work``
+``layers.ext4``      the file system of ``layers``, if the guest's disk has a maximum size
+``image``            a mount of the image with shifted owners, while ``root`` is being mounted
+``root``             the mounted overlay, which is the guest's root
+``root.json``        the image and the size from which the layers were created; written last
+===================  ===================================================================================
+
+Inside, a container's users have the IDs from 0. On the host, they have the IDs of the guest's range. Therefore the
+owners of the image's files are shifted by the range's first ID. An idmapped mount (mount_setattr(2)) shifts them
+without a change of any file. If the image's file system does not support idmapped mounts, the owners are changed in
+the overlay: only owners and modes are copied, because the overlay has the option ``metacopy``.
+
+The layers are kept when a guest or the host restarts. They are created again if the image or the size differs.
+"""
+
+import errno
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import ValidationError
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.guests import mounts
+from virtcloud.agent.guests.id_ranges import FIRST_ID, IDS_PER_GUEST, IdRanges
+from virtcloud.agent.guests.shifted_owners import shift_owners
+from virtcloud.model.document import Document
+
+ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
+FOLDER_MODE = 0o710  # only the guest's root may enter the folder
+REMOVE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRoot:
+    """A container's root on the host.
+
+    ``folder`` is the root folder; the guest may change everything below it. ``id_shift`` is the host's ID of the
+    guest's user 0 and group 0: an ID n inside the guest is the ID n + ``id_shift`` on the host.
+    """
+
+    folder: Path
+    id_shift: int
+
+
+class RootRecord(Document):
+    """The origin of a root's layers. ``shifted`` names where the owners are shifted."""
+
+    image: str
+    size_mb: int | None
+    shifted: Literal["mount", "files"]
+
+
+class ContainerRoots(Protocol):
+    """The operations on roots that guests need."""
+
+    def find(self, domain: str) -> GuestRoot | None:
+        """Return a guest's mounted root, or None."""
+
+    def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
+        """Mount a guest's root over the folder ``image``, and return the root."""
+
+    def ensure_none(self, domain: str) -> None:
+        """Unmount a guest's root, and remove what the guest wrote."""
+
+
+class GuestRoots:
+    """The roots of all containers of this host, in the guests' folders below ``folder``."""
+
+    def __init__(self, folder: Path, first_id: int = FIRST_ID) -> None:
+        """Allocate user IDs from ``first_id`` on."""
+        self._folder = folder
+        self._ids = IdRanges(folder, first_id)
+
+    def find(self, domain: str) -> GuestRoot | None:
+        """Return a guest's root. Return None if the guest has no root, or if the root is not mounted."""
+        path, shift = self._folder / domain, self._ids.find(domain)
+        if shift is None or path / ROOT not in mounts.list_mounts(path):
+            return None
+        return GuestRoot(path / ROOT, shift)
+
+    def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
+        """Mount a guest's root over the folder ``image``, and return the root. The guest's folder must exist.
+
+        What the guest wrote is kept if the layers were created from the same image with the same size. Raise Refused if
+        the root cannot be created.
+        """
+        path, source = self._folder / domain, _identify(image)
+        with refuse_os_errors(f"create the root of guest {domain} in {path}"):
+            shift = self._ids.ensure(domain)
+            mounts.unmount_below(path)
+            record = _read_record(path / RECORD)
+            if record is not None and (record.image, record.size_mb) == (source, size_mb):
+                _mount_layers(path, size_mb)
+                _mount_root(path, image, shift, record.shifted)
+            else:
+                if record is not None:
+                    log.info("guest_root_replaced", domain=domain, image=image)
+                self.ensure_none(domain)
+                shifted = _create_root(path, image, shift, size_mb)
+                record = RootRecord(image=source, size_mb=size_mb, shifted=shifted)
+                write_durably(path / RECORD, record.model_dump_json().encode())
+            os.chown(path, 0, shift)
+            path.chmod(FOLDER_MODE)
+        return GuestRoot(path / ROOT, shift)
+
+    def ensure_none(self, domain: str) -> None:
+        """Unmount a guest's root, and remove what the guest wrote. Raise OSError if something remains."""
+        path = self._folder / domain
+        mounts.unmount_below(path)
+        for name in (RECORD, LAYERS_FILE):
+            (path / name).unlink(missing_ok=True)
+        for name in (ROOT, IMAGE, LAYERS):
+            _remove_tree(path / name)
+
+
+def _create_root(path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
+    """Create empty layers, and mount the root. Return where the owners are shifted."""
+    for name in (LAYERS, IMAGE, ROOT):
+        (path / name).mkdir(mode=0o700)
+    if size_mb is not None:
+        mounts.create_file_system(path / LAYERS_FILE, size_mb)
+    _mount_layers(path, size_mb)
+    upper, status = path / LAYERS / "upper", image.stat()
+    for folder in (upper, path / LAYERS / "work"):
+        folder.mkdir()
+    os.chown(upper, status.st_uid + shift, status.st_gid + shift)
+    upper.chmod(status.st_mode & 0o7777)
+    try:
+        _mount_root(path, image, shift, "mount")
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EPERM}:
+            raise
+    else:
+        return "mount"
+    _mount_root(path, image, shift, "files")
+    shift_owners(path / ROOT, shift, IDS_PER_GUEST)
+    return "files"
+
+
+def _mount_layers(path: Path, size_mb: int | None) -> None:
+    if size_mb is not None:
+        mounts.mount_file_system(path / LAYERS_FILE, path / LAYERS)
+
+
+def _mount_root(path: Path, image: Path, shift: int, shifted: Literal["mount", "files"]) -> None:
+    upper, work = path / LAYERS / "upper", path / LAYERS / "work"
+    if shifted == "files":
+        mounts.mount_overlay(image, upper, work, path / ROOT, "metacopy=on")
+        return
+    with mounts.mounted_with_shifted_owners(image, path / IMAGE, shift, IDS_PER_GUEST):
+        mounts.mount_overlay(path / IMAGE, upper, work, path / ROOT)
+
+
+def _identify(image: Path) -> str:
+    """Return a text that differs if another folder, or a changed folder, is the image's root."""
+    with refuse_os_errors(f"read the root of the image {image}"):
+        status = image.stat()
+    return f"{image} {status.st_ino} {status.st_mtime_ns}"
+
+
+def _read_record(path: Path) -> RootRecord | None:
+    """Return the record, or None if the layers are incomplete."""
+    try:
+        return RootRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        log.warning("guest_root_record_malformed", path=path, error=error)
+        return None
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder in which a guest may write. rm(1) follows no symbolic link and removes trees of any depth."""
+    if not folder.exists():
+        return
+    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
+    try:
+        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REMOVE_TIMEOUT_S)  # noqa: S603 - no shell
+    except subprocess.TimeoutExpired as error:
+        raise OSError(0, f"rm took longer than {REMOVE_TIMEOUT_S:g} s", str(folder)) from error
+    if result.returncode:
+        raise OSError(result.returncode, " ".join(result.stderr.split()), str(folder))

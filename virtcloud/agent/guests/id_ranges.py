@@ -1,0 +1,60 @@
+"""The ranges of user and group IDs of this host's containers. Each container has a separate range.
+
+A container's user 0 is the first ID of the range on the host, user 1 the second ID, and so on. No account of the host
+has these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
+"""
+
+import threading
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent.files import write_durably
+from virtcloud.model.errors import Refused
+
+IDS_PER_GUEST: Final = 1 << 16
+FIRST_ID: Final = 0x10000000
+END: Final = 0x70000000
+"""Upper bound of IDs. systemd and other programs use some of the IDs above (systemd.io/UIDS-GIDS)."""
+RECORD = "ids"
+
+
+class IdRanges:
+    """Allocates ranges of IDs to the guests whose folders are in ``folder``."""
+
+    def __init__(self, folder: Path, first: int = FIRST_ID) -> None:
+        """Allocate ranges from the ID ``first`` on."""
+        self._folder = folder
+        self._first = first
+        self._lock = threading.Lock()
+
+    def find(self, domain: str) -> int | None:
+        """Return the first ID of a guest's range, or None if the guest has no range."""
+        try:
+            return int((self._folder / domain / RECORD).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def ensure(self, domain: str) -> int:
+        """Return the first ID of a guest's range. If the guest has no range, allocate the lowest free range.
+
+        The guest's folder must exist. Raise Refused if all ranges are in use. Raise OSError if the range cannot be
+        recorded.
+        """
+        with self._lock:
+            existing = self.find(domain)
+            if existing is not None:
+                return existing
+            used = {self.find(path.parent.name) for path in self._folder.glob(f"*/{RECORD}")}
+            first = next((first for first in range(self._first, END, IDS_PER_GUEST) if _is_free(first, used)), None)
+            if first is None:
+                raise Refused(
+                    f"no user IDs are free for guest {domain}: {len(used)} guests use all ranges of {IDS_PER_GUEST} "
+                    f"IDs from {self._first} to {END}; set a lower first_id under [guests] in the settings of this "
+                    "host's agent"
+                )
+            write_durably(self._folder / domain / RECORD, f"{first}\n".encode())
+            return first
+
+
+def _is_free(first: int, used: set[int | None]) -> bool:
+    return not any(other is not None and abs(first - other) < IDS_PER_GUEST for other in used)
