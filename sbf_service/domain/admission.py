@@ -86,7 +86,7 @@ class RequestLimits(Document):
     sites: PositiveCount = Field(4096, description="Largest number of sites that one cluster names.")
     shares: PositiveCount = Field(256, description="Largest number of owners that one cluster names in `shares_with`.")
     addresses: PositiveCount = Field(16, description="Largest number of addresses of one guest.")
-    keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user.")
+    keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user, or of one cluster's spec.")
 
 
 DEFAULT_LIMITS: Final = RequestLimits()
@@ -108,6 +108,7 @@ LIMIT_KEYS: Final = {
     "guests": "guests",
     "sites": "sites",
     "addresses": "addresses",
+    "authorized_keys": "keys",
 }
 """The settings key that limits each key of a spec."""
 
@@ -118,6 +119,7 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
     yield "hosts", max(len(spec.hosts), len(spec.all_hosts)), limits.hosts
     yield "sites", len(spec.sites), limits.sites
     yield "shares_with", len(spec.shares_with), limits.shares
+    yield "authorized_keys", len(spec.authorized_keys), limits.keys
     yield "addresses", max((len(guest.addresses) for guest in spec.guests), default=0), limits.addresses
 
 

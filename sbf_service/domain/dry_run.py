@@ -47,7 +47,10 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
 def plan_segments(
     host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
 ) -> tuple[PlannedSegment, ...]:
-    """Return the segments that a host would set up for these clusters, sorted by the clusters' keys."""
+    """Return the segments that a host would set up for these clusters, sorted by the clusters' keys.
+
+    The guests are without user data, because the audit log contains these segments.
+    """
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster, ports))
 
@@ -57,7 +60,7 @@ def _plan_cluster_segments(
 ) -> list[PlannedSegment]:
     wanted = compute_wanted(host, topology, [cluster], ports)
     segments = wanted.segments if isinstance(wanted, HostWanted) else ()
-    guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
+    guests = tuple(guest.model_copy(update={"user_data": None}) for guest in cluster.spec.guests if guest.host == host)
     return [
         PlannedSegment(key=cluster.key, vlan=segment.vlan, port=segment.port, untagged=segment.untagged, guests=guests)
         for segment in segments

@@ -148,6 +148,15 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
             return False
 
 
+def may_read_secrets(principal: Principal) -> bool:
+    """Return whether a reader of a wanted document may read the secrets of its guests.
+
+    An agent may. Root on SBF's machine needs no token, and can read SBF's database anyway. An operator with a token may
+    not, although an operator could create an agent's token: such a token appears in the audit log.
+    """
+    return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
+
+
 def describe_denial(principal: Principal, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> str:
     """Return the message of a denial: the denied action, and the roles that may perform it."""
     denied = f"{action} {resource.description}".strip()

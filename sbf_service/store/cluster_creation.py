@@ -40,6 +40,7 @@ from sbf_service.store.cluster_queries import (
     read_vlans,
 )
 from sbf_service.store.clusters import make_cluster_view
+from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
 from sbf_service.store.networks import (
     allocate_for_member,
@@ -227,13 +228,26 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         _extend_network(unit, planned.joined, planned.ids)
     why = f"requested by {new.spec.owner}: {_describe_ids(planned)}"
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
-    revisions = increment_revisions(unit, list_elements(find_cluster_ports(topology, planned.cluster)))
+    revisions = _increment_revisions(unit, topology, planned)
     _insert_placements(unit, new.id, revisions)
     unit.changed.add(f"cluster:{new.key}")
     network = None if planned.cluster.joined is None else planned.cluster.joined.key
     statuses = tuple(_make_status(Name(name), revision) for name, revision in revisions.items())
     joined = make_joined_view(planned.ids.transport, planned.ids.service)
     return format_cluster(row, network, statuses, planned.ids.vlans, joined)
+
+
+def _increment_revisions(unit: Unit, topology: Topology, planned: PlannedCluster) -> dict[str, NewRevision]:
+    """Increment the wanted revisions of a new cluster's elements. Return the new revisions of these elements.
+
+    The guests of a member become peers of the network's other guests. The revisions of all hosts of the network are
+    therefore also incremented. The placements of their clusters do not change, so these clusters remain active.
+    """
+    own = list_elements(find_cluster_ports(topology, planned.cluster))
+    has_new_peers = planned.joined is not None and planned.cluster.spec.guests
+    others = find_network_hosts(unit, planned.joined.id) if planned.joined and has_new_peers else frozenset()
+    revisions = increment_revisions(unit, own | others)
+    return {name: revision for name, revision in revisions.items() if name in own}
 
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
@@ -257,6 +271,7 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
         name=spec.name,
         network=None if cluster.joined is None else cluster.joined.id,
         created_by=unit.who,
+        login=record_login(unit, spec),
     )
 
 

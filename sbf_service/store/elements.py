@@ -23,6 +23,7 @@ from sbf_service.store.cluster_queries import (
     read_live_clusters,
 )
 from sbf_service.store.guest_power import read_guest_powers
+from sbf_service.store.guest_seeds import add_network_seeds
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
@@ -208,7 +209,7 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent.
+    """Return the wanted state of a host or gateway for its agent, with the seeds of its guests.
 
     For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
     Raise NotFound for an unknown element. Raise Conflict for a device.
@@ -217,7 +218,8 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
     confirmed = read.confirmed if row.reachable else 0
-    return WantedDocument(element=Name(name), revision=read.revision, confirmed_revision=confirmed, wanted=read.wanted)
+    wanted = add_network_seeds(unit, read.wanted)
+    return WantedDocument(element=Name(name), revision=read.revision, confirmed_revision=confirmed, wanted=wanted)
 
 
 def make_element_views(unit: Unit) -> list[ElementView]:

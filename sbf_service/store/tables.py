@@ -148,6 +148,7 @@ class ClusterRow(Base):
     ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,
     separated by commas, with whom the network is shared now, or None if these owners never changed. ``spec`` is the
     requested spec. ``resolved`` is the spec with the choices of SBF, such as addresses, or None if SBF chose nothing.
+    ``login`` (JSON) is the user and the keys of the guests; guests of a cluster without ``login`` have no seed.
     """
 
     __tablename__ = "clusters"
@@ -179,6 +180,7 @@ class ClusterRow(Base):
     created_by: Mapped[str | None] = mapped_column(Text)
     shares: Mapped[str | None] = mapped_column(Text)
     resolved: Mapped[str | None] = mapped_column(Text)
+    login: Mapped[str | None] = mapped_column(Text)
 
 
 _STAYS = text("removed_revision IS NULL")
@@ -351,6 +353,15 @@ class UserKeyRow(Base):
     key: Mapped[str] = mapped_column(Text)
     added_at: Mapped[datetime] = mapped_column(UtcDateTime)
     added_by: Mapped[str] = mapped_column(Text)
+
+
+class ServiceSecretRow(Base):
+    """A secret of the service, in hexadecimal digits. A migration creates the secret; it never changes."""
+
+    __tablename__ = "service_secrets"
+
+    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
 
 
 class ReplicaRow(Base):

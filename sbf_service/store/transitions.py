@@ -20,7 +20,14 @@ from sbf_service.domain.lifecycle import (
     make_drain,
 )
 from sbf_service.store.allocation import release_vlans
-from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_on, read_cluster_statuses
+from sbf_service.store.cluster_queries import (
+    UNSETTLED,
+    find_clusters,
+    has_placement_on,
+    parse_spec,
+    read_cluster_statuses,
+)
+from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, GuestPowerRow, PlacementRow
@@ -139,12 +146,25 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions."""
+    """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions.
+
+    If the cluster is a member with guests, its guests are no longer peers, so the revisions of all hosts of the network
+    are incremented.
+    """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
-    revisions = increment_revisions(unit, [placement.element for placement in placements])
+    own = {placement.element for placement in placements}
+    revisions = increment_revisions(unit, own | _find_hosts_with_changed_peers(unit, row))
     for placement in placements:
         placement.removed_revision = revisions[placement.element].revision
+
+
+def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
+    """Return the hosts of the network that a member with guests leaves, or no hosts if the network ends itself."""
+    if row.network is None or not parse_spec(row.spec).guests:
+        return frozenset()
+    network = unit.session.get_one(ClusterRow, row.network)
+    return find_network_hosts(unit, network.id) if network.state in WANTED_STATES else frozenset()
 
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:

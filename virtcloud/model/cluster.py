@@ -9,7 +9,9 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, IllegalTransition
-from virtcloud.model.values import Address, ClusterKey, Mac, Name, UserName, VlanId
+from virtcloud.model.ssh_keys import UserKey
+from virtcloud.model.user_data import check_user_data
+from virtcloud.model.values import Address, ClusterKey, LoginName, Mac, Name, UserName, VlanId
 
 
 class ClusterState(StrEnum):
@@ -69,6 +71,14 @@ class Guest(Document):
     """MAC address; null: SBF generates an address."""
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
+    user_data: str | None = None
+    """The user's cloud-config, at most 16 KiB. It is no place for secrets: whoever may read the cluster can read it."""
+
+    @model_validator(mode="after")
+    def _check_user_data(self) -> Self:
+        if self.user_data is not None:
+            check_user_data(self.user_data, f"guest {self.name}")
+        return self
 
 
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
@@ -102,6 +112,10 @@ class ClusterSpec(Document):
     """Hosts of the cluster, even without a guest."""
     guests: tuple[Guest, ...] = ()
     """The virtual machines."""
+    user: LoginName | None = None
+    """The user of the guests; null: the owner, or the nearest valid login name."""
+    authorized_keys: tuple[UserKey, ...] = ()
+    """Public SSH keys that may log in to the guests, in addition to the keys that the owner has at the creation."""
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless the lease is extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120

@@ -6,7 +6,7 @@ files in a container's root file system.
 
 from typing import Annotated, Final
 
-from pydantic import PlainSerializer, SecretStr, SerializationInfo
+from pydantic import PlainSerializer, SecretStr, SerializationInfo, WithJsonSchema
 
 from virtcloud.model.document import Document
 from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
@@ -19,7 +19,11 @@ def _serialize_secret(secret: SecretStr, info: SerializationInfo) -> str:
     return secret.get_secret_value() if info.context == WITH_SECRETS else str(secret)
 
 
-Secret = Annotated[SecretStr, PlainSerializer(_serialize_secret, return_type=str)]
+Secret = Annotated[
+    SecretStr,
+    PlainSerializer(_serialize_secret, return_type=str),
+    WithJsonSchema({"type": "string", "format": "password"}),  # the schema of SecretStr would forbid it in answers
+]
 
 
 class PublicKey(PatternText):

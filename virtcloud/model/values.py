@@ -63,6 +63,14 @@ class UserName(PatternText):
     meaning = "a user name: letters, digits, '_', '.', '@' and '-', at most 64 characters"
 
 
+class LoginName(PatternText):
+    """The login name of a user inside guests (useradd(8))."""
+
+    __slots__ = ()
+    pattern = r"[a-z_][a-z0-9_-]{0,31}"
+    meaning = "a login name: lower case, digits, '_' and '-', a letter or '_' first, at most 32 characters"
+
+
 class ClusterKey(PatternText):
     """The caller's name for a cluster: the idempotency key of every call about the cluster.
 

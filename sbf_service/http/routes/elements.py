@@ -6,11 +6,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.domain.rights import Action, ProtectedResource
+from sbf_service.domain.rights import Action, ProtectedResource, may_read_secrets
 from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, authorize_element
 from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
@@ -27,6 +27,7 @@ from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict
+from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
 from virtcloud.model.values import Name
 from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView
@@ -57,11 +58,14 @@ def get_element(name: Name, caller: CurrentCaller, service: CurrentService) -> E
         return elements.make_element_view(unit, name)
 
 
-@router.get("/{name}/wanted", responses=AGENT_PROBLEMS)
+@router.get("/{name}/wanted", response_model=WantedDocument, responses=AGENT_PROBLEMS)
 async def get_wanted(
     name: Name, caller: CurrentCaller, service: CurrentService, after: After = None, wait: Wait = 0
-) -> WantedDocument:
-    """Return the wanted state of a host or gateway, or wait for a newer revision of it."""
+) -> Response:
+    """Return the wanted state of a host or gateway, or wait for a newer revision of it.
+
+    The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks.
+    """
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
 
     def read_revision() -> int:
@@ -75,7 +79,9 @@ async def get_wanted(
 
     await run_in_threadpool(record_agent_heartbeat, service.store, name)
     await wait_until_newer(service.change_feed, f"element:{name}", read_revision, after, wait)
-    return await run_in_threadpool(read_document)
+    document = await run_in_threadpool(read_document)
+    context = WITH_SECRETS if may_read_secrets(caller.principal) else None
+    return Response(document.model_dump_json(context=context), media_type="application/json")
 
 
 @router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)

@@ -369,12 +369,15 @@ BODIES: dict[str, object] = {
     "report_trouble": {"revision": 1, "message": "x"},
     "create_token": {"name": "alice", "role": "operator"},
     "put_quota": {},
+    "add_key": {"key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"},
     "put_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "answer_for_job": {"runs": False},
 }
 QUERIES = {"list_asked_jobs": "?server=torque"}
-PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
+PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"} | {
+    "fingerprint": f"SHA256:{'a' * 43}"
+}
 
 
 def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:

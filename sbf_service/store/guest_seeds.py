@@ -1,0 +1,87 @@
+"""The service secret, the login of a new cluster's guests, and the seeds and peers in the wanted documents of hosts.
+
+All queries depend on the networks concerned, and not on the number of other clusters.
+"""
+
+from collections.abc import Iterable
+
+from pydantic import SecretBytes
+from sqlalchemy import bindparam, or_, select
+
+from sbf_service.domain.guest_seeds import GuestLogin, NetworkCluster, add_seeds, decide_login
+from sbf_service.store.cluster_queries import find_clusters, parse_current_spec, split_ids
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow, ServiceSecretRow, UserKeyRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.guest_seed import PublicKey
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.wanted import HostWanted
+
+SECRET_NAME = "guests"  # noqa: S105 - the name of a row, not a secret
+"""The name of the secret from which key pairs of guests and clusters are derived. A migration creates the secret."""
+_READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == SECRET_NAME)
+_READ_KEYS = (
+    select(UserKeyRow.key)
+    .where(UserKeyRow.owner == bindparam("owner"))
+    .order_by(UserKeyRow.added_at, UserKeyRow.fingerprint)
+)
+_READ_HOSTS = (
+    select(PlacementRow.element)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .join(ElementRow, ElementRow.name == PlacementRow.element)
+    .where(
+        or_(ClusterRow.id == bindparam("network"), ClusterRow.network == bindparam("network")),
+        ClusterRow.state.in_(WANTED_STATES),
+        PlacementRow.removed_revision.is_(None),
+        ElementRow.kind.not_in(DEVICE_KINDS),
+    )
+    .distinct()
+)
+
+
+def read_service_secret(unit: Unit) -> SecretBytes:
+    """Return the secret from which key pairs of guests and clusters are derived."""
+    return SecretBytes(bytes.fromhex(unit.connection.execute(_READ_SECRET).scalar_one()))
+
+
+def record_login(unit: Unit, spec: ClusterSpec) -> str:
+    """Return the login of a new cluster's guests, with the keys that the owner has now, as stored in the database."""
+    rows = unit.connection.execute(_READ_KEYS, {"owner": spec.owner})
+    return decide_login(spec, [PublicKey(key) for (key,) in rows]).model_dump_json()
+
+
+def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
+    """Return the clusters of these networks that elements must carry. The cluster that created a network comes first.
+
+    ``networks`` are IDs of the clusters that created the networks.
+    """
+    found = []
+    for group in split_ids(networks):
+        of_network = or_(ClusterRow.id.in_(group), ClusterRow.network.in_(group))
+        rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), of_network)
+        found += [_make_network_cluster(row) for row in sorted(rows, key=lambda row: row.network is not None)]
+    return found
+
+
+def add_network_seeds(unit: Unit, wanted: HostWanted) -> HostWanted:
+    """Return the wanted state of a host with seeds of its guests and peers of its networks."""
+    if not wanted.segments:
+        return wanted
+    clusters = read_network_clusters(unit, [segment.id for segment in wanted.segments])
+    return add_seeds(wanted, clusters, read_service_secret(unit))
+
+
+def find_network_hosts(unit: Unit, network: str) -> frozenset[str]:
+    """Return the hosts and gateways that must carry a network, whose peers change with every member's guests."""
+    return frozenset(unit.connection.execute(_READ_HOSTS, {"network": network}).scalars())
+
+
+def _make_network_cluster(row: ClusterRow) -> NetworkCluster:
+    return NetworkCluster(
+        id=row.id,
+        network=row.network or row.id,
+        key=ClusterKey(row.key),
+        spec=parse_current_spec(row),
+        login=None if row.login is None else GuestLogin.model_validate_json(row.login),
+    )

@@ -1,0 +1,46 @@
+"""User data of guests: a cloud-config, checked without constructing objects. Errors name the guest."""
+
+import time
+
+import pytest
+
+from virtcloud.model.cluster import Guest
+from virtcloud.model.errors import BadInput
+from virtcloud.model.user_data import check_user_data
+
+MERGED = "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30))
+
+
+@pytest.mark.parametrize(
+    "text", ["#cloud-config\nruncmd: [ls]\n", "#cloud-config\r\n{a: 1}", "#cloud-config\n# x\na: !x 1"]
+)
+def test_a_cloud_config_is_accepted(text: str) -> None:
+    assert Guest.model_validate({"name": "g1", "host": "h1", "image": "i", "user_data": text}).user_data == text
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a: 1\n", "got another first line"),
+        ("#!/bin/sh\nls\n", "got another first line"),
+        ("#cloud-config-archive\na: 1\n", "got another first line"),
+        ("#cloud-config\n", "got no keys"),
+        ("#cloud-config\n- a\n", "got another value"),
+        ("#cloud-config\na: [\n", "got no YAML in line 3: "),
+        ("#cloud-config\na: 1\n---\nb: 2\n", "got no YAML in line 3: "),
+        ("#cloud-config\na: \x00\n", "got no YAML: bad character"),
+        ("#cloud-config\n" + "[" * 5000, "got too many nested levels"),
+        ("#cloud-config\na: " + "x" * 16384, "expected at most 16384 bytes, got 16401"),
+    ],
+)
+def test_any_other_text_is_refused_with_the_guests_name(text: str, fault: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        check_user_data(text, "guest g1")
+    assert str(raised.value).startswith("guest g1: user_data: expected ")
+    assert fault in str(raised.value)
+
+
+def test_merge_keys_do_not_expand() -> None:
+    started = time.process_time()
+    check_user_data(f"#cloud-config\na0: &a0 {{x: 1}}\n{MERGED}\n", "guest g1")
+    assert time.process_time() - started < 5

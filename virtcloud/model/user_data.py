@@ -1,0 +1,39 @@
+"""User data of guests: the user's own cloud-config, which the guest's seed includes."""
+
+from typing import Final
+
+import yaml
+
+from virtcloud.model.errors import BadInput
+
+MAX_USER_DATA: Final = 16 * 1024
+"""The largest user data in bytes, as in common clouds. Larger files belong into the image or on a disk."""
+HEADER: Final = "#cloud-config"
+EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAML mapping)"
+
+
+def check_user_data(text: str, guest: str) -> None:
+    """Raise BadInput for a text that is no cloud-config, or that is too long. ``guest`` begins the message.
+
+    The text is only parsed into nodes. No object is constructed from it, so aliases and merge keys cannot expand.
+    """
+    if (size := len(text.encode(errors="surrogatepass"))) > MAX_USER_DATA:
+        raise _make_error(guest, f"expected at most {MAX_USER_DATA} bytes, got {size}")
+    if text.partition("\n")[0].rstrip() != HEADER:
+        raise _make_error(guest, f"{EXPECTED}, got another first line")
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise _make_error(
+            guest, f"{EXPECTED}, got no YAML{where}: {getattr(error, 'problem', None) or 'bad character'}"
+        ) from error
+    except RecursionError as error:
+        raise _make_error(guest, f"{EXPECTED}, got too many nested levels") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise _make_error(guest, f"{EXPECTED}, got {'no keys' if root is None else 'another value'}")
+
+
+def _make_error(guest: str, fault: str) -> BadInput:
+    return BadInput(f"{guest}: user_data: {fault}")
