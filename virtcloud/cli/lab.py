@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -13,10 +13,11 @@ from rich.console import Console
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.client.sbf import DEFAULT_URL
-from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, read_lab_file, take_down
+from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, debian_image, read_lab_file, take_down
 from virtcloud.lab.control_client import run_attached
 from virtcloud.lab.demo.chapters import DEMO_TIMING, run_demo
 from virtcloud.lab.demo.report import DemoReport
+from virtcloud.lab.lab_images import DEBIAN
 from virtcloud.lab.pbs import LabPbs, as_user
 from virtcloud.lab.state import LabState
 from virtcloud.model.errors import count_of
@@ -39,13 +40,16 @@ def lab() -> None:
     type=click.Choice(["direct", "uml"]),
     help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: direct if possible, else uml]",
 )
-def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
+@click.option(
+    "--image", "images", type=click.Choice([DEBIAN]), multiple=True, help="Also create this image; see 'lab image'."
+)
+def up(topology: Path | None, bare: bool, kernel: str | None, images: tuple[str, ...]) -> None:
     """Start the lab of TOPOLOGY, which is a file or the name of a topology that is part of virtcloud.
 
     The topologies of virtcloud are metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each),
     and evpn (the same sites joined by FRR with BGP EVPN over VXLAN; no VLAN ID is free at more than one site).
     """
-    lab_file = read_lab_file(topology)
+    lab_file = _with_images(read_lab_file(topology), images)
     with LabProgress(Console(stderr=True)) as progress:
         running = Lab.up(lab_file, LabOptions(bare=bare, kernel=kernel), progress.watch)
         seconds = progress.seconds
@@ -53,6 +57,10 @@ def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
     click.echo("next: virtcloud lab status; a shell on a node: virtcloud lab shell NODE; stop it: virtcloud lab down")
     if not bare:
         click.echo(f"use its SBF: virtcloud {_url_option(running.sbf_socket)}site list")
+
+
+def _with_images(lab_file: LabFile, images: Iterable[str]) -> LabFile:
+    return lab_file.model_copy(update={"images": tuple({*lab_file.images, *images})})
 
 
 def _url_option(socket: str) -> str:
@@ -157,6 +165,21 @@ def service(node: str, service: str, action: str) -> None:
     handle = Lab.running().service(node, service)
     {"start": handle.start, "stop": handle.stop, "kill": handle.kill}[action]()
     click.echo(f"{node}: {service}: {action} done")
+
+
+@lab.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def image(file: Path) -> None:
+    """Build a Debian image from Debian's packages, and write it to the new file FILE.
+
+    FILE.tar is a root file system for LXC guests, FILE.qcow2 a disk for QEMU guests. Both contain systemd, sshd,
+    cloud-init and Open MPI. The packages come from the sources of this machine's APT. The command needs root.
+
+    Example: virtcloud lab image debian.tar
+    """
+    with LabProgress(Console(stderr=True)) as progress:
+        debian_image.write_image(file, progress.watch)
+    click.echo(f"{file} is a Debian image ({file.stat().st_size >> 20} MB)")
 
 
 @lab.command()

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from virtcloud.lab import addressing, control_client, guest_kernel, lab_kernel, prerequisites
+from virtcloud.lab import addressing, control_client, debian_image, guest_kernel, lab_kernel, prerequisites
 from virtcloud.lab.addressing import with_addresses
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
 from virtcloud.lab.fabric.events import LabEvent, Watcher
 from virtcloud.lab.lab_file import LabFile, read_lab_file
+from virtcloud.lab.lab_images import DEBIAN
 from virtcloud.lab.launch import launch, terminate_as_interrupt
 from virtcloud.lab.launch_files import LabOptions
 from virtcloud.lab.state import LAB_FILE, LabState, find_remains, remove_remains
@@ -71,6 +72,8 @@ class Lab:
             _check_no_lab_is_up(state)
             if Hypervisor.QEMU in lab.hypervisors:
                 guest_kernel.fetch_guest_kernel(watch)
+            if DEBIAN in lab.images:
+                debian_image.ensure_debian_root(watch)
             _remove_stale_lab(state, watch)
             with _remove_on_error(state):
                 launch(lab, state, options, kernel, watch)

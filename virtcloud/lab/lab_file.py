@@ -6,7 +6,7 @@ A lab file is a YAML document that contains a topology and the pools of the topo
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -40,10 +40,15 @@ class LabFile(Topology):
     element.
     """
 
+    images: tuple[Literal["debian"], ...] = ()
+    """Images that the lab creates besides its busybox images. The first lab on a machine builds the image ``debian``
+    from Debian's packages.
+    """
+
     @property
     def topology(self) -> Topology:
         """The topology alone, without the settings of the lab."""
-        return Topology.model_validate(self.model_dump(mode="json", exclude={"pools", "lldp"}))
+        return Topology.model_validate(self.model_dump(mode="json", exclude={"pools", "lldp", "images"}))
 
     @property
     def hypervisors(self) -> frozenset[Hypervisor]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from virtcloud.lab import guest_kernel, lab_images, lab_kernel, node_services
+from virtcloud.lab import debian_image, guest_kernel, lab_images, lab_kernel, node_services
 from virtcloud.lab.addressing import device_addresses
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.fabric.events import Watcher
@@ -64,6 +64,8 @@ def _write_images(lab: LabFile, state: LabState, watch: Watcher) -> None:
     if Hypervisor.QEMU in lab.hypervisors:
         lab_images.make_qemu_image(images, guest_kernel.fetch_guest_kernel(watch))
         lab_images.make_disk_image(images)
+    if lab_images.DEBIAN in lab.images:
+        lab_images.make_debian_image(images, debian_image.ensure_debian_root(watch))
     lab_images.make_images_readable(images)
 
 

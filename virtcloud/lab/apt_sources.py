@@ -1,0 +1,73 @@
+"""The Debian sources of this machine's APT, and APT's options for transfers, for building images.
+
+Images contain packages of the same Debian release as this machine, from the same mirrors and through the same proxies.
+"""
+
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+from virtcloud.lab.errors import LabImpossible
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+TARGET_FORMAT = "$(SITE)|$(RELEASE)|$(ORIGIN)|$(COMPONENT)|$(SIGNED_BY)"
+TRANSFER_OPTION = re.compile(r"Acquire::(https?|Retries|Check-Date|Check-Valid-Until)\b.*")
+
+
+def release() -> str:
+    """Return the code name of this machine's Debian release. Raise LabImpossible on other distributions."""
+    system = platform.freedesktop_os_release()
+    if system.get("ID") != "debian" or "VERSION_CODENAME" not in system:
+        name = system.get("PRETTY_NAME", "another system")
+        raise LabImpossible(f"the Debian image is built on Debian only, but this machine runs {name}")
+    return system["VERSION_CODENAME"]
+
+
+def debian_sources() -> str:
+    """Return the Debian sources of this machine's APT (sources.list(5)). If APT has no lists, update APT's lists.
+
+    Raise LabImpossible if APT has no sources of this machine's Debian release.
+    """
+    codename = release()
+    sources = format_sources(_list_targets(), codename, KEYRING)
+    if not sources:
+        updated = _run(["apt-get", "-q", "update"])
+        sources = format_sources(_list_targets(), codename, KEYRING)
+        if not sources:
+            raise LabImpossible(
+                f"APT has no Debian source with release {codename}, from which the image is built: correct "
+                f"/etc/apt/sources.list.d, then: apt-get update\n{updated.stderr.strip()}".strip()
+            )
+    return sources
+
+
+def format_sources(targets: str, codename: str, keyring: Path) -> str:
+    """Return the sources of one Debian release, with its updates and security updates.
+
+    ``targets`` has one line per index in the format TARGET_FORMAT. ``keyring`` verifies sources without Signed-By.
+    """
+    releases = {codename, f"{codename}-updates", f"{codename}-security"}
+    lines = []
+    for site, suite, origin, component, signed_by in (line.split("|") for line in targets.splitlines()):
+        if origin == "Debian" and suite in releases:
+            key = signed_by if signed_by.startswith("/") else keyring
+            lines.append(f"deb [signed-by={key}] {site} {suite} {component}\n")
+    return "".join(dict.fromkeys(lines))
+
+
+def transfer_options() -> list[str]:
+    """Return APT's options for proxies, certificates and retries."""
+    output = _run(["apt-config", "dump", "--no-empty", "--format", '%f "%v";%n']).stdout
+    return [line for line in output.splitlines() if TRANSFER_OPTION.fullmatch(line)]
+
+
+def _list_targets() -> str:
+    return _run(["apt-get", "indextargets", "--format", TARGET_FORMAT, "Created-By: Packages"]).stdout
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603 - constant programs
+    except OSError as error:
+        raise LabImpossible(f"the Debian image is built with APT, but {argv[0]} cannot run: {error}") from error
