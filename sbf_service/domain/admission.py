@@ -1,7 +1,7 @@
 """Admission control: the limits of calls, the quotas of users, and the admission rules of hosts. Pure.
 
 Request limits apply to one call. Quotas apply to all clusters of one user. The topology may restrict a host or a site
-to some users or to batch jobs, and may list the images that users can choose there.
+to some users or to batch jobs, list the images that users can choose there, and allow clusters with open filters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
 from virtcloud.model.durations import format_duration
 from virtcloud.model.element import Host
-from virtcloud.model.errors import BeyondLimit, NotAdmitted, count_of
+from virtcloud.model.errors import BadInput, BeyondLimit, NotAdmitted, count_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
@@ -65,6 +65,36 @@ def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tup
         return ADMIT_EVERYBODY, None
     site = topology.site_of[name]
     return host.admits or site.admits or ADMIT_EVERYBODY, site.images if host.images is None else host.images
+
+
+def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -> None:
+    """Check the guests of a cluster against the filters of its network.
+
+    ``spec`` contains the addresses that SBF planned, and ``network`` is the spec of the cluster that created the
+    network. Raise NotAdmitted if the filters are open, and the
+    host of a guest does not allow open filters. Raise BadInput if the filters check addresses, and a guest has none.
+    """
+    unaddressed = [guest.name for guest in spec.guests if not guest.addresses]
+    if network.filters == "addresses" and unaddressed:
+        raise BadInput(
+            f"spec.guests: expected each guest to have an address with filters 'addresses', got none for "
+            f"{', '.join(unaddressed)}"
+        )
+    if network.filters == "open":
+        for host in sorted({guest.host for guest in spec.guests}):
+            if not _allows_open_filters(topology, host):
+                raise NotAdmitted(
+                    f"host {host} allows no guests of clusters with open filters: see 'open_filters' of the host or "
+                    "its site in the topology, or choose other hosts"
+                )
+
+
+def _allows_open_filters(topology: Topology, name: Name) -> bool:
+    """Return whether a host allows open filters. An unknown host allows them here (see ``_find_host_rules``)."""
+    host = topology.elements.get(name)
+    if not isinstance(host, Host):
+        return True
+    return topology.site_of[name].open_filters if host.open_filters is None else host.open_filters
 
 
 PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -14,7 +14,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWanted
+from virtcloud.model.wanted import ADDRESS_FILTERS, GuestWanted, HostWanted, Segment, SwitchWanted
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 
@@ -142,6 +142,9 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         guests=tuple(guest for cluster in ordered for guest in _guests(cluster, end.element)),
         members={cluster.id: cluster.key for cluster in clusters if cluster.joined is not None},
         origins={cluster.id: find_origin(cluster.spec.owner, cluster.created_by) for cluster in clusters},
+        requires=(ADDRESS_FILTERS,) if network.spec.filters == "addresses" else (),
+        filters=network.spec.filters,
+        serves=network.spec.serves,
     )
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from sqlalchemy import insert
 
 from sbf_service.domain.addressing import NetworkIdentity, check_guests_differ, plan_member, plan_network
-from sbf_service.domain.admission import check_admitted, find_origin
+from sbf_service.domain.admission import check_admitted, check_filters, find_origin
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
 from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
@@ -171,6 +171,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
     planned = plan(unit, topology, new, reserved)
+    check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and find_access_ports(topology, planned.cluster):
         check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])
     return planned

@@ -15,7 +15,7 @@ from virtcloud.agent.difference import (
     StopGuests,
     digest,
 )
-from virtcloud.agent.network.guest_filters import ObservedFilters
+from virtcloud.agent.network.guest_filters import ObservedFilters, list_elements
 from virtcloud.model.errors import Refused, VirtcloudError
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
@@ -120,7 +120,7 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
                 observed, segments=tuple(segment for segment in observed.segments if segment.cluster != cluster)
             )
         case FilterGuests(_, ports):
-            return replace(observed, filters=ObservedFilters(frozenset(ports)))
+            return replace(observed, filters=ObservedFilters(list_elements(ports)))
         case BuildSegment(segment):
             return replace(
                 observed, segments=(*observed.segments, ObservedSegment(segment.id, segment.vlan, segment.port))

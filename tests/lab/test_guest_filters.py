@@ -5,6 +5,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from guest_attacks import (
+    build_address_attacks,
+    build_ordinary_frames,
+    build_service_attacks,
+    build_switch_attacks,
+)
 from lab_capture import capturing
 from lab_clusters import create, pings, remove
 
@@ -22,35 +28,28 @@ HOST, SWITCH, PORT = "brno-h1", "brno-sw1", "p1"
 LIMIT_S = 90.0
 """The agent reads its host every 30 s."""
 ENTER_NETWORK = ENTER_CONTAINER.replace(" -n -m -u ", " -n ")
-ATTACK = """
-import socket
+SEND = """
+import socket, sys
 guest = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 guest.bind(("eth0", 0))
-own, foreign, other = guest.getsockname()[4].hex(), "02000000bad1", "02000000bad2"
-frames = [
-    "0180c2000000" + own + "0026424203" + "00" * 35,
-    "01000ccccccd" + own + "0032aaaa0300000c010b" + "00" * 42,
-    "01000ccccccc" + own + "0020aaaa0300000c2000" + "00" * 24,
-    other + own + "88cc",
-    other + own + "8809",
-    other + own + "81000065" + "88b5",
-    other + own + "88a80065" + "88b5",
-    other + foreign + "88b5",
-    other + own + "88b5",
-]
-for frame in frames:
+for frame in sys.argv[1:]:
     guest.send(bytes.fromhex(frame).ljust(60, b"\\0"))
 """
-PARTS = (
-    "01:80:c2:00:00:00",
-    "01:00:0c:cc:cc:cd",
-    "01:00:0c:cc:cc:cc",
-    "0x88cc",
-    "Slow Protocols",
-    ", vlan 101,",
-    "02:00:00:00:ba:d1",
-)
-"""What tcpdump prints of the forbidden frames. Both tagged frames have VLAN ID 101 below the cluster's tag."""
+GUEST_MAC = "02:00:00:00:00:a1"
+FRAMES = {
+    name: bytes(frame) + b"frame" + bytes([0xA7, number])
+    for number, (name, frame) in enumerate(
+        {
+            **build_switch_attacks(GUEST_MAC),
+            **build_service_attacks(GUEST_MAC),
+            **build_address_attacks(GUEST_MAC),
+            **build_ordinary_frames(GUEST_MAC),
+        }.items()
+    )
+}
+"""All frames of the attack. Each frame ends with its number, by which the test finds the frame in a capture."""
+ORDINARY = build_ordinary_frames(GUEST_MAC).keys()
+DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
 
 
 @pytest.fixture(scope="module")
@@ -64,33 +63,66 @@ def cluster(client: SbfClient) -> Iterator[ClusterView]:
     """A cluster with a guest at each of two sites."""
     hosts = (HOST, "praha-h1")
     guests = tuple(
-        Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32, addresses=(f"10.0.0.{i}/24",))
+        Guest(
+            name=f"n{i}",
+            host=host,
+            image="busybox",
+            memory_mb=32,
+            mac=f"02:00:00:00:00:a{i}",
+            addresses=(f"10.0.0.{i}/24", f"fd00::{i}/64"),
+        )
         for i, host in enumerate(hosts, 1)
     )
-    yield create(client, "attacker", ClusterSpec(owner="eva", guests=guests))
+    yield create(client, "attacker", ClusterSpec(owner="eva", guests=guests, filters="addresses"))
     remove(client, "attacker")
 
 
-def attack(lab: Lab, cluster: ClusterView) -> str:
-    """Send each frame from the guest on brno-h1. Return the frames that the switch receives."""
+def attack(lab: Lab, cluster: ClusterView) -> set[str]:
+    """Send all frames from the guest on brno-h1. Return the names of the frames that the switch receives."""
     (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name)
-    with capturing(lab, SWITCH, PORT, "ether host 02:00:00:00:ba:d2 or ether[0] = 1") as capture:
-        lab.run(HOST, ("sh", "-c", ENTER_NETWORK, domain, sys.executable, "-c", ATTACK), check=True)
-    return capture.text
+    frames = [frame.hex() for frame in FRAMES.values()]
+    with capturing(lab, SWITCH, PORT, "-xx -s 512") as capture:  # shorter slots: the ring holds all frames
+        lab.run(HOST, ("sh", "-c", ENTER_NETWORK, domain, sys.executable, "-c", SEND, *frames), check=True)
+    lines = (line.partition(":")[2] for line in capture.text.splitlines() if line.startswith("\t0x"))
+    octets = bytes.fromhex("".join(lines))
+    return {name for name, frame in FRAMES.items() if frame[-7:] in octets}
 
 
-def test_no_forbidden_frame_of_a_guest_reaches_the_switch(lab: Lab, cluster: ClusterView) -> None:
-    received = attack(lab, cluster)
-    assert [part for part in PARTS if part in received] == []
-    assert received.count("> 02:00:00:00:ba:d2") == 1, received
+@pytest.fixture(scope="module")
+def received(lab: Lab, cluster: ClusterView) -> set[str]:
+    """The frames that the switch receives while the filters are set."""
+    return attack(lab, cluster)
+
+
+@pytest.mark.parametrize("name", FRAMES.keys() - ORDINARY)
+def test_no_forbidden_frame_of_a_guest_reaches_the_switch(received: set[str], name: str) -> None:
+    assert name not in received
+
+
+def test_ordinary_frames_of_a_guest_reach_the_switch(received: set[str], lab: Lab, cluster: ClusterView) -> None:
+    assert received == ORDINARY
     assert pings(lab, cluster, 0, "-c", "2", "-W", "3", "10.0.0.2")
 
 
-def test_filters_that_somebody_flushes_are_set_again(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
     """Without filters, the switch receives every forbidden frame. So the frames of the attack are the right ones."""
+    agent = lab.service(HOST, "agent")
+    agent.kill()
+    try:
+        lab.run(HOST, ["nft", "flush", "ruleset"], check=True)
+        assert attack(lab, cluster) == FRAMES.keys() - DROPPED_BY_BRIDGES
+    finally:
+        agent.start()
+    deadline = time.monotonic() + LIMIT_S
+    port = names.guest_port_name(cluster.id, "n1", cluster.vlans["brno"])
+    while f'"{port}" . ' not in lab.run(HOST, ["nft", "list", "ruleset"], check=True).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    assert attack(lab, cluster) == ORDINARY
+
+
+def test_filters_that_somebody_flushes_are_set_again(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     lab.run(HOST, ["nft", "flush", "ruleset"], check=True)
-    received = attack(lab, cluster)
-    assert [part for part in PARTS if part not in received] == []
     deadline = time.monotonic() + LIMIT_S
     port = names.guest_port_name(cluster.id, "n1", cluster.vlans["brno"])
     while f'"{port}" . ' not in lab.run(HOST, ["nft", "list", "ruleset"], check=True).stdout:

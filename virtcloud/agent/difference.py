@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters
+from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
 from virtcloud.model.errors import count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
@@ -183,15 +183,24 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
 def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[FilterGuests]:
     ports = {segment.id: _guest_ports(segment) for segment in wanted.segments if segment.guests}
     all_ports = tuple(sorted(port for cluster_ports in ports.values() for port in cluster_ports))
-    unfiltered = [cluster for cluster in ports if observed.faults or not ports[cluster] <= observed.ports]
-    if not unfiltered and observed.ports != set(all_ports):
+    elements = observed.elements
+    unfiltered = [cluster for cluster in ports if observed.faults or not list_elements(ports[cluster]) <= elements]
+    if not unfiltered and elements != list_elements(all_ports):
         unfiltered = [""]
     for cluster in unfiltered:
         yield FilterGuests(cluster, all_ports, observed.faults)
 
 
 def _guest_ports(segment: Segment) -> set[GuestPort]:
-    return {(names.guest_port_name(segment.id, guest.name, segment.vlan), guest.mac) for guest in segment.guests}
+    return {
+        GuestPort(
+            names.guest_port_name(segment.id, guest.name, segment.vlan),
+            None if segment.filters == "open" else guest.mac,
+            guest.addresses if segment.filters == "addresses" else None,
+            segment.serves,
+        )
+        for guest in segment.guests
+    }
 
 
 def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:

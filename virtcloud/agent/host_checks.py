@@ -19,6 +19,7 @@ from pathlib import Path
 from virtcloud.agent.bootstrap import sbf_client
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.images import list_images
+from virtcloud.agent.network.guest_filters import GuestPort
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.client.sbf import SbfClient
@@ -168,7 +169,7 @@ def _create_test_interfaces() -> None:
 
 def _set_test_filters() -> None:
     """Set the filters of one guest. Raise Refused on failure."""
-    NftablesFilters().replace((("vctry", "02:00:00:00:00:01"),))
+    NftablesFilters().replace((GuestPort("vctry", "02:00:00:00:00:01"),))
 
 
 def _in_test_namespace(action: Callable[[], None]) -> str:

@@ -139,6 +139,8 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
         guests.accelerator,
         guests.confined,
         guests.stop_grace,
-        admission=AdmissionRules(guests.admits, guests.users_images),
+        admission=AdmissionRules(
+            guests.admits, guests.users_images, open_filters=guests.open_filters or guests.filters == "off"
+        ),
         first_id=guests.first_id,
     )

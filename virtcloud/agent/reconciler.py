@@ -41,11 +41,11 @@ from virtcloud.agent.difference import (
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
 from virtcloud.model.values import ClusterKey
-from virtcloud.model.wanted import GUEST_POWER, HostWanted, Segment, WantedDocument
+from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, HostWanted, Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
-SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({GUEST_POWER})
+SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_POWER})
 """Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
 that older agents would ignore.
 """

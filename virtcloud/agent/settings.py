@@ -26,8 +26,14 @@ class GuestKeys(Document):
     filters: Literal["strict", "off"] = Field(
         "strict",
         description="`strict` drops frames with a foreign source address or a VLAN tag, frames of link-local protocols "
-        "such as spanning tree, and broadcast storms. `off` lets guests send any frame to the site's switches, for "
+        "such as spanning tree, answers of DHCP servers, router advertisements, and broadcast storms. "
+        "`off` lets guests send any frame to the site's switches, for "
         "example from nested bridges.",
+    )
+    open_filters: bool = Field(
+        default=False,
+        description="`true` also runs guests of clusters with `filters: open`, which may use any MAC address and offer "
+        "DHCP and router advertisements. The topology must allow these clusters too.",
     )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
     admits: AdmissionRule = ADMIT_EVERYBODY

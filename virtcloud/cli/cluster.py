@@ -1,5 +1,7 @@
 """``virtcloud cluster``: create, list, show, extend, share and delete clusters, and wait for them."""
 
+from typing import get_args
+
 import click
 
 from virtcloud.cli import differences, printing
@@ -10,7 +12,7 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
-from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService
 from virtcloud.model.errors import GuestTaken
 from virtcloud.model.views import ClusterView
 
@@ -76,6 +78,19 @@ def cluster() -> None:
 )
 @click.option(
     "--vlan", type=click.IntRange(1, 4094), help="The VLAN ID to allocate.  [default: the free ID unused for longest]"
+)
+@click.option(
+    "--filters",
+    type=click.Choice(get_args(GuestFilters)),
+    help="'addresses': guests may only use the IP addresses of the spec. 'open': guests may use any MAC address, if "
+    "their hosts allow open filters.  [default: any IP address, no foreign MAC address]",
+)
+@click.option(
+    "--serve",
+    "serves",
+    multiple=True,
+    type=click.Choice(get_args(GuestService)),
+    help="A service that guests offer to other guests: DHCP, or IPv6 router advertisements; may be repeated.",
 )
 @click.option("--lease", type=DurationType(), help="Time until the cluster ends, unless extended.  [default: 4h]")
 @click.option("--deadline", type=DurationType(), help="Maximum time until the cluster is active.  [default: 2m]")

@@ -38,6 +38,8 @@ class ClusterOptions:
     vlan: int | None
     lease: float | None
     deadline: float | None
+    filters: str | None
+    serves: tuple[str, ...]
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
@@ -61,6 +63,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         "vlan": options.vlan,
         "lease_s": options.lease,
         "deadline_s": options.deadline,
+        "filters": options.filters,
+        "serves": options.serves or None,
     }
     if options.file:
         spec = read_document(options.file.read(), options.file.name, ClusterSpec)

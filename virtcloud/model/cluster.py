@@ -3,7 +3,7 @@
 from collections import Counter
 from enum import StrEnum
 from ipaddress import ip_interface
-from typing import Annotated, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -81,6 +81,21 @@ class Guest(Document):
         return self
 
 
+GuestFilters = Literal["addresses", "open"]
+"""Filters of guests' frames that differ from the default.
+
+- ``addresses``: guests may only use the IP addresses of the spec, besides the link-local IPv6 address of their MAC
+  address
+- ``open``: guests may use any MAC address and offer all services, for example as bridges. Only hosts that allow open
+  filters run these guests. Tags, protocols of switches and storms are dropped nevertheless, because they affect other
+  clusters.
+"""
+GuestService = Literal["dhcp", "ra"]
+"""A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
+NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filters", "serves")
+"""The keys of a spec that only a new network has."""
+
+
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 
 
@@ -116,6 +131,11 @@ class ClusterSpec(Document):
     """The user of the guests; null: the owner, or the nearest valid login name."""
     authorized_keys: tuple[UserKey, ...] = ()
     """Public SSH keys that may log in to the guests, in addition to the keys that the owner has at the creation."""
+    filters: GuestFilters | None = None
+    """Filters of the network's guests: `addresses` (only the IP addresses of the spec) or `open` (any MAC address);
+    null: any IP addresses, no foreign MAC addresses."""
+    serves: tuple[GuestService, ...] = ()
+    """Services that guests offer to other guests; answers of other DHCP servers and routers are dropped."""
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless the lease is extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
@@ -137,7 +157,7 @@ class ClusterSpec(Document):
 
     @model_validator(mode="after")
     def _check_member(self) -> Self:
-        given = [key for key in ("name", "vlan", "subnets", "shares_with", "sites") if getattr(self, key)]
+        given = [key for key in NETWORK_KEYS if getattr(self, key)]
         if self.joins is not None and given:
             raise BadInput(
                 f"expected only a new network to have {', '.join(given)}; this cluster joins network {self.joins}"

@@ -101,6 +101,8 @@ class Host(Element):
     """The admission rule of the host; null: the site's rule applies."""
     images: tuple[Name, ...] | None = None
     """Images that users may choose for guests of clusters outside batch jobs; null: the site's list applies."""
+    open_filters: bool | None = None
+    """Whether the host runs guests of clusters with open filters; null: the site's value applies."""
 
 
 class Gateway(Element):

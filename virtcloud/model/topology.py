@@ -40,7 +40,10 @@ class Attachment(Document):
 
 
 class Site(Document):
-    """A location with hosts and switches. ``admits`` and ``images`` of a host override the site's values."""
+    """A location with hosts and switches.
+
+    ``admits``, ``images`` and ``open_filters`` of a host override the site's values.
+    """
 
     name: Name
     attachments: tuple[Attachment, ...] = ()
@@ -57,6 +60,8 @@ class Site(Document):
     """The admission rule of the site's hosts; null: the hosts accept all clusters."""
     images: tuple[Name, ...] | None = None
     """Images that users may choose for guests of clusters outside batch jobs; null: any image."""
+    open_filters: bool = False
+    """Whether hosts run guests of clusters with open filters, which may use any MAC address."""
 
     @property
     def elements(self) -> tuple[Element, ...]:

@@ -8,6 +8,7 @@ from typing import Final, Literal, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.access import ClusterOrigin
+from virtcloud.model.cluster import GuestFilters, GuestService
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_seed import GuestSeed, Peer
@@ -199,6 +200,10 @@ GUEST_POWER: Final = "guest-power"
 """The requirement of a segment with a guest that was stopped or reset. Older agents would run such a guest."""
 
 
+ADDRESS_FILTERS = "address-filters"
+"""The requirement of segments with ``filters: addresses``. An agent that ignores this key would not check addresses."""
+
+
 class Segment(Document):
     """A network's part on a host or gateway: the VLAN on a port, and the local guests of its cluster and members.
 
@@ -223,6 +228,10 @@ class Segment(Document):
     """Capabilities that the segment requires. An agent that lacks a capability refuses the segment."""
     peers: tuple[Peer, ...] = ()
     """All guests of the network at all hosts, for host files."""
+    filters: GuestFilters | None = None
+    """The filters of the guests' frames; null: the guests may use any IP addresses, but no foreign MAC addresses."""
+    serves: tuple[GuestService, ...] = ()
+    """The services that guests offer to other guests."""
 
 
 class HostWanted(Document):

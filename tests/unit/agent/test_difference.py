@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from virtcloud.agent.difference import (
     BuildSegment,
     FilterGuests,
@@ -14,7 +16,7 @@ from virtcloud.agent.difference import (
     digest,
 )
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters
+from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
 from virtcloud.model.wanted import HostWanted, Segment
 
 Make = Callable[..., Segment]
@@ -177,11 +179,11 @@ def test_the_difference_is_deterministic(make_segment: Make) -> None:
 
 def guest_port(cluster: str, vlan: int) -> GuestPort:
     """Return the port and the MAC address of the guest g1 of a cluster."""
-    return names.guest_port_name(cluster, "g1", vlan), "02:00:00:00:00:01"
+    return GuestPort(names.guest_port_name(cluster, "g1", vlan), "02:00:00:00:00:01")
 
 
 def with_filters(observed: ObservedHost, *ports: GuestPort, faults: tuple[str, ...] = ()) -> ObservedHost:
-    return replace(observed, filters=ObservedFilters(frozenset(ports), faults))
+    return replace(observed, filters=ObservedFilters(list_elements(ports), faults))
 
 
 def test_a_guests_filter_is_set_before_the_guest_starts(make_segment: Make) -> None:
@@ -191,6 +193,20 @@ def test_a_guests_filter_is_set_before_the_guest_starts(make_segment: Make) -> N
         BuildSegment(segment),
         StartGuest(segment, segment.guests[0]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (None, GuestPort("vc100-f25cec7b", "02:00:00:00:00:01", None, ("ra",))),
+        ("addresses", GuestPort("vc100-f25cec7b", "02:00:00:00:00:01", ("10.0.0.1/24",), ("ra",))),
+        ("open", GuestPort("vc100-f25cec7b", None, None, ("ra",))),
+    ],
+)
+def test_a_clusters_filters_apply_to_its_guests(make_segment: Make, filters: str | None, expected: GuestPort) -> None:
+    segment = make_segment("a", 100, ("g1",)).model_copy(update={"filters": filters, "serves": ("ra",)})
+    steps = compute_difference(wanted(segment), with_filters(observed_host(segment)))
+    assert steps == [FilterGuests("a", (expected,))]
 
 
 def test_correct_filters_need_no_step(make_segment: Make) -> None:

@@ -40,6 +40,11 @@ def test_a_multicast_mac_is_refused() -> None:
     assert "expected a unicast MAC address" in refusal(text)
 
 
+@pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]"])
+def test_only_a_new_network_chooses_its_filters(key: str) -> None:
+    assert "expected only a new network to have" in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
+
+
 def test_hosts_of_guests_belong_to_the_cluster() -> None:
     text = "owner: alice\nhosts: [h3]\nguests:\n- {name: a, host: h1, image: busybox}\n"
     assert read_document(text, "cluster.yaml", ClusterSpec).all_hosts == ("h1", "h3")

@@ -23,17 +23,24 @@ SETTINGS_HINT = "in the settings of this host's agent"
 class AdmissionRules:
     """The owners whose guests this host runs, and the images that users may name outside batch jobs.
 
-    ``images`` is None if users may name all images.
+    ``images`` is None if users may name all images. ``open_filters`` states whether the host runs guests of clusters
+    with open filters.
     """
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)
     images: tuple[Name, ...] | None = None
+    open_filters: bool = False
 
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
         """Raise Refused unless the rules admit the guest. ``images`` is the folder of images."""
+        if segment.filters == "open" and not self.open_filters:
+            raise Refused(
+                f"guest {guest.name}: this host runs no guests of clusters with open filters (open_filters "
+                f"{SETTINGS_HINT})"
+            )
         origin = segment.origins.get(guest.cluster or segment.id)
         if origin is None:
-            if self != NO_RULES:
+            if (self.admits, self.images) != (NO_RULES.admits, NO_RULES.images):
                 raise Refused(
                     f"guest {guest.name}: expected its owner, SBF sent none; [guests] {SETTINGS_HINT} has rules about "
                     "owners: upgrade SBF"

@@ -1,9 +1,9 @@
 """PURE. The filters of guests' bridge ports, as a table of nftables in the family ``bridge``.
 
-The table drops frames that a guest must not send. It contains the same few rules for any number of guests. The set
-``ports`` contains the guests' bridge ports. The set ``guests`` contains each port with the guest's MAC address, so that
-one look-up finds out whether a frame has the right source. A guest that another version of the agent started is not in
-the sets: only its source address is not checked. The first rule accepts most frames, because each rule costs time.
+The table drops frames that a guest must not send. It contains the same few rules for any number of guests. Its sets
+list the guests' bridge ports, with the MAC and IP addresses that each guest may use. A guest that another version of
+the agent started is in no set: only its source address is not checked. The first two rules accept most frames, because
+each rule costs time.
 
 =============================  ==============================================================================
 frames that are dropped        reason
@@ -12,79 +12,215 @@ other source MAC addresses     switches and bridges would send the frames of ano
 802.1Q and 802.1ad tags        a switch could accept a second tag as another cluster's VLAN
 802.3 frames without a type    spanning tree, CDP, VTP, DTP and LACP configure switches. A switch with BPDU guard
 (LLC), link-local protocols    disables the host's port, and therefore all clusters of the host.
-broadcasts above a rate        a broadcast storm fills the links that the cluster shares with other clusters
+broadcasts and multicasts      a storm fills the links that the cluster shares with other clusters
+above a rate
+answers of DHCP servers,       a guest by which others configure themselves can read and change their frames
+router advertisements
+other IP addresses             only in clusters whose spec has ``filters: addresses``
 =============================  ==============================================================================
 
-Sources: IEEE 802.1Q-2018, table 8-1 (link-local addresses); nft(8).
+The chains ``ipv4`` and ``ipv6`` accept packets of which nftables found the upper-layer header, and drop all other
+packets. So a router advertisement cannot hide behind extension headers or in fragments:
+
+* The first fragment decides, because receivers take the upper-layer protocol from this fragment. Later fragments pass.
+* A first fragment has no extension header behind the fragment header, because it could be longer than the fragment.
+* Neighbor discovery in fragments is dropped. Receivers must ignore these packets (RFC 6980).
+
+Sources: IEEE 802.1Q-2018, table 8-1 (link-local addresses); RFC 7113 (router advertisements), RFC 7610 (DHCPv6);
+nft(8).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from ipaddress import IPv6Address, ip_interface
+from typing import Any, NamedTuple
+
+from virtcloud.model.cluster import GuestService
 
 FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
 """The names of guests' bridge ports, and of no other interface on a bridge (see ``names``)."""
 BROADCASTS_PER_S = 1000
 """Broadcast frames per second that a guest may send. The frames of one second may be sent at once."""
-_BROADCAST_LIMIT = f"limit rate over {BROADCASTS_PER_S}/second burst {BROADCASTS_PER_S} packets"
-INGRESS, GUEST = "ingress", "guest"
+MULTICASTS_PER_S = 10_000
+"""Frames per second that a guest may send to groups, including broadcasts."""
+INGRESS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "guest", "addresses", "ipv4", "ipv6"
 _INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
-_INGRESS_RULES = (f'iifname "{GUEST_PORTS}" jump {GUEST}',)
-_GUEST_RULES = (
-    "iifname . ether saddr @guests ether type { ip, arp, ip6 } ether daddr & 01:00:00:00:00:00 == 0 accept",
-    "iifname @ports iifname . ether saddr != @guests drop",
-    "ether type { 8021q, 8021ad, 0x9100, 0x9200 } drop",
-    "ether type < 0x0600 drop",
-    "ether type { 0x8808, 0x8809, 0x888e, 0x88cc, 0x88e5, 0x8902 } drop",
-    "ether daddr 01:80:c2:00:00:00-01:80:c2:00:00:3f drop",
-    "ether daddr 01:00:0c:cc:cc:cc-01:00:0c:cd:cd:cd drop",
-    f"ether daddr ff:ff:ff:ff:ff:ff update @broadcasts {{ iifname {_BROADCAST_LIMIT} }} drop",
-)
-RULES: Mapping[str, tuple[str, ...]] = {INGRESS: _INGRESS_RULES, GUEST: _GUEST_RULES}
+_TO_GROUP = "ether daddr & 01:00:00:00:00:00"
+_NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
+"""Packets that are not from a DHCP server. nft would combine ``sport != 67 dport != 68`` into one comparison."""
+
+
+def _limit(per_s: int) -> str:
+    return f"limit rate over {per_s}/second burst {per_s} packets"
+
+
+RULES: Mapping[str, tuple[str, ...]] = {
+    INGRESS: (f'iifname "{GUEST_PORTS}" jump {GUEST}',),
+    GUEST: (
+        f"iifname . ether saddr @free meta l4proto tcp {_TO_GROUP} == 0 accept",
+        f"iifname . ether saddr @free {_NO_DHCP_ANSWER} {_TO_GROUP} == 0 accept",
+        "iifname @ports iifname . ether saddr != @guests drop",
+        "ether type { 8021q, 8021ad, 0x9100, 0x9200 } drop",
+        "ether type < 0x0600 drop",
+        "ether type { 0x8808, 0x8809, 0x888e, 0x88cc, 0x88e5, 0x88f5, 0x88f6, 0x8902 } drop",
+        "ether daddr 01:80:c2:00:00:00-01:80:c2:00:00:3f drop",
+        "ether daddr 01:00:0c:cc:cc:cc-01:00:0c:cd:cd:cd drop",
+        f"ether daddr ff:ff:ff:ff:ff:ff update @broadcasts {{ iifname {_limit(BROADCASTS_PER_S)} }} drop",
+        f"{_TO_GROUP} != 0 update @multicasts {{ iifname {_limit(MULTICASTS_PER_S)} }} drop",
+        f"iifname @addressed jump {ADDRESSES}",
+        f"ether type ip goto {IPV4}",
+        f"ether type ip6 goto {IPV6}",
+    ),
+    ADDRESSES: (
+        "iifname . ip saddr @addresses4 return",
+        "arp htype 1 arp hlen 6 arp plen 4 iifname . arp saddr ether @guests iifname . arp saddr ip @addresses4 return",
+        "icmpv6 type 136 iifname . @th,64,128 != @targets drop",
+        "iifname . ip6 saddr @addresses6 return",
+        "ether type { ip, arp, ip6 } drop",
+    ),
+    IPV4: (
+        "meta l4proto != udp accept",
+        "ip frag-off & 0x1fff != 0 accept",
+        f"{_NO_DHCP_ANSWER} accept",
+        "iifname @dhcp_servers meta l4proto udp accept",
+        "ether type ip drop",
+    ),
+    IPV6: (
+        "frag nexthdr { 0, 43, 44, 51, 60, 135, 139, 140 } drop",
+        "meta l4proto != { udp, icmpv6 } accept",
+        "frag frag-off != 0 accept",
+        "frag nexthdr icmpv6 icmpv6 type 133-137 drop",
+        "icmpv6 type != { 134, 137 } accept",
+        f"{_NO_DHCP_ANSWER} accept",
+        "iifname @routers meta l4proto icmpv6 accept",
+        "iifname @dhcp_servers meta l4proto udp accept",
+        "ether type ip6 drop",
+    ),
+}
 """The rules of each chain, in the syntax of nft(8)."""
-GuestPort = tuple[str, str]
-"""A guest's bridge port and the guest's MAC address."""
+SETS: Mapping[str, str] = {
+    "ports": "type ifname",
+    "guests": "typeof iifname . ether saddr",
+    "free": "typeof iifname . ether saddr",
+    "addressed": "type ifname",
+    "addresses4": "typeof iifname . ip saddr",
+    "addresses6": "typeof iifname . ip6 saddr",
+    "targets": "typeof iifname . @th,64,128",
+    "dhcp_servers": "type ifname",
+    "routers": "type ifname",
+}
+"""The sets of guests, with the types of their elements.
+
+================  ==============================================================================
+set               elements
+================  ==============================================================================
+``ports``         ports whose source MAC addresses are checked
+``guests``        those ports, each with the guest's MAC address
+``free``          the elements of ``guests`` whose guests may use any IP address
+``addressed``     ports whose IP addresses are checked
+``addresses4``    those ports with their IPv4 addresses, and with 0.0.0.0 (RFC 5227, DHCP)
+``addresses6``    those ports with their IPv6 addresses, and with ``::`` (RFC 4862)
+``targets``       those ports with the IPv6 addresses of which the guest may advertise itself
+``dhcp_servers``  ports of guests that may answer as DHCP servers
+``routers``       ports of guests that may send router advertisements and redirects
+================  ==============================================================================
+"""
+_RATE_SETS = ("broadcasts", "multicasts")
+SetElement = tuple[str, ...]
+"""The name of a set, and the parts of an element of the set."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedFilters:
-    """The table on a host.
+class GuestPort(NamedTuple):
+    """A guest's bridge port, and the frames that the guest may send there.
 
-    ``ports`` is the content of the set ``guests``. ``faults`` describes each difference from the rules of this version.
+    ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
+    lengths), besides the link-local IPv6 address of ``mac``, or None if all are allowed. If ``mac`` is None, the guest
+    may use all addresses and offer all services.
     """
 
-    ports: frozenset[GuestPort] = frozenset()
+    port: str
+    mac: str | None
+    addresses: tuple[str, ...] | None = None
+    serves: tuple[GuestService, ...] = ()
+
+
+class ObservedFilters(NamedTuple):
+    """The table on a host.
+
+    ``elements`` is the content of the sets. ``faults`` describes each difference from the rules of this version. If
+    ``foreign`` is true, virtcloud did not create the table.
+    """
+
+    elements: frozenset[SetElement] = frozenset()
     faults: tuple[str, ...] = ()
+    foreign: bool = False
+
+
+def list_elements(ports: Iterable[GuestPort]) -> frozenset[SetElement]:
+    """Return the elements of all sets for these guests."""
+    return frozenset(element for port in ports for element in _list_port_elements(port))
 
 
 def render_table(ports: Iterable[GuestPort], rules: Mapping[str, tuple[str, ...]] = RULES) -> str:
     """Return commands that replace the table in one transaction. Without ports, the commands delete the table."""
     delete = f"table {FAMILY} {TABLE} {{ }}\ndelete table {FAMILY} {TABLE}\n"
-    guests = sorted(ports)
-    if not guests:
+    elements = sorted(list_elements(ports))
+    if not elements:
         return delete
-    listed_ports = ", ".join(f'"{port}"' for port, _ in guests)
-    listed_guests = ", ".join(f'"{port}" . {mac}' for port, mac in guests)
+    sets = "".join(_render_set(name, [parts for owner, *parts in elements if owner == name]) for name in SETS)
+    rates = "".join(f" set {name} {{ type ifname; size 65535; flags dynamic; }}\n" for name in _RATE_SETS)
     chains = "".join(_render_chain(name, chain_rules) for name, chain_rules in rules.items())
-    return (
-        f"{delete}table {FAMILY} {TABLE} {{\n"
-        f" set ports {{ type ifname; elements = {{ {listed_ports} }}; }}\n"
-        f" set guests {{ typeof iifname . ether saddr; elements = {{ {listed_guests} }}; }}\n"
-        f" set broadcasts {{ type ifname; size 65535; flags dynamic; }}\n{chains}}}\n"
-    )
+    return f"{delete}table {FAMILY} {TABLE} {{\n{sets}{rates}{chains}}}\n"
 
 
 def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
-    """Parse the table as ``nft --json list table`` prints it (libnftables-json(5))."""
+    """Parse the table as ``nft --json list table`` prints it (libnftables-json(5)).
+
+    The table is foreign if it has content, but lacks the sets of ports and guests.
+    """
     found = [next(iter(item.items())) for item in listing["nftables"]]
     sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}
-    guests = frozenset((str(port), str(mac)) for port, mac in (one["concat"] for one in sets.get("guests", [])))
-    faults = list(_find_faults(found))
-    if set(sets.get("ports", [])) != {port for port, _ in guests}:
-        faults.append("the set ports was changed")
-    return ObservedFilters(guests, tuple(faults))
+    if not {"ports", "guests"} <= sets.keys() and any(kind not in {"metainfo", "table"} for kind, _ in found):
+        return ObservedFilters(faults=(f"virtcloud did not create the table {FAMILY} {TABLE}",), foreign=True)
+    elements = frozenset((name, *_parse_element(one)) for name in SETS for one in sets.get(name, []))
+    return ObservedFilters(elements, tuple(_find_faults(found, sets)))
+
+
+def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
+    if port.mac is not None:
+        yield "ports", port.port
+        yield "guests", port.port, port.mac
+        if port.addresses is None:
+            yield "free", port.port, port.mac
+        else:
+            yield "addressed", port.port
+            yield from _list_addresses(port.port, port.mac, port.addresses)
+    if "dhcp" in port.serves or port.mac is None:
+        yield "dhcp_servers", port.port
+    if "ra" in port.serves or port.mac is None:
+        yield "routers", port.port
+
+
+def _list_addresses(port: str, mac: str, addresses: Iterable[str]) -> Iterator[SetElement]:
+    allowed = [ip_interface(address).ip for address in addresses]
+    own6 = [_link_local(mac), *(address for address in allowed if isinstance(address, IPv6Address))]
+    own4 = [address for address in allowed if not isinstance(address, IPv6Address)]
+    yield from (("addresses4", port, str(address)) for address in ("0.0.0.0", *own4))  # noqa: S104 - a source address
+    yield from (("addresses6", port, str(address)) for address in ("::", *own6))
+    yield from (("targets", port, f"{int(address):#x}") for address in own6)
+
+
+def _link_local(mac: str) -> IPv6Address:
+    """Return the link-local address that is derived from a MAC address (RFC 4291, appendix A)."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    identifier = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]
+    return IPv6Address(b"\xfe\x80" + bytes(6) + identifier)
+
+
+def _render_set(name: str, elements: list[list[str]]) -> str:
+    listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
+    return f" set {name} {{ {SETS[name]}; {f'elements = {{ {listed} }};' if listed else ''} }}\n"
 
 
 def _render_chain(name: str, rules: Iterable[str]) -> str:
@@ -93,7 +229,13 @@ def _render_chain(name: str, rules: Iterable[str]) -> str:
     return f" chain {name} {{{hook}\n{lines} }}\n"
 
 
-def _find_faults(found: list[tuple[str, Any]]) -> Iterator[str]:
+def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Yield the parts of an element. libnftables prints small integers as JSON's numbers."""
+    for part in element["concat"] if isinstance(element, dict) else [element]:
+        yield f"{part:#x}" if isinstance(part, int) else str(part)
+
+
+def _find_faults(found: list[tuple[str, Any]], sets: Mapping[str, object]) -> Iterator[str]:
     hooks = {one["name"]: (one.get("hook"), one.get("policy")) for kind, one in found if kind == "chain"}
     for name, rules in RULES.items():
         observed = [one.get("comment") for kind, one in found if kind == "rule" and one["chain"] == name]
@@ -101,6 +243,11 @@ def _find_faults(found: list[tuple[str, Any]]) -> Iterator[str]:
             yield f"the rules of chain {name} were changed"
     if hooks.get(INGRESS) != ("prerouting", "accept"):
         yield f"chain {INGRESS} does not receive the frames"
+    if any("flags" in one for kind, one in found if kind == "table"):
+        yield "the table has flags, for example dormant"
+    for name in (*SETS, *_RATE_SETS):
+        if name not in sets:
+            yield f"the set {name} is missing"
 
 
 def _digest(rule: str) -> str:

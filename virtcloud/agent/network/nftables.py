@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from virtcloud.agent.network.guest_filters import FAMILY, TABLE, GuestPort, ObservedFilters, parse_table, render_table
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Refused, Unsafe
 
 LIBRARY = "libnftables.so.1"
 REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
@@ -24,15 +24,24 @@ class NftablesFilters:
             return ObservedFilters(faults=(str(error),))
 
     def remove(self) -> None:
-        """Delete the table if it exists. Idempotent. Raise Refused if the kernel refuses the deletion."""
-        if find_library() and _has_table():
+        """Delete the table if it exists. Idempotent. Leave a table of the same name that virtcloud did not create.
+
+        Raise Refused if the kernel refuses the deletion.
+        """
+        if find_library() and _has_table() and not self.read().foreign:
             self.replace(())
 
     def replace(self, ports: tuple[GuestPort, ...]) -> None:
         """Replace the table in one transaction. Without ports, delete the table. Idempotent.
 
-        Raise Refused if the library is missing, or if the kernel refuses the table.
+        Raise Refused if the library is missing, or if the kernel refuses the table. Raise Unsafe if virtcloud did not
+        create the table of this name.
         """
+        if self.read().foreign:
+            raise Unsafe(
+                f"this host has a table {FAMILY} {TABLE} of nftables that virtcloud did not create; left unchanged. "
+                f"Rename the table, or delete it: nft delete table {FAMILY} {TABLE}"
+            )
         _run(render_table(ports))
 
 

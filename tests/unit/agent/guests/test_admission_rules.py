@@ -39,6 +39,16 @@ def check(
     rules.check(segment.model_copy(update={"origins": origins}), guest, images)
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_guests_with_open_filters_need_the_hosts_permission(allowed: bool, images: Path, make_segment: Make) -> None:
+    segment = make_segment("a", 100, ("g1",)).model_copy(update={"filters": "open"})
+    if allowed:
+        check(AdmissionRules(open_filters=True), ALICE, images, segment)
+        return
+    with pytest.raises(Refused, match="runs no guests of clusters with open filters"):
+        check(AdmissionRules(), ALICE, images, segment)
+
+
 @pytest.mark.parametrize(
     ("rules", "origin", "refused"),
     [

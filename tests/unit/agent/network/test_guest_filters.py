@@ -6,59 +6,102 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from typing import Literal
 
 import pytest
+from guest_attacks import (
+    OWN4,
+    OWN6,
+    build_address_attacks,
+    build_ordinary_frames,
+    build_service_attacks,
+    build_switch_attacks,
+)
 
 from virtcloud.agent.local_host import _open_filters
 from virtcloud.agent.network import names, nftables
-from virtcloud.agent.network.guest_filters import BROADCASTS_PER_S, RULES, ObservedFilters, render_table
+from virtcloud.agent.network.guest_filters import (
+    BROADCASTS_PER_S,
+    MULTICASTS_PER_S,
+    RULES,
+    GuestPort,
+    ObservedFilters,
+    list_elements,
+    render_table,
+)
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters, _run
 from virtcloud.agent.settings import AgentSettings
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Refused, Unsafe
 
 Run = Callable[[Callable[[], object]], object]
 
-GUEST, STRANGER, SWITCH = "020000000001", "020000000002", "020000000009"
+GUEST, SWITCH = "020000000001", "020000000009"
 PORT, OTHER_PORT = names.guest_port_name("a", "g1", 100), names.guest_port_name("a", "g2", 100)
 GUEST_MAC = "02:00:00:00:00:01"
-BROADCAST = "ffffffffffff"
+GUEST_PORT = GuestPort(PORT, GUEST_MAC)
+ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))
+OPEN_PORT = GuestPort(PORT, None)
+DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
+"""Frames to addresses that the kernel's bridge never forwards (IEEE 802.1Q-2018, table 8-1)."""
+BROADCAST, MULTICAST = "ffffffffffff", "333300000001"
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
-RECEIVE_BUFFER = 16 << 20  # bytes; a frame takes about 800 bytes in the kernel
-IPV4, TEST_FRAME = "0800", "88b5"
-ATTACKS = {
-    "a foreign source address": SWITCH + STRANGER + TEST_FRAME,
-    "an 802.1Q tag": SWITCH + GUEST + "81000065" + TEST_FRAME,
-    "an 802.1ad tag": SWITCH + GUEST + "88a80065" + TEST_FRAME,
-    "two tags": SWITCH + GUEST + "8100006581000066" + TEST_FRAME,
-    "an old double tag": SWITCH + GUEST + "91000065" + TEST_FRAME,
-    "a spanning tree BPDU": "0180c2000000" + GUEST + "0026424203" + "00" * 35,
-    "a BPDU of Cisco's PVST": "01000ccccccd" + GUEST + "0032aaaa0300000c010b" + "00" * 42,
-    "CDP": "01000ccccccc" + GUEST + "0020aaaa0300000c2000" + "00" * 24,
-    "an Ethernet II frame to Cisco's group": "01000ccccccc" + GUEST + TEST_FRAME,
-    "LLDP to one switch": SWITCH + GUEST + "88cc",
-    "LACP to one switch": SWITCH + GUEST + "8809",
-    "EAPOL to one switch": SWITCH + GUEST + "888e",
-    "a pause frame to one switch": SWITCH + GUEST + "8808",
-    "GARP to the bridges' group": "0180c2000021" + GUEST + TEST_FRAME,
-}
+RECEIVE_BUFFER = 64 << 20  # bytes; a frame takes about 800 bytes in the kernel
+TEST_FRAME = "88b5"
+SWITCH_ATTACKS, SERVICE_ATTACKS, ADDRESS_ATTACKS, ORDINARY_FRAMES = (
+    {name: bytes(frame).hex() for name, frame in build(GUEST_MAC).items()}
+    for build in (build_switch_attacks, build_service_attacks, build_address_attacks, build_ordinary_frames)
+)
+TAGS, LLC, TYPES, GROUP, CISCO = "8021q", "< 0x0600", "0x88cc", "01:80:c2", "01:00:0c"
+DHCP, ROUTERS, FRAGMENTS, OPTIONS = "ether type ip drop", "ether type ip6 drop", "133-137", "frag nexthdr {"
 FILTERS = {
-    "a foreign source address": ("@guests",),
-    "an 802.1Q tag": ("8021q",),
-    "an 802.1ad tag": ("8021q",),
-    "two tags": ("8021q",),
-    "an old double tag": ("8021q",),
-    "a spanning tree BPDU": ("< 0x0600", "01:80:c2"),
-    "a BPDU of Cisco's PVST": ("< 0x0600", "01:00:0c"),
-    "CDP": ("< 0x0600", "01:00:0c"),
-    "an Ethernet II frame to Cisco's group": ("01:00:0c",),
-    "LLDP to one switch": ("0x88cc",),
-    "LACP to one switch": ("0x88cc",),
-    "EAPOL to one switch": ("0x88cc",),
-    "a pause frame to one switch": ("0x88cc",),
-    "GARP to the bridges' group": ("01:80:c2",),
+    "a foreign source address": ("!= @guests drop",),
+    "an 802.1Q tag": (TAGS,),
+    "an 802.1ad tag": (TAGS,),
+    "two tags": (TAGS,),
+    "an old double tag": (TAGS,),
+    "a spanning tree BPDU": (LLC, GROUP),
+    "a rapid spanning tree BPDU": (LLC, GROUP),
+    "a BPDU of Cisco's PVST": (LLC, CISCO),
+    "CDP": (LLC, CISCO),
+    "VTP": (LLC, CISCO),
+    "DTP": (LLC, CISCO),
+    "an Ethernet II frame to Cisco's group": (CISCO,),
+    "LLDP": (TYPES, GROUP),
+    "LLDP to one switch": (TYPES,),
+    "LACP": (TYPES, GROUP),
+    "LACP to one switch": (TYPES,),
+    "EAPOL": (TYPES, GROUP),
+    "EAPOL to one switch": (TYPES,),
+    "a pause frame": (TYPES, GROUP),
+    "a pause frame to one switch": (TYPES,),
+    "GVRP": (LLC, GROUP),
+    "GARP to the bridges' group": (GROUP,),
+    "MVRP": (TYPES, GROUP),
+    "MVRP to one switch": (TYPES,),
+    "an offer of a DHCP server": (DHCP,),
+    "an offer to one guest": (DHCP,),
+    "an offer from another port": (DHCP,),
+    "an answer to a DHCP relay": (DHCP,),
+    "the first fragment of an offer": (DHCP,),
+    "an offer with another IP version": (DHCP,),
+    "an advertisement of a DHCPv6 server": (ROUTERS,),
+    "a DHCPv6 advertisement from another port": (ROUTERS,),
+    "a router advertisement": (ROUTERS,),
+    "a router advertisement to one guest": (ROUTERS,),
+    "a redirect": (ROUTERS,),
+    "an advertisement behind options": (ROUTERS,),
+    "an advertisement behind many options": (ROUTERS,),
+    "the first fragment of an advertisement": (ROUTERS, FRAGMENTS),
+    "an advertisement in a whole fragment": (ROUTERS, FRAGMENTS),
+    "a fragment with options and without their end": (OPTIONS,),
+    "a neighbour advertisement in a fragment": (FRAGMENTS,),
+    "an advertisement with another IP version": (ROUTERS,),
+    **dict.fromkeys(ADDRESS_ATTACKS, ("{ ip, arp, ip6 } drop",)),
+    "a neighbour advertisement for another guest": ("icmpv6 type 136",),
 }
 """Parts of the rules that drop the frames of each attack."""
+ATTACKS = {**SWITCH_ATTACKS, **SERVICE_ATTACKS}
 
 
 class Wire:
@@ -73,19 +116,20 @@ class Wire:
         self._guest.send((bytes.fromhex(frame) + serial).ljust(60, b"\0"))
         return serial in self._frames_until(BROADCAST + GUEST + TEST_FRAME)
 
-    def count_broadcasts(self, number: int) -> int:
+    def count_arrivals(self, number: int, group: str) -> int:
+        """Send ``number`` frames to a group of receivers. Return the number of frames that arrive."""
         serial = os.urandom(8)
         for _ in range(number):
-            self._guest.send((bytes.fromhex(BROADCAST + GUEST + TEST_FRAME) + serial).ljust(60, b"\0"))
+            self._guest.send((bytes.fromhex(group + GUEST + TEST_FRAME) + serial).ljust(60, b"\0"))
         return self._frames_until(SWITCH + GUEST + TEST_FRAME).count(serial)
 
     def _frames_until(self, last: str) -> bytes:
-        mark, received = os.urandom(8), b""
+        mark, received = os.urandom(8), [b""]
         self._guest.send((bytes.fromhex(last) + mark).ljust(60, b"\0"))
         with suppress(TimeoutError):
-            while mark not in received:
-                received += self._switch.recv(2048)
-        return received
+            while mark not in received[-1]:
+                received.append(self._switch.recv(2048))
+        return b"".join(received)
 
 
 def nft(*arguments: str) -> str:
@@ -120,13 +164,18 @@ def connected() -> Iterator[Wire]:
             yield wire
 
 
-def set_filters(*removed: str) -> None:
+def set_filters(*removed: str, port: GuestPort = GUEST_PORT) -> None:
     """Replace the table by the table for one guest, without the rules that contain a text of ``removed``."""
     rules = {
         chain: tuple(rule for rule in of_chain if not any(part in rule for part in removed))
         for chain, of_chain in RULES.items()
     }
-    _run(render_table([(PORT, GUEST_MAC)], rules))
+    _run(render_table([port], rules))
+
+
+def find_passing(wire: Wire, frames: dict[str, str]) -> list[str]:
+    """Return the names of the frames that arrive."""
+    return [name for name, frame in frames.items() if wire.passes(frame)]
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +184,14 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
     def work() -> object:
         with connected() as wire:
-            passes = {attack: [wire.passes(frame)] for attack, frame in ATTACKS.items()}
-            set_filters()
-            for attack, frame in ATTACKS.items():
-                passes[attack].append(wire.passes(frame))
-            for attack, frame in ATTACKS.items():
-                set_filters(*FILTERS[attack])
-                passes[attack].append(wire.passes(frame))
+            passes = {attack: [wire.passes(frame)] for attack, frame in {**ATTACKS, **ADDRESS_ATTACKS}.items()}
+            for port, attacks in ((GUEST_PORT, ATTACKS), (ADDRESSED_PORT, ADDRESS_ATTACKS)):
+                set_filters(port=port)
+                for attack, frame in attacks.items():
+                    passes[attack].append(wire.passes(frame))
+                for attack, frame in sorted(attacks.items(), key=lambda item: FILTERS[item[0]]):
+                    set_filters(*FILTERS[attack], port=port)
+                    passes[attack].append(wire.passes(frame))
             return passes
 
     return in_namespace(work)  # type: ignore[return-value]
@@ -149,43 +199,112 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_guest_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
-    """The frame passes without its filter: no other filter hides the result."""
+    """The frame passes without its filter, unless the bridge itself drops it: no other filter hides the result."""
+    forwarded = attack not in DROPPED_BY_BRIDGES
+    assert passes[attack] == [forwarded, False, forwarded]
+
+
+@pytest.mark.parametrize("attack", ADDRESS_ATTACKS)
+def test_a_guest_with_checked_addresses_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
     assert passes[attack] == [True, False, True]
 
 
-def test_a_guest_may_send_ordinary_frames(in_namespace: Run) -> None:
-    frames = {
-        "unicast": SWITCH + GUEST + IPV4,
-        "ARP": BROADCAST + GUEST + "0806",
-        "IPv4 multicast": "01005e000001" + GUEST + IPV4,
-        "IPv6 multicast": "333300000001" + GUEST + "86dd",
+@pytest.fixture(scope="module")
+def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
+    """The frames that pass each kind of port."""
+    ports = [
+        GUEST_PORT,
+        ADDRESSED_PORT,
+        OPEN_PORT,
+        GUEST_PORT._replace(serves=("dhcp",)),
+        GUEST_PORT._replace(serves=("ra",)),
+    ]
+
+    def work() -> object:
+        found = {}
+        with connected() as wire:
+            for port in ports:
+                set_filters(port=port)
+                found[port] = find_passing(wire, {**ATTACKS, **ADDRESS_ATTACKS, **ORDINARY_FRAMES})
+        return found
+
+    return in_namespace(work)  # type: ignore[return-value]
+
+
+def test_a_guest_may_send_ordinary_frames(passing: dict[GuestPort, list[str]]) -> None:
+    """Without further options, the guest may use all IP addresses."""
+    assert passing[GUEST_PORT] == [*ADDRESS_ATTACKS, *ORDINARY_FRAMES]
+
+
+def test_a_guest_with_checked_addresses_may_use_them(passing: dict[GuestPort, list[str]]) -> None:
+    assert passing[ADDRESSED_PORT] == [*ORDINARY_FRAMES]
+
+
+def test_open_filters_drop_what_harms_other_clusters(passing: dict[GuestPort, list[str]]) -> None:
+    dropped = {*SWITCH_ATTACKS} - {"a foreign source address"}
+    hidden = {name for name, parts in FILTERS.items() if {FRAGMENTS, OPTIONS} & {*parts}} | {
+        "an offer with another IP version",
+        "an advertisement with another IP version",
     }
+    assert {*ATTACKS, *ADDRESS_ATTACKS, *ORDINARY_FRAMES} - {*passing[OPEN_PORT]} == dropped | hidden
+
+
+@pytest.mark.parametrize(
+    ("service", "answers"),
+    [
+        (
+            "dhcp",
+            [
+                "an offer of a DHCP server",
+                "an offer to one guest",
+                "an offer from another port",
+                "an answer to a DHCP relay",
+                "the first fragment of an offer",
+                "an advertisement of a DHCPv6 server",
+                "a DHCPv6 advertisement from another port",
+            ],
+        ),
+        (
+            "ra",
+            [
+                "a router advertisement",
+                "a router advertisement to one guest",
+                "a redirect",
+                "an advertisement behind options",
+                "an advertisement behind many options",
+            ],
+        ),
+    ],
+)
+def test_a_guest_may_offer_services_of_the_spec(
+    passing: dict[GuestPort, list[str]], service: Literal["dhcp", "ra"], answers: list[str]
+) -> None:
+    assert [name for name in SERVICE_ATTACKS if name in passing[GUEST_PORT._replace(serves=(service,))]] == answers
+
+
+@pytest.mark.parametrize(("group", "per_s"), [(BROADCAST, BROADCASTS_PER_S), (MULTICAST, MULTICASTS_PER_S)])
+@pytest.mark.parametrize("port", [GUEST_PORT, OPEN_PORT], ids=["default", "open"])
+def test_a_broadcast_storm_is_limited(in_namespace: Run, group: str, per_s: int, port: GuestPort) -> None:
+    number = 2 * per_s
 
     def work() -> object:
         with connected() as wire:
-            set_filters()
-            return {name: wire.passes(frame) for name, frame in frames.items()}
-
-    assert in_namespace(work) == dict.fromkeys(frames, True)
-
-
-def test_a_broadcast_storm_is_limited(in_namespace: Run) -> None:
-    number = 5 * BROADCASTS_PER_S
-
-    def work() -> object:
-        with connected() as wire:
-            before = wire.count_broadcasts(number)
-            set_filters()
+            before = wire.count_arrivals(number, group)
+            set_filters(port=port)
             start = time.monotonic()
-            return before, wire.count_broadcasts(number), time.monotonic() - start
+            return before, wire.count_arrivals(number, group), time.monotonic() - start
 
     before, after, seconds = in_namespace(work)  # type: ignore[misc]
     assert before == number
-    assert BROADCASTS_PER_S <= after <= BROADCASTS_PER_S * (1 + seconds)
+    assert per_s <= after <= per_s * (1 + seconds)
 
 
 def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
-    first, second = ((PORT, GUEST_MAC),), ((PORT, GUEST_MAC), (OTHER_PORT, "02:00:00:00:00:02"))
+    addresses = ("10.0.0.1/24", "fd00::1/64", "::5/64")
+    first, second = (
+        (GUEST_PORT,),
+        (GUEST_PORT._replace(serves=("dhcp", "ra")), GuestPort(OTHER_PORT, "02:00:00:00:00:02", addresses)),
+    )
 
     def work() -> object:
         filters = NftablesFilters()
@@ -196,7 +315,7 @@ def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
         return observed
 
     expected = [(), first, second, second, (), ()]
-    assert in_namespace(work) == [ObservedFilters(frozenset(ports)) for ports in expected]
+    assert in_namespace(work) == [ObservedFilters(list_elements(ports)) for ports in expected]
 
 
 @pytest.mark.parametrize(
@@ -207,12 +326,16 @@ def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
         "insert rule bridge virtcloud guest accept",
         "flush set bridge virtcloud ports",
         "flush set bridge virtcloud guests",
+        "flush set bridge virtcloud free",
+        f'add element bridge virtcloud routers {{ "{PORT}" }}',
+        "delete table bridge virtcloud",
+        "add table bridge virtcloud { flags dormant; }",
         "flush ruleset",
         "add chain bridge virtcloud ingress { policy drop; }",
     ],
 )
 def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> None:
-    ports = ((PORT, GUEST_MAC),)
+    ports = (GUEST_PORT,)
 
     def work() -> object:
         filters = NftablesFilters()
@@ -220,7 +343,7 @@ def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> 
         listing = nft("-a", "list chain bridge virtcloud ingress")
         handle = next(line.rpartition(" ")[2] for line in listing.splitlines() if "jump" in line)
         nft(command.replace("HANDLE", handle))
-        return filters.read() == ObservedFilters(frozenset(ports))
+        return filters.read() == ObservedFilters(list_elements(ports))
 
     assert in_namespace(work) is False
 
@@ -234,11 +357,67 @@ def test_without_nf_tables_the_filters_can_be_turned_off(monkeypatch: pytest.Mon
     assert _open_filters(settings) is None
 
 
+FIREWALLD = """
+table inet firewalld
+delete table inet firewalld
+table inet firewalld { chain filter_INPUT { type filter hook input priority 10; policy accept; }; }
+"""
+"""A reload of firewalld, which replaces its table."""
+DOCKER = """
+table ip nat { chain DOCKER { }; chain PREROUTING { type nat hook prerouting priority -100; jump DOCKER; }; }
+table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
+table bridge filter { chain FORWARD { type filter hook prerouting priority -300; policy accept; accept; }; }
+"""
+"""Tables like those of Docker and ebtables. The last table accepts all frames before the filters of guests."""
+
+
+@pytest.mark.parametrize(
+    ("commands", "tables"),
+    [
+        ("flush ruleset", []),
+        (f"flush ruleset; {FIREWALLD}", ["inet firewalld"]),
+        (FIREWALLD, ["inet firewalld"]),
+        (DOCKER, ["bridge filter", "ip filter", "ip nat"]),
+        ("delete table bridge virtcloud", []),
+        ("flush table bridge virtcloud", []),
+        ("add table bridge virtcloud { flags dormant; }", []),
+    ],
+)
+def test_filters_survive_other_programs(in_namespace: Run, commands: str, tables: list[str]) -> None:
+    """After the next reading, the filters work, and the tables of other programs still exist."""
+
+    def work() -> object:
+        with connected() as wire:
+            filters = NftablesFilters()
+            filters.replace((GUEST_PORT,))
+            _run(commands)
+            if filters.read() != ObservedFilters(list_elements([GUEST_PORT])):
+                filters.replace((GUEST_PORT,))
+            found = {line.removeprefix("table ") for line in nft("list tables").splitlines()}
+            return find_passing(wire, ATTACKS), sorted(found - {"bridge virtcloud"})
+
+    assert in_namespace(work) == ([], tables)
+
+
+def test_a_foreign_table_of_the_same_name_is_not_replaced(in_namespace: Run) -> None:
+    foreign = "table bridge virtcloud {\n\tchain mine {\n\t\tcounter packets 0 bytes 0\n\t}\n}\n"
+
+    def work() -> object:
+        _run(foreign)
+        filters = NftablesFilters()
+        with pytest.raises(Unsafe, match="virtcloud did not create; left unchanged"):
+            filters.replace((GUEST_PORT,))
+        filters.remove()
+        return filters.read().faults, nft("list ruleset")
+
+    assert in_namespace(work) == (("virtcloud did not create the table bridge virtcloud",), foreign)
+
+
 def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
     def work() -> object:
         nft("add table bridge filter; add table inet virtcloud")
         filters = NftablesFilters()
-        filters.replace(((PORT, GUEST_MAC),))
+        filters.replace((GUEST_PORT,))
         filters.replace(())
         return nft("list tables")
 
