@@ -11,6 +11,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, select, tuple_
 
 from sbf_service.domain.admission import RequestLimits, check_request_limits
+from sbf_service.domain.guest_seeds import make_peers
 from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
@@ -25,6 +26,7 @@ from sbf_service.store.cluster_queries import (
     read_vlans,
     split_ids,
 )
+from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.networks import find_network
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.tables import ClusterRow
@@ -33,6 +35,7 @@ from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
 from virtcloud.model.views import ClusterTransport, ClusterView
 
@@ -58,6 +61,20 @@ def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterV
 def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) -> int:
     """Return the version of the view that :func:`get_cluster` would return, without reading the view."""
     return require_cluster(unit, key, cluster_id).version
+
+
+def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPeers:
+    """Return the guests of a cluster's network with their public host keys, and the user of the cluster's guests.
+
+    Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended.
+    """
+    row = require_cluster(unit, key, cluster_id)
+    if row.state not in WANTED_STATES:
+        raise Conflict(f"cluster {key} is {row.state}, and its guests are removed: create a new cluster")
+    clusters = read_network_clusters(unit, [row.network or row.id])
+    login = next(cluster.login for cluster in clusters if cluster.id == row.id)
+    peers = make_peers(clusters, read_service_secret(unit))
+    return ClusterPeers(key=ClusterKey(row.key), user=login and login.user, peers=peers)
 
 
 def list_clusters(

@@ -14,6 +14,7 @@ from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService
 from virtcloud.model.errors import GuestTaken
+from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (
@@ -92,6 +93,15 @@ def cluster() -> None:
     type=click.Choice(get_args(GuestService)),
     help="A service that guests offer to other guests: DHCP, or IPv6 router advertisements; may be repeated.",
 )
+@click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
+@click.option(
+    "--ssh-key",
+    "ssh_keys",
+    type=click.File(),
+    multiple=True,
+    help="File with public SSH keys that may log in, besides the owner's keys ('virtcloud key list'); may be repeated.",
+)
+@click.option("--user-data", type=click.File(), help="File with a cloud-config for each guest ('-': stdin).")
 @click.option("--lease", type=DurationType(), help="Time until the cluster ends, unless extended.  [default: 4h]")
 @click.option("--deadline", type=DurationType(), help="Maximum time until the cluster is active.  [default: 2m]")
 @click.option(
@@ -248,6 +258,28 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
         )
     else:
         click.echo(f"cluster {key} is {view.state}; lease ends {format_lease_end(view)}")
+
+
+@cluster.command("known-hosts")
+@click.argument("key")
+@printing.json_option
+@click.pass_context
+def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
+    """Print the host keys of the guests in the network of the cluster KEY, as lines for a file known_hosts.
+
+    With these lines, ssh asks no question about a guest's host key, and refuses any other key.
+
+    Example: virtcloud cluster known-hosts demo >> ~/.ssh/known_hosts
+    """
+    found = open_client(context).sbf.peers(key)
+    if as_json:
+        printing.print_json(found)
+        return
+    click.echo(render_known_hosts(found.peers), nl=False)
+    if unknown := [peer.name for peer in found.peers if peer.host_key is None]:
+        click.echo(
+            f"the host keys of {', '.join(unknown)} are not known: their cluster is older than this SBF", err=True
+        )
 
 
 @cluster.command()

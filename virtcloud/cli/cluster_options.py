@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.errors import BadInput, count_of
+from virtcloud.model.ssh_keys import parse_user_keys
+from virtcloud.model.user_data import check_user_data
 from virtcloud.model.values import Address, Name
 from virtcloud.model.views import ClusterView, SiteView
 from virtcloud.model.vlans import VlanSet
@@ -40,6 +42,9 @@ class ClusterOptions:
     deadline: float | None
     filters: str | None
     serves: tuple[str, ...]
+    user: str | None
+    ssh_keys: tuple[IO[str], ...]
+    user_data: IO[str] | None
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
@@ -53,6 +58,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
     if options.file is not None and options.hosts:
         raise BadInput("expected either --host or --spec FILE, got both")
+    if options.file is not None and options.user_data is not None:
+        raise BadInput("expected the key user_data of each guest in the file of --spec, got --user-data")
     overrides = {
         "owner": options.owner,
         "name": options.name,
@@ -65,6 +72,9 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         "deadline_s": options.deadline,
         "filters": options.filters,
         "serves": options.serves or None,
+        "user": options.user,
+        "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
+        or None,
     }
     if options.file:
         spec = read_document(options.file.read(), options.file.name, ClusterSpec)
@@ -74,7 +84,17 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     guests = build_guests(
         options.hosts, options.guests_per_host, _require_image(options), options.network, options.guest_prefix
     )
+    if options.user_data is not None:
+        guests = add_user_data(guests, options.user_data.read())
     return validate_spec(**overrides | {"owner": options.owner or caller()}, hosts=options.hosts, guests=guests)
+
+
+def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
+    """Return the guests with this cloud-config. Raise BadInput, with a guest's name, if the text is no cloud-config."""
+    found = tuple(guests)
+    for guest in found[:1]:
+        check_user_data(text, f"guest {guest.name}")
+    return tuple(guest.model_copy(update={"user_data": text}) for guest in found)
 
 
 def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:

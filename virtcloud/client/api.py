@@ -27,6 +27,7 @@ from virtcloud.client.sbf import DEFAULT_URL, SbfClient
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import BadInput, ClusterFailed, Gone, NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
@@ -220,6 +221,13 @@ class Cluster:
         """Wait until the cluster is removed everywhere. Use ``progress`` and ``timeout`` like :meth:`wait_active`."""
         self._wait(ENDED_STATES, progress, timeout, "released")
         return self
+
+    def known_hosts(self) -> str:
+        """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.
+
+        With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending.
+        """
+        return render_known_hosts(self._sbf.peers(self.key, self.view.id).peers)
 
     def extend(self, seconds: float) -> Self:
         """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.

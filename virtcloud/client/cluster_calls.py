@@ -6,6 +6,7 @@ from virtcloud.client.calls import SbfCalls, flag_query, validated
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
+from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView, JobStatement
 
@@ -78,6 +79,14 @@ class ClusterCalls(SbfCalls):
         path, query = f"/v1/clusters/{ClusterKey(key)}/lease", {"attempt": attempt, "owner": owner, "id": cluster_id}
         extension = validated(LeaseExtension, seconds=seconds)
         return self._document(ClusterView, self._connection.send("POST", path, extension, query=query))
+
+    def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
+        """Return all guests of a cluster's network with their public host keys, and the user of the cluster's guests.
+
+        Raise NotFound if no cluster ever had the key. Raise Conflict if the cluster is ending or has ended.
+        """
+        answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/peers", query={"id": cluster_id})
+        return self._document(ClusterPeers, answer)
 
     def share_network(
         self,

@@ -32,6 +32,7 @@ from sbf_service.store.clusters import ClusterPage
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, LeaseExtension
 from virtcloud.model.errors import Forbidden
+from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView
 
@@ -149,6 +150,19 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
     await wait_until_newer(service.change_feed, f"cluster:{key}", read_version, after, wait)
     return require_visible(caller, await run_in_threadpool(read_view))
+
+
+@router.get("/{key}/peers", responses=problem_responses(404, 409, 422))
+def get_peers(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> ClusterPeers:
+    """Return all guests of a cluster's network with their public host keys, and the user of the cluster's guests."""
+    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
+    with service.store.read() as unit:
+        return clusters.read_peers(unit, key, id)
 
 
 @router.get("", responses=problem_responses(404, 422))

@@ -352,7 +352,9 @@ def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureF
 
 OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
-ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN}
+ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN} | dict.fromkeys(
+    ("get_peers", "list_guests", "get_guest"), UNKNOWN
+)
 """The answers to calls about a cluster that has no placement on the agent's element."""
 BODIES: dict[str, object] = {
     "put_cluster": body("brno-h1"),
@@ -373,10 +375,12 @@ BODIES: dict[str, object] = {
     "put_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "answer_for_job": {"runs": False},
+    "put_guest_power": {"power": "off"},
 }
 QUERIES = {"list_asked_jobs": "?server=torque"}
 PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"} | {
-    "fingerprint": f"SHA256:{'a' * 43}"
+    "guest": "g1",
+    "fingerprint": f"SHA256:{'a' * 43}",
 }
 
 

@@ -66,7 +66,14 @@ def existing_name(path: str, name: str) -> str:
     """Return a value for the path parameter ``name`` that denotes an existing object."""
     if name == "name":
         return "brno" if path.startswith("/v1/sites/") else "brno-h1"
-    values = {"key": "demo", "vlan": "100", "user": "alice", "id": "aaaaaaaa", "fingerprint": f"SHA256:{'a' * 43}"}
+    values = {
+        "key": "demo",
+        "vlan": "100",
+        "user": "alice",
+        "id": "aaaaaaaa",
+        "guest": "g1",
+        "fingerprint": f"SHA256:{'a' * 43}",
+    }
     return values[name]
 
 

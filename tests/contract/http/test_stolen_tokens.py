@@ -24,6 +24,7 @@ EVERY_CALL = frozenset(
     {
         "put_cluster",
         "get_cluster",
+        "get_peers",
         "delete_cluster",
         "list_clusters",
         "extend_lease",
@@ -88,27 +89,29 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
-    | {"list_guests", "get_guest", "put_guest_power"}
+    | {"get_peers", "list_guests", "get_guest", "put_guest_power"}
     | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
     | READ_SITES
     | READ_TOPOLOGY
-    | {"get_cluster", "delete_cluster", "get_audit", "list_guests", "get_guest", "put_guest_power"}
+    | {"get_cluster", "delete_cluster", "get_audit", "get_peers", "list_guests", "get_guest", "put_guest_power"}
     | {"put_pool", "preview_pool", "say_clean", "verify_site", "put_site_topology", "preview_site_topology"}
     | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
     Role.OPERATOR: EVERY_CALL,
     Role.AGENT: FOR_EVERYBODY
     | LISTS
-    | {"get_cluster", "delete_cluster", "list_guests", "get_guest"}
+    | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
     | READ_TOPOLOGY
-    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "list_guests", "get_guest"}
+    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "get_peers", "list_guests", "get_guest"}
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
-    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster", "list_guests", "get_guest"},
+    Role.JOB_STARTER: FOR_EVERYBODY
+    | LISTS
+    | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"},
 }
 """The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
 
@@ -121,7 +124,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     Role.OPERATOR: EVERY_CALL,
     Role.AGENT: FOR_EVERYBODY | LISTS,
     Role.SCHEDULER: OWN[Role.SCHEDULER],
-    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "list_guests", "get_guest"},
+    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "get_peers", "list_guests", "get_guest"},
 }
 """The operations permitted on bob's cluster on praha-h1, on site praha and on its elements, by role."""
 

@@ -8,6 +8,7 @@ from sbf_fakes.world import World, spec
 from sqlalchemy import event, update
 
 from sbf_service.domain.ssh_key_pairs import derive_cluster_key
+from sbf_service.store.clusters import read_peers
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.tables import ClusterRow
@@ -15,6 +16,7 @@ from sbf_service.store.unit_of_work import Store
 from sbf_service.store.user_keys import add_user_key
 from virtcloud.agent.difference import digest
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.errors import Conflict
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import UserName
@@ -210,3 +212,21 @@ def test_all_replicas_use_the_secret_of_the_first_migration(empty_database: str)
     with ThreadPoolExecutor(4) as replicas:
         secrets = set(replicas.map(read, range(4)))
     assert [len(secret) for secret in secrets] == [64]
+
+
+# What users read.
+
+
+def test_peers_are_read_with_the_guests_user(world: World) -> None:
+    world.put("root", RING)
+    world.put("m1", member("praha-h1", owner="bob"))
+    with world.store.read() as unit:
+        found = read_peers(unit, "m1")
+    assert (found.user, found.peers) == ("bob", segment(world, "brno-h1").peers)
+
+
+def test_an_ended_cluster_has_no_peers(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.delete("demo")
+    with world.store.read() as unit, pytest.raises(Conflict, match="cluster demo is draining, and its guests are"):
+        read_peers(unit, "demo")

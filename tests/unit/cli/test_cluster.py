@@ -354,3 +354,32 @@ def test_a_lease_of_two_years_is_not_requested(run: RunCommand, sbf: FakeSbf) ->
     result = run("cluster", "extend", "demo", "730d")
     assert (result.exit_code, sbf.put) == (2, [])
     assert result.stderr == "virtcloud: seconds: expected less than or equal to 31622400, got 63072000.0\n"
+
+
+def test_known_hosts_are_printed_as_lines(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = [
+        {"name": "g1", "cluster": "demo", "addresses": ["10.0.0.1/24"], "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5"},
+        {"name": "old", "cluster": "root"},
+    ]
+    monkeypatch.setitem(DOCUMENTS, "/v1/clusters/demo/peers", {"key": "demo", "user": "alice", "peers": peers})
+    result = run("cluster", "known-hosts", "demo")
+    assert result.stdout == "g1,10.0.0.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5\n"
+    assert result.stderr == "the host keys of old are not known: their cluster is older than this SBF\n"
+
+
+def test_user_keys_and_user_data_are_part_of_the_spec(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
+    key, config = tmp_path / "id.pub", tmp_path / "config.yaml"
+    key.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3 eva@x\n")
+    config.write_text("#cloud-config\npackages: [htop]\n")
+    options = ("--user", "me", "--ssh-key", str(key), "--user-data", str(config))
+    run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--no-wait", *options)
+    (requested,) = (request.spec for request in sbf.requests)
+    assert (requested.user, requested.authorized_keys) == ("me", (key.read_text().strip(),))
+    assert [guest.user_data for guest in requested.guests] == [config.read_text()]
+
+
+def test_user_data_that_is_no_cloud_config_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
+    options = ("--host", "brno-h1", "--image", "busybox", "--user-data", "-")
+    result = run("cluster", "create", "demo", *options, stdin="#!/bin/sh\n")
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert "guest g1: user_data: expected cloud-config" in result.stderr
