@@ -67,11 +67,26 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
     return read
 
 
+def read_flag(value: Any) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(value)  # noqa: TRY004 - the error of every parser of settings
+    return value
+
+
 def read_names(value: Any) -> Dict[str, str]:
     """Return a JSON object whose values are strings."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value
+
+
+USER_KEYS_SETTING = SettingKey(
+    "true or false",
+    read_flag,
+    True,
+    "Whether the public SSH keys in the user's folder ~/.ssh on this host may log in to the job's guests.",
+)
 
 
 def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:

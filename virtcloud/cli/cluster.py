@@ -97,11 +97,15 @@ def cluster() -> None:
 @click.option(
     "--ssh-key",
     "ssh_keys",
-    type=click.File(),
+    type=click.File(errors="replace"),
     multiple=True,
     help="File with public SSH keys that may log in, besides the owner's keys ('virtcloud key list'); may be repeated.",
 )
-@click.option("--user-data", type=click.File(), help="File with a cloud-config for each guest ('-': stdin).")
+@click.option(
+    "--user-data",
+    type=click.File(errors="surrogateescape"),
+    help="File with a cloud-config for each guest ('-': stdin).",
+)
 @click.option("--lease", type=DurationType(), help="Time until the cluster ends, unless extended.  [default: 4h]")
 @click.option("--deadline", type=DurationType(), help="Maximum time until the cluster is active.  [default: 2m]")
 @click.option(

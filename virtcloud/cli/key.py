@@ -26,7 +26,7 @@ def key() -> None:
 
 
 @key.command()
-@click.argument("file", type=click.File())
+@click.argument("file", type=click.File(errors="replace"))
 @user_option
 @printing.json_option
 @click.pass_context

@@ -13,13 +13,17 @@ MARGIN_S = 300
 
 
 class JobRun(NamedTuple):
-    """One attempt of a job. ``key``: the cluster's key. ``hosts``: SBF's names of the hosts, in the job's order."""
+    """One attempt of a job. ``key``: the cluster's key. ``hosts``: SBF's names of the hosts, in the job's order.
+
+    ``ssh_keys``: the public SSH keys in the user's home folder.
+    """
 
     key: str
     owner: str
     hosts: Tuple[str, ...]
     walltime_s: int
     setup_s: int = SETUP_S
+    ssh_keys: Tuple[str, ...] = ()
 
 
 class JobNetwork(NamedTuple):
@@ -54,6 +58,8 @@ def build_cluster_spec(
         "guests": [_build_guest(host, guest, name, addresses[name]) for host, guest, name in named],
         "lease_s": job.walltime_s + job.setup_s + MARGIN_S,
     }  # type: Dict[str, Any]
+    if job.ssh_keys:
+        spec["authorized_keys"] = list(job.ssh_keys)
     spec.update(_network_fields(request, network))
     return spec
 

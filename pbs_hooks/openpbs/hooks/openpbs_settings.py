@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Mapping, NamedTuple, Optional
 
 from pbs_hooks.kit.hook_settings import (
+    USER_KEYS_SETTING,
     SettingKey,
     read_address,
     read_duration,
@@ -28,6 +29,7 @@ class ServerSettings(NamedTuple):
     retry_after: int
     setup: int
     hosts: Mapping[str, str]
+    user_keys: bool
 
 
 class MomSettings(NamedTuple):
@@ -118,6 +120,7 @@ SERVER_SETTINGS = OrderedDict(
             ),
         ),
         ("hosts", HOSTS_SETTING),
+        ("user_keys", USER_KEYS_SETTING),
     ]
 )  # type: Mapping[str, SettingKey]
 MOM_SETTINGS = OrderedDict(

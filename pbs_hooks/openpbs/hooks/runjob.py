@@ -8,7 +8,9 @@ the same hosts and walltime for ten seconds.
 import time
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+from pbs_hooks.kit.deadline import ChildError
 from pbs_hooks.kit.sbf_client import SbfAnswer, SbfUnreachable
+from pbs_hooks.kit.user_keys import read_user_keys
 from pbs_hooks.openpbs.hooks.pbs_job import (
     REPORTED_VARIABLE,
     REQUEST_RESOURCE,
@@ -166,7 +168,7 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
     recent = find_recent_refusal(order.run)
     if recent is not None:
         return StartRefusal(recent)
-    answer = _put(event, order)
+    answer = _put(event, _add_user_keys(event, order))
     if answer.slug == "name-taken":
         return _refuse_taken_name(event, order, answer)
     if is_attempt_over(answer):
@@ -179,6 +181,18 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
     if refusal is not None and answer.slug == "quota-exceeded":
         record_refusal(order.run, refusal.message)
     return refusal
+
+
+def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
+    """Return the order with the public SSH keys in the user's home folder, if this host can read them."""
+    if not event.settings.user_keys:
+        return order
+    try:
+        keys = tuple(read_user_keys(order.run.owner))
+    except ChildError as error:
+        event.log("cluster %s: no keys of %s: %s" % (order.run.key, order.run.owner, error))
+        return order
+    return order._replace(run=order.run._replace(ssh_keys=keys))
 
 
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
+from pbs_hooks.kit.deadline import ChildError
 from pbs_hooks.kit.sbf_client import SbfUnreachable
+from pbs_hooks.kit.user_keys import read_user_keys
 from pbs_hooks.torque.scripts.agent_requests import (
     LIST_TIMEOUT_S,
     announce_job,
@@ -160,13 +162,23 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     request = _admit(call, settings)
     patience = RetryBudget(settings.patience)
     sbf = JobSbfClient(settings.where, call.key, patience)
-    run = JobRun(call.key, call.user, _read_elements(call, settings), parse_seconds(call.wanted["walltime"]))
+    run = _build_run(call, settings)
     with _withdraw_on_error(call, settings):
         announce_job(settings.socket, call, patience)
         with _abort_if_deleted(call, settings, patience):
             sbf.put(lambda: build_spec(run, request, call.network, sbf), sbf.next_attempt())
             facts = wait_until_up(settings.socket, call, patience)
             ensure_environment(settings.environments, call, facts)
+
+
+def _build_run(call: ScriptCall, settings: ScriptSettings) -> JobRun:
+    run = JobRun(call.key, call.user, _read_elements(call, settings), parse_seconds(call.wanted["walltime"]))
+    if not settings.user_keys or call.request is None:
+        return run
+    try:
+        return run._replace(ssh_keys=tuple(read_user_keys(call.user)))
+    except ChildError:  # the home folder is not readable here: the keys that SBF stores for the user suffice
+        return run
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
 from pbs_hooks.kit.hook_settings import (
+    USER_KEYS_SETTING,
     SettingKey,
     SettingsError,
     read_address,
@@ -30,6 +31,7 @@ class ScriptSettings(NamedTuple):
 
     ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of hosts that have another name
     in Torque. ``environments``: the folder of the files that jobs source.
+    ``user_keys``: whether the keys in the user's home folder may log in to guests.
     """
 
     sbf: Optional[str]
@@ -40,6 +42,7 @@ class ScriptSettings(NamedTuple):
     patience: float
     hosts: Mapping[str, str]
     environments: str
+    user_keys: bool
 
     @property
     def where(self) -> SbfAddress:
@@ -123,6 +126,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "Folder of the files with the variables of jobs.",
             ),
         ),
+        ("user_keys", USER_KEYS_SETTING),
     ]
 )  # type: Mapping[str, SettingKey]
 

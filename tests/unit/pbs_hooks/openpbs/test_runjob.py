@@ -2,12 +2,16 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 from batch_fakes.scripted_sbf import ScriptedSbf, problem
 from batch_fakes.server_hook import ServerHook, logged
 
+from pbs_hooks.openpbs.hooks import runjob
 from pbs_hooks.openpbs.hooks.pbs_job import format_reason
+from virtcloud.jobs.job_cluster_spec import JobRun
+from virtcloud.jobs.request import JobRequest
 
 PUT = "PUT /v1/clusters/12.pbssrv"
 MADE = (201, {"state": "configuring"})
@@ -48,6 +52,23 @@ def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHoo
             },
         )
     ]
+
+
+def test_a_home_without_readable_keys_does_not_stop_a_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, MADE)
+    found = server_hook.start("image=debian12", owner="nobody-here")
+    assert (found.accepted, "authorized_keys" in sbf.asked[0][1]["spec"]) == (True, False)
+    assert "cluster 12.pbssrv: no keys of nobody-here: user nobody-here is unknown on this host" in logged(found)
+
+
+@pytest.mark.parametrize(("setting", "keys"), [(True, ("ssh-ed25519 AAAA",)), (False, ())])
+def test_the_keys_of_the_users_home_are_added(
+    monkeypatch: pytest.MonkeyPatch, setting: bool, keys: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(runjob, "read_user_keys", lambda user: ["ssh-ed25519 AAAA"] if user == "alice" else [])
+    event = SimpleNamespace(settings=SimpleNamespace(user_keys=setting))
+    order = runjob.ClusterOrder(JobRequest(), JobRun("12.pbssrv", "alice", ("n1",), 60), 1)
+    assert runjob._add_user_keys(event, order).run.ssh_keys == keys  # type: ignore[arg-type] # only its settings are read
 
 
 def test_the_first_run_is_number_one(server_hook: ServerHook, sbf: ScriptedSbf) -> None:

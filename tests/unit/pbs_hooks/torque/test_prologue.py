@@ -17,6 +17,8 @@ from batch_fakes.torque_host import (
     script_job_states,
 )
 
+from pbs_hooks.torque.scripts import prologue_epilogue
+
 USER = getpass.getuser()
 SPEC = {
     "owner": USER,
@@ -75,6 +77,16 @@ def test_the_first_host_requests_the_cluster_and_waits(bench: TorqueHost) -> Non
     ]
     assert [one["do"] for one in bench.agent_requests] == ["up", "state"]
     assert bench.agent_requests[0]["head"] is True
+
+
+@pytest.mark.parametrize(("setting", "sent"), [(True, {"authorized_keys": ["ssh-ed25519 AAAA"]}), (False, {})])
+def test_the_keys_of_the_users_home_may_log_in(
+    bench: TorqueHost, monkeypatch: pytest.MonkeyPatch, setting: bool, sent: dict[str, object]
+) -> None:
+    monkeypatch.setattr(prologue_epilogue, "read_user_keys", lambda user: ["ssh-ed25519 AAAA"] if user == USER else [])
+    bench.settings(user_keys=setting)
+    bench.run("prologue")
+    assert bench.sbf_calls[-1].document["spec"] == SPEC | sent
 
 
 def test_a_rerun_is_a_later_attempt(bench: TorqueHost) -> None:

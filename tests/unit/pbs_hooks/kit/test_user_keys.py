@@ -1,0 +1,62 @@
+"""Reading of a job user's public keys: with the user's rights, within a time limit."""
+
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from pbs_hooks.kit import user_keys
+from pbs_hooks.kit.deadline import ChildError
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home folder of the user nobody, with a folder .ssh. Only root can enter pytest's own folders."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / ".ssh").mkdir(mode=0o755)
+        account = pwd.struct_passwd(("nobody", "x", NOBODY, NOBODY, "", name, "/bin/sh"))
+        monkeypatch.setattr(user_keys.pwd, "getpwnam", {"nobody": account}.__getitem__)
+        yield folder
+
+
+@needs_root
+def test_the_keys_of_all_public_files_are_read(home: Path) -> None:
+    (home / ".ssh/id_ed25519.pub").write_text(f"{KEY} me\n")
+    (home / ".ssh/id_ed25519").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    assert user_keys.read_user_keys("nobody") == [KEY]
+
+
+@needs_root
+def test_files_are_read_with_the_users_rights(home: Path) -> None:
+    """A link to a file of root is not readable, and a pipe without a writer does not block."""
+    secret = home / "secret"
+    secret.write_text(KEY)
+    secret.chmod(0o600)
+    os.mkfifo(home / ".ssh/pipe.pub")
+    (home / ".ssh/pipe.pub").chmod(0o644)
+    assert user_keys.read_user_keys("nobody") == []
+    (home / ".ssh/id.pub").symlink_to(secret)
+    with pytest.raises(ChildError, match="Permission denied"):
+        user_keys.read_user_keys("nobody")
+
+
+@needs_root
+def test_a_user_without_keys_has_none(home: Path) -> None:
+    (home / ".ssh").rmdir()
+    assert user_keys.read_user_keys("nobody") == []
+
+
+def test_no_keys_are_read_for_root_and_unknown_users() -> None:
+    with pytest.raises(ChildError, match="keys are not read for root"):
+        user_keys.read_user_keys("root")
+    with pytest.raises(ChildError, match="user nobody-here is unknown on this host"):
+        user_keys.read_user_keys("nobody-here")
