@@ -8,6 +8,7 @@ from limits.strategies import MovingWindowRateLimiter
 
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
+from sbf_service.image_files import ImageFolder, find_image_folder
 from sbf_service.metrics import ServiceMetrics, make_metrics
 from sbf_service.overload import BoundedThreads
 from sbf_service.reconcile.deadlines import DeadlineSweep, StoreDeadlineTransactions
@@ -44,6 +45,12 @@ class SbfService:
     """Counts the calls of each caller, for the rate limits. The counts are in memory. Thread-safe."""
     device_threads: BoundedThreads
     """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
+
+    @property
+    def image_folder(self) -> ImageFolder:
+        """The folder of uploaded images."""
+        limits = self.settings.images
+        return ImageFolder(find_image_folder(limits, self.settings.database), limits)
 
     def reserved(self, device: Device) -> VlanSet:
         """Return the VLAN IDs that a switch or a provider edge reserves for itself."""

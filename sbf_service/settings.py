@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
+from sbf_service.domain.image_rules import ImageLimits
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
@@ -215,6 +216,7 @@ class ServiceSettings(Document):
     quota: QuotaLimits = QuotaLimits()
     rates: RateLimits = RateLimits()
     limits: RequestLimits = RequestLimits()
+    images: ImageLimits = ImageLimits()
     timing: ServiceTiming = ServiceTiming()
 
     @model_validator(mode="after")

@@ -17,12 +17,13 @@ A network may include a site without a host. At such a site, members are connect
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.element import Edge, Host
 from virtcloud.model.errors import Conflict, HostNotLinked
+from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
@@ -48,7 +49,8 @@ class LiveCluster:
 
     ``transport`` connects the sites. ``service`` is the network's service ID on this transport, or None if all networks
     share one service. ``joined`` is the network that the cluster joined, or None if the cluster is not a member.
-    ``created_by`` is the creator's name in the audit log.
+    ``created_by`` is the creator's name in the audit log. ``images`` has the sources of the images that come from the
+    catalogue.
     """
 
     id: str
@@ -59,6 +61,7 @@ class LiveCluster:
     service: int | None = None
     joined: ClusterNetwork | None = None
     created_by: str | None = None
+    images: Mapping[Name, ImageSource] = field(default_factory=dict)
 
     @property
     def network(self) -> ClusterNetwork:

@@ -44,6 +44,11 @@ class Action(StrEnum):
     SET_QUOTA = "set the quota of"
     READ_KEYS = "list the SSH keys of"
     CHANGE_KEYS = "change the SSH keys of"
+    READ_IMAGE = "use"
+    ADD_IMAGE = "add"
+    SHARE_IMAGE = "share"
+    REMOVE_IMAGE = "remove"
+    CERTIFY_IMAGE = "certify images for"
 
 
 class RightScope(Enum):
@@ -68,6 +73,9 @@ class ProtectedResource:
 WHOLE_SERVICE = ProtectedResource()
 """The resource of a call that concerns the whole service."""
 
+OWN_IMAGES = (Action.READ_IMAGE, Action.ADD_IMAGE, Action.SHARE_IMAGE, Action.REMOVE_IMAGE)
+"""What users and site administrators may do with images that they own. Users may also use images that are shared."""
+
 RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.USER: {
         Action.READ_CLUSTER: RightScope.OWN,
@@ -81,6 +89,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_KEYS: RightScope.OWN,
         Action.CHANGE_KEYS: RightScope.OWN,
         Action.READ_SITES: RightScope.ALL,
+        **dict.fromkeys(OWN_IMAGES, RightScope.OWN),
     },
     Role.SITE_ADMINISTRATOR: {
         Action.READ_CLUSTER: RightScope.SITES,
@@ -98,6 +107,9 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_SITES: RightScope.ALL,
         Action.READ_TOPOLOGY: RightScope.ALL,
         Action.READ_ELEMENT: RightScope.ALL,
+        **dict.fromkeys(OWN_IMAGES, RightScope.OWN),
+        Action.READ_IMAGE: RightScope.ALL,
+        Action.CERTIFY_IMAGE: RightScope.SITES,
     },
     Role.OPERATOR: dict.fromkeys(Action, RightScope.ALL),
     Role.AGENT: {
@@ -105,6 +117,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.END_CLUSTER: RightScope.ELEMENT,
         Action.READ_ELEMENT: RightScope.ELEMENT,
         Action.REPORT_FOR_ELEMENT: RightScope.ELEMENT,
+        Action.READ_IMAGE: RightScope.ELEMENT,
     },
     Role.SCHEDULER: {
         Action.READ_CLUSTER: RightScope.ALL,

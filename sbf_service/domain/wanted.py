@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from sbf_service.domain.admission import find_origin
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
-from virtcloud.model.cluster import Guest
+from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.edge import Circuit, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ADDRESS_FILTERS, GuestWanted, HostWanted, Segment, SwitchWanted
+from virtcloud.model.wanted import ADDRESS_FILTERS, IMAGES, GuestWanted, HostWanted, Segment, SwitchWanted
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 
@@ -142,10 +142,22 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         guests=tuple(guest for cluster in ordered for guest in _guests(cluster, end.element)),
         members={cluster.id: cluster.key for cluster in clusters if cluster.joined is not None},
         origins={cluster.id: find_origin(cluster.spec.owner, cluster.created_by) for cluster in clusters},
-        requires=(ADDRESS_FILTERS,) if network.spec.filters == "addresses" else (),
+        requires=tuple(_list_requirements(network.spec, clusters, end.element)),
         filters=network.spec.filters,
         serves=network.spec.serves,
     )
+
+
+def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], host: Name) -> Iterator[str]:
+    """Yield the requirements of a network's segment on a host."""
+    if network.filters == "addresses":
+        yield ADDRESS_FILTERS
+    if any(_uses_catalogue(cluster, host) for cluster in clusters):
+        yield IMAGES
+
+
+def _uses_catalogue(cluster: LiveCluster, host: Name) -> bool:
+    return any(guest.host == host and guest.image in cluster.images for guest in cluster.spec.guests)
 
 
 def _guests(cluster: LiveCluster, host: Name) -> Iterator[GuestWanted]:
@@ -161,4 +173,5 @@ def _guest(cluster: LiveCluster, guest: Guest) -> GuestWanted:
         mac=guest.mac or derive_mac(cluster.id, guest.name),
         addresses=guest.addresses,
         cluster=None if cluster.joined is None else cluster.id,
+        image_source=cluster.images.get(guest.image),
     )

@@ -12,7 +12,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
 from sbf_service.http.middleware import RequestTimingMiddleware, Version01Middleware
 from sbf_service.http.problems import add_problem_schema, install_error_handlers, problem_responses
-from sbf_service.http.routes import access, clusters, elements, guests, jobs, keys, monitoring, sites, topology
+from sbf_service.http.routes import access, clusters, elements, guests, images, jobs, keys, monitoring, sites, topology
 from sbf_service.http.routes.monitoring import ReadinessProbe, probe_database
 
 DESCRIPTION = """
@@ -30,7 +30,8 @@ Clients must ignore unknown keys of answers, because later versions add keys. A 
 with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1, and its answers contain
 only the keys of version 0.1.
 
-A body longer than the setting `limits.body` is answered with 413 `beyond-limit` before it is read.
+A body longer than the setting `limits.body` (for the file of an image: `images.size`) is answered with 413
+`beyond-limit` before it is read.
 """
 
 
@@ -56,7 +57,7 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     denied = problem_responses(401, 403, 429)
-    for resource in (clusters, guests, topology, sites, elements, access, keys, jobs):
+    for resource in (clusters, guests, topology, sites, elements, access, keys, jobs, images):
         app.include_router(resource.router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)

@@ -133,8 +133,11 @@ def declared_length(scope: Scope) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def limit_body(receive: Receive, limit: int) -> Receive:
-    """Return an ASGI channel that raises BodyTooLong for a body of more than ``limit`` bytes."""
+def limit_body(receive: Receive, limit: int, setting: str) -> Receive:
+    """Return an ASGI channel that raises BodyTooLong for a body of more than ``limit`` bytes.
+
+    ``setting`` is the name of the setting that contains the limit.
+    """
     received = 0
 
     async def receive_limited() -> Message:
@@ -142,7 +145,7 @@ def limit_body(receive: Receive, limit: int) -> Receive:
         message = await receive()
         received += len(message.get("body", b""))
         if received > limit:
-            raise BodyTooLong(limit)
+            raise BodyTooLong(limit, setting)
         return message
 
     return receive_limited

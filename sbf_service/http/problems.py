@@ -28,6 +28,7 @@ from virtcloud.model.errors import (
     Refused,
     ServiceBusy,
     ServiceUnreachable,
+    StorageFull,
     TooManyRequests,
     Unauthenticated,
     Unreachable,
@@ -64,6 +65,7 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
         "alice requested clusters too often (limit 60/minute): try again in 7 s",
     ),
     HTTPStatus.SERVICE_UNAVAILABLE: (ServiceUnreachable, "the database does not answer: try again later"),
+    HTTPStatus.INSUFFICIENT_STORAGE: (StorageFull, "the disk of SBF's folder of images is full: nothing was stored"),
     HTTPStatus.BAD_GATEWAY: (Refused, 'switch brno-sw: sent "vlan 112"; the device answered "% Invalid input"'),
     HTTPStatus.GATEWAY_TIMEOUT: (Unreachable, "switch brno-sw does not answer; SBF tries again"),
 }
@@ -80,6 +82,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
     (JobUnproven, HTTPStatus.SERVICE_UNAVAILABLE),
     (ServiceUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StorageFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unreachable, HTTPStatus.GATEWAY_TIMEOUT),
     (ElementError, HTTPStatus.BAD_GATEWAY),
 )
@@ -91,11 +94,11 @@ class BodyTooLong(HTTPException):
     A subclass of HTTPException, because FastAPI's body parser passes an HTTPException on unchanged.
     """
 
-    def __init__(self, limit: int) -> None:
-        """Create the error for a limit in bytes."""
+    def __init__(self, limit: int, setting: str = "limits.body") -> None:
+        """Create the error for a limit in bytes, and the setting that contains the limit."""
         super().__init__(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"body: expected at most {limit} bytes, got more; the limit is 'limits.body' in the settings of this SBF",
+            f"body: expected at most {limit} bytes, got more; the limit is '{setting}' in the settings of this SBF",
         )
 
 

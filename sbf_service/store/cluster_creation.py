@@ -7,7 +7,7 @@ the answer is made from the inserted values without another query.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from sqlalchemy import insert
@@ -32,6 +32,7 @@ from sbf_service.store.cluster_queries import (
     find_newest_cluster,
     find_running_cluster,
     format_cluster,
+    format_image_sources,
     make_joined_view,
     make_latest_attempt,
     make_live_clusters,
@@ -41,6 +42,7 @@ from sbf_service.store.cluster_queries import (
 )
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
+from sbf_service.store.images import find_usable_sources
 from sbf_service.store.job_proofs import check_job_proof
 from sbf_service.store.networks import (
     allocate_for_member,
@@ -58,6 +60,7 @@ from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_au
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, check_transition
 from virtcloud.model.errors import AttemptWaits, JobUnproven, NameTaken, NotFound
+from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.views import ClusterView
@@ -149,6 +152,7 @@ class NewCluster:
     spec: ClusterSpec
     sees: CanSeeOwner = can_see_none
     former: ClusterRow | None = None
+    images: Mapping[Name, ImageSource] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -170,7 +174,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
-    planned = plan(unit, topology, new, reserved)
+    planned = plan(unit, topology, replace(new, images=find_usable_sources(unit, new.spec)), reserved)
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and find_access_ports(topology, planned.cluster):
         check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])
@@ -210,7 +214,16 @@ def _plan_member(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 def _make_live_cluster(
     new: NewCluster, spec: ClusterSpec, ids: NetworkIds, joined: ClusterNetwork | None = None
 ) -> LiveCluster:
-    return LiveCluster(new.id, ClusterKey(new.key), spec, ids.vlans, ids.transport_name, ids.service, joined)
+    return LiveCluster(
+        new.id,
+        ClusterKey(new.key),
+        spec,
+        ids.vlans,
+        ids.transport_name,
+        ids.service,
+        joined,
+        images=new.images,
+    )
 
 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
@@ -273,6 +286,7 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
         network=None if cluster.joined is None else cluster.joined.id,
         created_by=unit.who,
         login=record_login(unit, spec),
+        images=format_image_sources(cluster.images),
     )
 
 

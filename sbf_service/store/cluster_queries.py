@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, true
 
 from sbf_service.domain.error_report import find_cluster_error
@@ -23,6 +25,7 @@ from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, Placement
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.element import ElementKind
+from virtcloud.model.image import ImageSource
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
@@ -34,6 +37,7 @@ clusters, so that the database uses an index.
 UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
 """Clusters that may still change their state: they have not ended, or they have quarantined claims."""
 MAX_PARAMETERS = 1000
+_IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
 
 _IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _READ_VLANS = (
@@ -167,7 +171,19 @@ def _make_live_cluster(
         if network is row
         else ClusterNetwork(network.id, ClusterKey(network.key), parse_current_spec(network)),
         created_by=row.created_by,
+        images={} if row.images is None else parse_image_sources(row.images),
     )
+
+
+@lru_cache(maxsize=1024)
+def parse_image_sources(images: str) -> Mapping[Name, ImageSource]:
+    """Parse the stored sources of a cluster's images; cached like :func:`parse_spec`."""
+    return MappingProxyType(_IMAGE_SOURCES.validate_json(images))
+
+
+def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
+    """Return the stored form of the sources of a cluster's images."""
+    return _IMAGE_SOURCES.dump_json(dict(images), exclude_none=True).decode() if images else None
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:

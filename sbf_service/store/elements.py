@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, true, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.cluster_queries import (
+    MAX_PARAMETERS,
     find_clusters,
     has_placement,
     has_placement_on,
@@ -122,7 +123,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 
     A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
     device. ``errors`` has errors of single clusters. The clusters of the networks in ``errors.blocked`` are not
-    confirmed; all other clusters are confirmed. Raise Conflict for a revision that does not exist.
+    confirmed; all other clusters are confirmed. An agent's errors are what these clusters still wait for. Raise
+    Conflict for a revision that does not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -139,19 +141,35 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     )
     is_new_error = text is not None and row.trouble != text
     is_unchanged = row.trouble == text and row.reachable
+    is_agents = row.kind not in DEVICE_KINDS
+    is_progress = is_agents and before == revision and row.reachable and errors is not None
     row.trouble, row.troubles, row.reachable = text, of_clusters, True
-    changed = row.kind in DEVICE_KINDS and _mark_blocked(unit, name, errors.blocked if errors else frozenset())
+    changed = _mark_blocked(unit, name, errors.blocked if errors else frozenset())
     if before == revision and is_unchanged and not changed:
         return
     unit.session.flush()
-    if is_new_error:
+    if is_progress and not changed:
+        increment_versions(unit, has_placement_on(name))
+        return
+    if is_new_error and not is_agents:
         record_audit(unit, "element_trouble", element=name, why=text)
-    change = None if row.kind in DEVICE_KINDS else compute_confirmed_change(unit, name, valid_before, highest, revision)
+    change = None if not is_agents else compute_confirmed_change(unit, name, valid_before, highest, revision)
     record_audit(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     increment_versions(
         unit, _is_completed_by(name, before, revision) if is_unchanged and not changed else has_placement_on(name)
     )
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))
+
+
+def describe_incomplete(unit: Unit, name: str, incomplete: Mapping[str, str] | None) -> ElementClusterErrors | None:
+    """Return what clusters on a host still wait for, by cluster ID, as the report of the host; None for no clusters."""
+    if not incomplete:
+        return None
+    ids = ClusterRow.id.in_(list(incomplete)[:MAX_PARAMETERS])
+    keys = {row.id: row.key for row in find_clusters(unit, ids, has_placement_on(name))}
+    clusters = {cluster: text for cluster, text in incomplete.items() if cluster in keys}
+    message = "; ".join(f"cluster {keys[cluster]}: {text}" for cluster, text in clusters.items())
+    return ElementClusterErrors(message[:MAX_ERROR_CHARACTERS], clusters, frozenset(clusters))
 
 
 def record_error(  # noqa: PLR0913 - the parts of an error report
@@ -217,9 +235,22 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
-    confirmed = read.confirmed if row.reachable else 0
     wanted = add_network_seeds(unit, read.wanted)
-    return WantedDocument(element=Name(name), revision=read.revision, confirmed_revision=confirmed, wanted=wanted)
+    return WantedDocument(
+        element=Name(name),
+        revision=read.revision,
+        confirmed_revision=read.confirmed if row.reachable else 0,
+        incomplete=tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars()),
+        wanted=wanted,
+    )
+
+
+_READ_BLOCKED = (
+    select(PlacementRow.cluster_id)
+    .where(PlacementRow.element == bindparam("element"))
+    .where(PlacementRow.removed_revision.is_(None), PlacementRow.blocked)
+    .order_by(PlacementRow.cluster_id)
+)
 
 
 def make_element_views(unit: Unit) -> list[ElementView]:

@@ -13,9 +13,10 @@ from sbf_service.domain.admission import (
     merge_limits,
     sum_usage,
 )
+from sbf_service.domain.image_rules import to_mib
 from sbf_service.domain.paths import find_sites
 from sbf_service.store.cluster_queries import NOT_ENDED, parse_spec
-from sbf_service.store.tables import ClusterRow, QuotaRow
+from sbf_service.store.tables import ClusterRow, ImageRow, QuotaRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec
@@ -25,6 +26,11 @@ from virtcloud.model.values import UserName
 NO_LIMITS: Final = QuotaLimits()
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
+IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
+"""The conditions that SBF stores an image's file."""
+_STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
+    ImageRow.owner == bindparam("owner"), *IS_STORED
+)
 _RUNNING = select(func.coalesce(ClusterRow.resolved, ClusterRow.spec)).where(
     ClusterRow.owner == bindparam("owner"), NOT_ENDED
 )
@@ -57,8 +63,22 @@ def make_quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaVi
     """Return a user's quota and usage."""
     own = _read_limits(unit, user)
     return QuotaView(
-        user=user, limits=merge_limits(own, default), own=own or NO_LIMITS, **asdict(_read_usage(unit, user))
+        user=user,
+        limits=merge_limits(own, default),
+        own=own or NO_LIMITS,
+        images_mb=to_mib(read_stored_bytes(unit, user)),
+        **asdict(_read_usage(unit, user)),
     )
+
+
+def find_limits(unit: Unit, owner: str, default: QuotaLimits) -> QuotaLimits:
+    """Return the limits that apply to a user."""
+    return merge_limits(_read_limits(unit, owner), default)
+
+
+def read_stored_bytes(unit: Unit, owner: str) -> int:
+    """Return the size of all images that SBF stores for a user."""
+    return int(unit.connection.execute(_STORED_BYTES, {"owner": owner}).scalar_one())
 
 
 def list_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:

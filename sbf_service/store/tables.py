@@ -149,6 +149,7 @@ class ClusterRow(Base):
     separated by commas, with whom the network is shared now, or None if these owners never changed. ``spec`` is the
     requested spec. ``resolved`` is the spec with the choices of SBF, such as addresses, or None if SBF chose nothing.
     ``login`` (JSON) is the user and the keys of the guests; guests of a cluster without ``login`` have no seed.
+    ``images`` (JSON) are the sources of the cluster's images of the catalogue, by name, or None without such images.
     """
 
     __tablename__ = "clusters"
@@ -181,6 +182,7 @@ class ClusterRow(Base):
     shares: Mapped[str | None] = mapped_column(Text)
     resolved: Mapped[str | None] = mapped_column(Text)
     login: Mapped[str | None] = mapped_column(Text)
+    images: Mapped[str | None] = mapped_column(Text)
 
 
 _STAYS = text("removed_revision IS NULL")
@@ -341,6 +343,44 @@ class QuotaRow(Base):
     guests: Mapped[int | None] = mapped_column(BigInteger)
     cpus: Mapped[int | None] = mapped_column(BigInteger)
     memory_mb: Mapped[int | None] = mapped_column(BigInteger)
+    images_mb: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class ImageRow(Base):
+    """An image of the catalogue. SBF stores the file of an image that has neither ``url`` nor ``file``."""
+
+    __tablename__ = "images"
+
+    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    owner: Mapped[str] = mapped_column(USER_TYPE, index=True)
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    format: Mapped[str] = mapped_column(NAME_TYPE)
+    architecture: Mapped[str] = mapped_column(NAME_TYPE)
+    url: Mapped[str | None] = mapped_column(Text)
+    file: Mapped[str | None] = mapped_column(Text)
+    everybody: Mapped[bool]
+    added_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ImageShareRow(Base):
+    """A user who may use an image, besides the image's owner."""
+
+    __tablename__ = "image_shares"
+
+    image: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("images.name"), primary_key=True)
+    user: Mapped[str] = mapped_column("user_name", USER_TYPE, primary_key=True)
+
+
+class CertificationRow(Base):
+    """The certification of an image for one site: who certified the image, and when."""
+
+    __tablename__ = "image_certifications"
+
+    image: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("images.name"), primary_key=True)
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
+    by: Mapped[str] = mapped_column("certified_by", Text)
+    at: Mapped[datetime] = mapped_column("certified_at", UtcDateTime)
 
 
 class UserKeyRow(Base):

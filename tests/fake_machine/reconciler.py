@@ -12,6 +12,7 @@ from virtcloud.agent.difference import (
     RemoveSegment,
     StartGuest,
     Step,
+    StepPending,
     StopGuests,
     digest,
 )
@@ -30,6 +31,7 @@ class FakeElementApi:
         self.messages: list[str] = []
         self.refused: list[dict[str, str]] = []
         self.errors_by_cluster: list[dict[str, str]] = []
+        self.incomplete: list[dict[str, str]] = []
         self.polls: list[tuple[int | None, float]] = []
         self.error: VirtcloudError | None = None
 
@@ -46,10 +48,12 @@ class FakeElementApi:
             raise self.error
         return self.document
 
-    def confirm(self, element: str, revision: int) -> None:
+    def confirm(self, element: str, revision: int, incomplete: Mapping[str, str] | None = None) -> None:
         """Record the confirmation."""
         self._record_report("confirmed", element, revision)
-        self.document = self.document.model_copy(update={"confirmed_revision": revision})
+        self.incomplete.append(dict(incomplete or {}))
+        update = {"confirmed_revision": revision, "incomplete": tuple(incomplete or ())}
+        self.document = self.document.model_copy(update=update)
 
     def report_error(
         self,
@@ -80,8 +84,9 @@ class FakeElementApi:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. If ``refuses_filters`` is true, steps that set filters raise
-    Refused. If ``ignores_steps`` is true, steps have no effect.
+    Steps of clusters in ``refuses`` raise Refused. Guests of clusters in ``waits`` wait for the thing named there. If
+    ``refuses_filters`` is true, steps that set filters raise Refused. If ``ignores_steps`` is true, steps have no
+    effect.
     """
 
     def __init__(self) -> None:
@@ -89,6 +94,7 @@ class FakeManagedHost:
         self.observed = ObservedHost()
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
+        self.waits: dict[str, str] = {}
         self.refuses_filters = False
         self.ignores_steps = False
 
@@ -103,6 +109,8 @@ class FakeManagedHost:
         """Apply a step."""
         if step.cluster in self.refuses or (self.refuses_filters and isinstance(step, FilterGuests)):
             raise Refused("the kernel refused")
+        if isinstance(step, StartGuest) and step.cluster in self.waits:
+            raise StepPending(self.waits[step.cluster])
         self.steps.append(step)
         if not self.ignores_steps:
             self.observed = _apply_step(self.observed, step)

@@ -148,12 +148,19 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
     """Reconcile the host and serve the job socket until the stop is requested."""
     adapters = _import_adapters()
     with (
-        adapters.open_host(settings, _make_pause(stop, supervisor), supervisor.report_progress) as host,
         sbf_client(settings, settings.token_file) as sbf,
+        sbf_client(settings, settings.token_file) as image_sbf,
+        adapters.open_host(
+            settings,
+            _make_pause(stop, supervisor),
+            supervisor.report_progress,
+            cache := adapters.make_image_cache(settings, image_sbf.download_image),
+        ) as host,
         sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
     ):
         timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
         reconciler = HostReconciler(element, sbf, host, stop, timing, progress=supervisor.report_progress)
+        cache.wake = reconciler.wake
         socket_adapters = JobSocketAdapters(adapters.make_job_relays(settings))
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)

@@ -12,8 +12,17 @@ from hashlib import sha256
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
-from virtcloud.model.errors import count_of
+from virtcloud.model.errors import VirtcloudError, count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
+
+
+class StepPending(VirtcloudError):
+    """A step cannot be applied yet, for example while an image is being fetched. This is no error of the host.
+
+    The message describes what the step waits for. The reconciler applies the step again later.
+    """
+
+    slug = "step-pending"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ from virtcloud.agent.difference import (
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
+from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
+from virtcloud.agent.guests.image_fetch import DownloadFromSbf, ImageSources
+from virtcloud.agent.guests.image_unpack import UnpackLimits
 from virtcloud.agent.job_access.job_relays import JobRelays
 from virtcloud.agent.network.address_probe import AddressProbe
 from virtcloud.agent.network.interfaces import UplinkRecordFiles
@@ -29,6 +32,8 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import HostWanted
+
+MIB = 1 << 20
 
 
 class LocalHost:
@@ -89,11 +94,12 @@ class LocalHost:
 
 @contextmanager
 def open_host(
-    settings: AgentSettings, pause: Callable[[float], None], progress: Callable[[], object]
+    settings: AgentSettings, pause: Callable[[float], None], progress: Callable[[], object], cache: ImageCache
 ) -> Iterator[LocalHost]:
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
     ``pause`` waits some seconds for guests to shut down. ``progress`` is called after each call to a hypervisor.
+    ``cache`` has the images of SBF's catalogue.
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
@@ -103,7 +109,7 @@ def open_host(
             kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts_filters
         )
         filters = _open_filters(settings)
-        yield LocalHost(segments, LocalGuests(hypervisors, _guest_settings(settings), pause), filters)
+        yield LocalHost(segments, LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache), filters)
     finally:
         kernel.close()
         for hypervisor in hypervisors.values():
@@ -144,3 +150,16 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
         ),
         first_id=guests.first_id,
     )
+
+
+def make_image_cache(settings: AgentSettings, download: DownloadFromSbf) -> ImageCache:
+    """Create the cache of images. ``download`` receives the file of an image from SBF."""
+    keys, state = settings.image_cache, settings.state
+    cache = CacheSettings(
+        folder=state / "images",
+        guests=state / "guests",
+        architecture=os.uname().machine,
+        size=keys.size_mb * MIB,
+        unpacked=UnpackLimits(keys.unpacked_mb * MIB),
+    )
+    return ImageCache(cache, ImageSources(download, settings.images, keys.urls))

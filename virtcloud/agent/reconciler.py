@@ -13,6 +13,8 @@ a hypervisor does not answer    segments are reconciled nevertheless, even if gu
                                 are still running; no revision is confirmed until every hypervisor was read
 the host refuses a cluster      SBF receives the refusal, so the cluster fails before its deadline
 three times in a row
+a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
+fetched
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
@@ -36,19 +38,22 @@ from virtcloud.agent.difference import (
     RemoveSegment,
     StartGuest,
     Step,
+    StepPending,
     compute_difference,
 )
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
 from virtcloud.model.values import ClusterKey
-from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, HostWanted, Segment, WantedDocument
+from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, IMAGES, HostWanted, Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
-SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_POWER})
+SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_POWER, IMAGES})
 """Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
 that older agents would ignore.
 """
+PENDING_ROUNDS = 2
+"""While a cluster waits for an image, the pause between two rounds is as long as after this number of failures."""
 MAX_REFUSALS = 3
 """A cluster that is refused this many times in a row is reported as refused.
 
@@ -64,8 +69,8 @@ class ElementApi(Protocol):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""
 
-    def confirm(self, element: str, revision: int) -> None:
-        """Confirm that the element carries ``revision``."""
+    def confirm(self, element: str, revision: int, incomplete: Mapping[str, str] | None = None) -> None:
+        """Confirm that the element carries ``revision``. ``incomplete`` clusters still wait for something, by ID."""
 
     def report_error(
         self,
@@ -128,6 +133,8 @@ class HostReconciler:
         self._last_revision: int | None = None
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
+        self._pending: ClusterErrors = {}
+        self._reported: ClusterErrors = {}
         self._woken = woken or threading.Event()
         self._progress = progress
 
@@ -177,7 +184,7 @@ class HostReconciler:
 
     def _reconcile_and_report(self, document: WantedDocument) -> None:
         errors = self._reconcile(document)
-        self._failed_rounds = self._failed_rounds + 1 if errors else 0
+        self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._pending else 0
         self._last_revision = document.revision
         if errors:
             self._report(document, errors)
@@ -202,11 +209,12 @@ class HostReconciler:
 
     def _reconcile(self, document: WantedDocument) -> ClusterErrors:
         """Apply the difference, read the host back, and confirm the revision. Return the errors."""
+        self._pending = {}
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
-            drifted = bool(_certain_steps(steps, observed)) and document.confirmed_revision >= document.revision
+            drifted = _has_drifted(_certain_steps(steps, observed), document)
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
                 self._sbf.report_drift(self._element, document.revision)
@@ -222,10 +230,23 @@ class HostReconciler:
             return {"": str(error)}
         except Exception as error:  # noqa: BLE001 - reported and retried like any other error
             return {"": str(log.internal_error(error, element=self._element, revision=document.revision))}
-        if not errors and (drifted or document.confirmed_revision < document.revision):
-            self._sbf.confirm(self._element, document.revision)
-            log.info("confirmed", element=self._element, revision=document.revision)
+        if not errors:
+            self._confirm(document, drifted=drifted)
         return errors
+
+    def _confirm(self, document: WantedDocument, *, drifted: bool) -> None:
+        """Confirm the revision, except pending clusters. Confirm again if a pending cluster made progress."""
+        is_complete = document.confirmed_revision >= document.revision and not drifted
+        if is_complete and not document.incomplete and not self._pending:
+            return
+        if self._pending:
+            if is_complete and self._pending == self._reported and set(self._pending) <= set(document.incomplete):
+                return
+            self._sbf.confirm(self._element, document.revision, self._pending)
+        else:
+            self._sbf.confirm(self._element, document.revision)
+        self._reported = dict(self._pending)
+        log.info("confirmed", element=self._element, revision=document.revision, **_log_pending(self._pending))
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         """Apply the steps. Return the errors. After an error, the remaining steps of the same cluster are skipped.
@@ -245,6 +266,11 @@ class HostReconciler:
             error = self._try_step(step)
             if error is None:
                 log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
+                continue
+            if isinstance(error, StepPending):
+                self._pending.setdefault(step.cluster, str(error))
+                if step.cluster in former_refusals:
+                    self._refusals[step.cluster] = former_refusals[step.cluster]
                 continue
             earlier = f"{errors[step.cluster]}; " if step.cluster in errors else ""
             errors[step.cluster] = f"{earlier}could not {step}: {error}"
@@ -271,9 +297,20 @@ class HostReconciler:
         observed = self._host.read()
         remaining: dict[str, list[str]] = {}
         for step in _certain_steps(compute_difference(document.wanted, observed), observed):
-            remaining.setdefault(step.cluster, []).append(str(step))
+            if step.cluster not in self._pending:
+                remaining.setdefault(step.cluster, []).append(str(step))
         describe = "after all steps, the host still differs from the wanted state: {}".format
         return {cluster: describe(", ".join(steps)) for cluster, steps in remaining.items()}, observed
+
+
+def _has_drifted(steps: Iterable[Step], document: WantedDocument) -> bool:
+    """Return whether the host differs from the revision that it confirmed, except clusters that were not complete."""
+    is_confirmed = document.confirmed_revision >= document.revision
+    return is_confirmed and any(step.cluster not in document.incomplete for step in steps)
+
+
+def _log_pending(pending: ClusterErrors) -> dict[str, str]:
+    return {"waiting": "; ".join(pending.values())} if pending else {}
 
 
 def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:

@@ -56,6 +56,23 @@ class GuestKeys(Document):
     )
 
 
+class ImageCacheKeys(Document):
+    """``[image_cache]``: the images of SBF's catalogue that this host fetched, in the folder `images` of `state`."""
+
+    size_mb: int = Field(
+        51200,
+        ge=1,
+        description="Largest size of all fetched images in MiB. Images that no guest uses are removed, the least "
+        "recently used first.",
+    )
+    unpacked_mb: int = Field(20480, ge=1, description="Largest size of one unpacked root file system in MiB.")
+    urls: tuple[str, ...] | None = Field(
+        None,
+        description='Beginnings of the URLs from which this host fetches images, such as `["https://mirror.example.'
+        'org/"]`. Without this key, the host fetches from every public address, and from no internal address.',
+    )
+
+
 class TimingKeys(Document):
     """``[timing]``: intervals in seconds."""
 
@@ -105,8 +122,8 @@ class AgentSettings(Document):
     )
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
-        description="Folder for the agent's lock file, the job records, the guests' disks and console logs, and the "
-        "former configuration of the host's uplinks.",
+        description="Folder for the agent's lock file, the job records, the guests' disks and console logs, images "
+        "of SBF's catalogue, and the former configuration of the host's uplinks.",
     )
     socket: Path = Field(
         Path("/run/virtcloud/agent.sock"),
@@ -127,6 +144,7 @@ class AgentSettings(Document):
         "creates segments anyway.",
     )
     guests: GuestKeys = GuestKeys()
+    image_cache: ImageCacheKeys = ImageCacheKeys()
     timing: TimingKeys = TimingKeys()
     scheduler: SchedulerSettings | None = Field(
         None, description="Settings for the host of the scheduler. The same host may also be an `element`."

@@ -157,8 +157,8 @@ def _format_validity(token: TokenView) -> str:
     return printing.format_time(token.expires_at) if token.expires_at else "revocation"
 
 
-QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "max. sites", "max. lease")
-"""The cells ``clusters`` to ``memory`` show the user's usage and limit, such as ``2 of 4``."""
+QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "max. sites", "max. lease", "images")
+"""The cells ``clusters`` to ``memory``, and ``images``, show the user's usage and limit, such as ``2 of 4``."""
 MIB = 1 << 20
 
 
@@ -208,6 +208,7 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
 @click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
+@click.option("--images", type=MemoryType(), help="Size of all images that SBF stores, such as 100gb.")
 @click.option("--lease", type=DurationType(), help="Maximum duration of a cluster, including all extensions.")
 @printing.json_option
 @click.pass_context
@@ -222,6 +223,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     guests: int | None,
     cpus: int | None,
     memory: int | None,
+    images: int | None,
     lease: float | None,
     as_json: bool,
 ) -> None:
@@ -230,7 +232,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud quota set alice --clusters 5 --lease 7d
     """
     view = open_client(context).sbf.put_quota(
-        user, clusters, sites, lease, networks=networks, guests=guests, cpus=cpus, memory_mb=memory
+        user, clusters, sites, lease, networks=networks, guests=guests, cpus=cpus, memory_mb=memory, images_mb=images
     )
     _print_quota(view, as_json=as_json)
 
@@ -251,6 +253,7 @@ def _quota_row(view: QuotaView) -> tuple[object, ...]:
         f"{_format_usage(view.memory_mb, limits.memory_mb)} MiB",
         "no limit" if limits.sites is None else limits.sites,
         lease,
+        f"{_format_usage(view.images_mb, limits.images_mb)} MiB",
     )
 
 

@@ -18,6 +18,7 @@ from virtcloud.cli import groups
 from virtcloud.client.api import Cluster
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.image import FETCHING, UNPACKING
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
 V = TypeVar("V")
@@ -129,7 +130,10 @@ def format_progress(placement: PlacementView, view: ClusterView) -> str:
         PlacementProgress.REMOVING: f"waiting until {wanted} is gone",
         PlacementProgress.REMOVED: "clean",
     }[placement.progress]
-    return f"{progress}; trouble: {placement.trouble}" if placement.trouble else progress
+    if not placement.trouble:
+        return progress
+    is_fetch = placement.trouble.startswith((FETCHING, UNPACKING))
+    return f"{progress}; {placement.trouble}" if is_fetch else f"{progress}; trouble: {placement.trouble}"
 
 
 def _describe_wanted(placement: PlacementView, view: ClusterView) -> str:

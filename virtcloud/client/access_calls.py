@@ -66,6 +66,7 @@ class AccessCalls(SbfCalls):
         guests: int | None = None,
         cpus: int | None = None,
         memory_mb: int | None = None,
+        images_mb: int | None = None,
     ) -> QuotaView:
         """Set a user's limits. A limit that is None is replaced by the limit in SBF's settings. Idempotent.
 
@@ -80,6 +81,7 @@ class AccessCalls(SbfCalls):
             guests=guests,
             cpus=cpus,
             memory_mb=memory_mb,
+            images_mb=images_mb,
         )
         return self._document(QuotaView, self._connection.send("PUT", f"/v1/quotas/{UserName(user)}", limits))
 

@@ -7,7 +7,8 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,7 @@ from virtcloud.model.errors import (
     Gone,
     NotFound,
     ServiceUnreachable,
+    StorageFull,
     TooManyRequests,
     Unauthenticated,
     Unreachable,
@@ -33,6 +35,9 @@ from virtcloud.model.errors import (
 )
 
 LONGEST_WAIT_S = 60.0
+TRANSFER_S = 60.0
+"""Timeout in seconds of each part of a file that is sent or received."""
+PARTIAL_CONTENT = 206
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
 USER_AGENT = f"virtcloud/{__version__}"
@@ -49,6 +54,7 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     502: ElementError,
     503: ServiceUnreachable,
     504: Unreachable,
+    507: StorageFull,
 }
 """The exceptions by HTTP status, for problem types that this client does not know. A later SBF may send such types."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
@@ -90,6 +96,15 @@ class SbfResponse:
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class FileTransfer:
+    """A file that is being received. ``start`` is the offset of the first byte of ``chunks`` in the file."""
+
+    start: int
+    etag: str | None
+    chunks: Iterator[bytes]
+
+
 class Connection:
     """The HTTP connections to SBF at ``url``; see :class:`virtcloud.client.sbf.SbfClient`."""
 
@@ -116,12 +131,9 @@ class Connection:
     ) -> SbfResponse:
         """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
-        headers = {"user-agent": USER_AGENT} | ({} if content is None else {"content-type": "application/json"})
+        headers = self._headers() | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
             headers["if-match"] = if_match
-        token = self._token()
-        if token is not None:
-            headers["authorization"] = f"Bearer {token.get_secret_value()}"
         params = {key: value for key, value in (query or {}).items() if value is not None}
         timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
         try:
@@ -131,6 +143,50 @@ class Connection:
         if not answer.is_success:
             raise _error_of_response(self.url, answer)
         return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
+
+    def upload(
+        self,
+        path: str,
+        content: Iterable[bytes],
+        size: int,
+        query: Mapping[str, str],
+    ) -> SbfResponse:
+        """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file."""
+        headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}
+        timeout = httpx.Timeout(max(self._timeout, TRANSFER_S), connect=min(self._timeout, CONNECT_S))
+        try:
+            answer = self._http.put(path, content=content, headers=headers, params=dict(query), timeout=timeout)
+        except httpx.RequestError as error:
+            raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
+        if not answer.is_success:
+            raise _error_of_response(self.url, answer)
+        return SbfResponse(self.url, path, answer.content)
+
+    @contextmanager
+    def download(self, path: str, offset: int, etag: str | None) -> Iterator[FileTransfer]:
+        """Yield a file from ``offset``, or from its beginning if the file has changed since ``etag``.
+
+        Raise ServiceUnreachable if the connection ends before the end of the file.
+        """
+        headers = self._headers()
+        if offset and etag:
+            headers |= {"range": f"bytes={offset}-", "if-range": etag}
+        timeout = httpx.Timeout(max(self._timeout, TRANSFER_S), connect=min(self._timeout, CONNECT_S))
+        try:
+            with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _error_of_response(self.url, answer)
+                start = offset if answer.status_code == PARTIAL_CONTENT else 0
+                yield FileTransfer(start, answer.headers.get("etag"), answer.iter_raw())
+        except httpx.RequestError as error:
+            raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
+
+    def _headers(self) -> dict[str, str]:
+        token = self._token()
+        return {"user-agent": USER_AGENT} | (
+            {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
+        )
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
         """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll)."""

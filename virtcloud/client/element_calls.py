@@ -68,9 +68,14 @@ class ElementCalls(SbfCalls):
         path = f"/v1/elements/{Name(element)}/wanted"
         return self._document(WantedDocument, self._connection.poll(path, after, wait))
 
-    def confirm(self, element: str, revision: int) -> None:
-        """Report that an element's state is exactly the wanted state of ``revision``. Idempotent."""
-        self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
+    def confirm(self, element: str, revision: int, incomplete: Mapping[str, str] | None = None) -> None:
+        """Report that an element's state is exactly the wanted state of ``revision``. Idempotent.
+
+        ``incomplete`` maps the id of each cluster that is not complete yet to what the cluster waits for.
+        """
+        # an earlier SBF refuses the key `incomplete`, and wants nothing for which an agent has to wait
+        confirmation = Confirmation(revision=revision, incomplete=dict(incomplete) if incomplete else None)
+        self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", confirmation)
 
     def report_error(
         self,

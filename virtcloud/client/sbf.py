@@ -9,12 +9,13 @@ from virtcloud.client.connection import SYSTEM_TRUST, Connection, TlsTrust
 from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.element_calls import ElementCalls
 from virtcloud.client.guest_calls import GuestCalls
+from virtcloud.client.image_calls import ImageCalls
 from virtcloud.client.topology_calls import TopologyCalls
 
 DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
 
 
-class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, GuestCalls, AccessCalls):
+class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, GuestCalls, ImageCalls, AccessCalls):
     """SBF at ``url``: ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
 
     Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (for a long poll:

@@ -165,6 +165,9 @@ class QuotaLimits(Document):
     memory_mb: Amount | None = Field(
         None, description="Maximum memory of all guests of a user in MiB; default: no limit."
     )
+    images_mb: Amount | None = Field(
+        None, description="Maximum size of all images that SBF stores for a user in MiB; default: no limit."
+    )
 
 
 class QuotaView(Document):
@@ -185,3 +188,5 @@ class QuotaView(Document):
     """Virtual processors of the user's guests."""
     memory_mb: int = 0
     """Memory of the user's guests in MiB."""
+    images_mb: int = 0
+    """Size of the user's images at SBF in MiB."""

@@ -30,6 +30,7 @@
     ├── ServiceUnreachable    SBF does not answer
     │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
     │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
+    ├── StorageFull           SBF cannot store an image                     HTTP 507
     ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
     ├── ClusterFailed         the awaited cluster has failed
     ├── TimedOut              a wait ended early; the operation continues
@@ -253,6 +254,12 @@ class ServiceBusy(ServiceUnreachable):
         """Store the message and the delay before a retry, in seconds."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class StorageFull(VirtcloudError):
+    """SBF cannot store an image, because its disk is full or its folder is not writable. Nothing was stored."""
+
+    slug = "storage-full"
 
 
 class SchedulerUnavailable(VirtcloudError):

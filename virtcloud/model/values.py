@@ -32,6 +32,11 @@ class PatternText(str):
         return super().__new__(cls, value)
 
     @classmethod
+    def matches(cls, text: str) -> bool:
+        """Return whether ``text`` matches the class's pattern."""
+        return cls._compiled.fullmatch(text) is not None
+
+    @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema by which pydantic validates a string as this value."""
         return core_schema.no_info_after_validator_function(

@@ -200,10 +200,12 @@ class SiteView(Document):
 
 
 class Confirmation(Document):
-    """An element's statement that its state is exactly the wanted state of ``revision``."""
+    """An element's statement that its state is exactly the wanted state of ``revision``, except ``incomplete``."""
 
     revision: int
     """The revision of the wanted document."""
+    incomplete: dict[str, ElementMessage] | None = None
+    """What each cluster still waits for on this element, by cluster id. All other clusters are complete."""
 
 
 class ElementErrorReport(Document):

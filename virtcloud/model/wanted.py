@@ -12,11 +12,16 @@ from virtcloud.model.cluster import GuestFilters, GuestService
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_seed import GuestSeed, Peer
+from virtcloud.model.image import ImageSource
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 PortVlans = dict[PortName, VlanSet]
+IMAGES: Final = "images"
+"""The requirement of a segment with a guest whose image comes from the catalogue. An older agent would start another
+image with the same name.
+"""
 
 
 class SwitchWanted(Document):
@@ -194,6 +199,8 @@ class GuestWanted(Document):
     """`off`: the guest must not run, and its disk stays on the host; null: the guest must run."""
     starts: int | None = None
     """Number of requested resets. The host restarts the guest when this number changes; null: none was requested."""
+    image_source: ImageSource | None = None
+    """The source of an image of the catalogue; null: the image is in the host's folder of images."""
 
 
 GUEST_POWER: Final = "guest-power"
@@ -249,5 +256,7 @@ class WantedDocument(Document):
     """The revision of this document."""
     confirmed_revision: int
     """The latest revision that the element confirmed."""
+    incomplete: tuple[str, ...] = ()
+    """Ids of clusters that wait for something, such as an image, although the element confirmed the revision."""
     wanted: HostWanted
     """The wanted state of the element."""

@@ -5,6 +5,7 @@ A call is authenticated before its body is read.
 
 import os
 import pwd
+import re
 import socket
 import struct
 from asyncio import BaseTransport
@@ -24,12 +25,14 @@ from sbf_service.http.middleware import declared_length, limit_body
 from sbf_service.http.problems import BodyTooLong, body_too_long_response, error_response
 from sbf_service.log import get_log
 from sbf_service.overload import BoundedThreads
+from sbf_service.settings import ServiceSettings
 from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudError
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
 """Prefix of the scripts and styles of /docs and /redoc. These pages load nothing from other hosts."""
+UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content")
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
 FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})
@@ -67,11 +70,11 @@ class AuthenticationMiddleware:
             await error_response(error)(scope, receive, send)
             return
         scope[CALLER_KEY] = Caller(principal, client_address(scope), service.metrics, RateLimiter.of(service))
-        limit = service.settings.limits.body
+        limit, setting = find_body_limit(scope, service.settings)
         if declared_length(scope) > limit:
-            await body_too_long_response(BodyTooLong(limit))(scope, receive, send)
+            await body_too_long_response(BodyTooLong(limit, setting))(scope, receive, send)
             return
-        await self.app(scope, limit_body(receive, limit), send)
+        await self.app(scope, limit_body(receive, limit, setting), send)
 
     async def _authenticate_token(self, scope: Scope) -> Principal | None:
         """Return the principal of the call's token; None for a call without a token.
@@ -104,6 +107,15 @@ class AuthenticationMiddleware:
         if peer is None:
             raise Unauthenticated(f"this SBF requires a token: {LOGIN_HINT}")
         return identify_local_user(peer.uid, peer.name, os.geteuid(), self.service.settings.local_users)
+
+
+def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
+    """Return the largest body of a call in bytes, and the setting with this limit.
+
+    The body of an upload is an image, which SBF does not keep in memory.
+    """
+    is_upload = scope["method"] == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
+    return (settings.images.size, "images.size") if is_upload else (settings.limits.body, "limits.body")
 
 
 def is_open(scope: Scope) -> bool:

@@ -86,9 +86,10 @@ async def get_wanted(
 
 @router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
-    """Confirm that a host or gateway carries exactly the wanted state of a revision."""
+    """Confirm that a host or gateway carries exactly the wanted state of a revision, except incomplete clusters."""
     with _change_by_agent(service, caller, name) as unit:
-        elements.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain)
+        errors = elements.describe_incomplete(unit, name, confirmation.incomplete)
+        elements.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
 
 @router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)

@@ -69,6 +69,16 @@ EVERY_CALL = frozenset(
         "list_keys",
         "add_key",
         "remove_key",
+        "list_images",
+        "get_image",
+        "get_image_content",
+        "add_image",
+        "upload_image",
+        "verify_image",
+        "share_image",
+        "certify_image",
+        "revoke_certification",
+        "remove_image",
         "list_asked_jobs",
         "answer_for_job",
         "get_metrics",
@@ -80,6 +90,9 @@ OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
 """Operations that need no token. ``get_metrics`` needs no token, because these tests call from the loopback."""
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
+ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
+"""Operations on images that belong to the caller, whoever owns the other images."""
+READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
 """Operations that return only visible entries. test_access.py checks which entries are visible."""
 READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
@@ -90,6 +103,9 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
     | {"get_peers", "list_guests", "get_guest", "put_guest_power"}
+    | ADD_IMAGES
+    | READ_IMAGES
+    | {"share_image", "remove_image"}
     | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
@@ -97,10 +113,14 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_TOPOLOGY
     | {"get_cluster", "delete_cluster", "get_audit", "get_peers", "list_guests", "get_guest", "put_guest_power"}
     | {"put_pool", "preview_pool", "say_clean", "verify_site", "put_site_topology", "preview_site_topology"}
+    | ADD_IMAGES
+    | READ_IMAGES
+    | {"certify_image", "revoke_certification"}
     | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
     Role.OPERATOR: EVERY_CALL,
     Role.AGENT: FOR_EVERYBODY
     | LISTS
+    | READ_IMAGES
     | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift"},
     Role.SCHEDULER: FOR_EVERYBODY
@@ -119,10 +139,10 @@ For a job starter, ``put_cluster`` is not in the table, because the batch server
 """
 
 OTHERS: dict[Role, frozenset[str]] = {
-    Role.USER: FOR_EVERYBODY | LISTS | READ_SITES,
-    Role.SITE_ADMINISTRATOR: FOR_EVERYBODY | LISTS | READ_SITES | READ_TOPOLOGY,
+    Role.USER: FOR_EVERYBODY | LISTS | READ_SITES | ADD_IMAGES,
+    Role.SITE_ADMINISTRATOR: FOR_EVERYBODY | LISTS | READ_SITES | READ_TOPOLOGY | ADD_IMAGES | READ_IMAGES,
     Role.OPERATOR: EVERY_CALL,
-    Role.AGENT: FOR_EVERYBODY | LISTS,
+    Role.AGENT: FOR_EVERYBODY | LISTS | {"list_images"},
     Role.SCHEDULER: OWN[Role.SCHEDULER],
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "get_peers", "list_guests", "get_guest"},
 }
@@ -137,6 +157,13 @@ HOLDERS = {
     Role.JOB_STARTER: ("brno-h1",),
 }
 LAST = ("delete_cluster", "revoke_token")
+URL_IMAGE = {
+    "sha256": "0" * 64,
+    "size": 1,
+    "format": "qcow2",
+    "architecture": "x86_64",
+    "url": "https://example.org/a.qcow2",
+}
 FINGERPRINT = "SHA256:" + "a" * 43
 OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"})
 
@@ -146,8 +173,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     """Alice has a cluster on brno-h1, and bob has a cluster on praha-h1."""
     installation = make_world(tmp_path)
     installation.furnish()
-    installation.put("hers", spec("brno-h1"))
-    installation.put("his", spec("praha-h1", owner="bob"))
+    for owner, image, host in (("alice", "hers", "brno-h1"), ("bob", "his", "praha-h1")):
+        ask(installation, "PUT", f"/v1/images/{image}", URL_IMAGE, token=installation.token(Role.USER, owner))
+        guests = [{"name": "g1", "host": host, "image": image}]
+        installation.put(image, spec(owner=owner, guests=guests))
     installation.settle()
     yield installation
     installation.close()
@@ -179,13 +208,17 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "put_quota": {"clusters": 7},
         "add_key": {"key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"},
         "answer_for_job": {"runs": False},
+        "add_image": URL_IMAGE,
+        "share_image": {"add": ["mallory"]},
     }
     queries = {"list_asked_jobs": "?server=torque", "get_audit": f"?cluster={key}"}
+    queries["upload_image"] = f"?sha256={'0' * 64}&size=1&format=qcow2&architecture=x86_64"
     of_element = path.startswith("/v1/elements")
     path_values = {
         "key": key,
         "guest": "g1",
-        "name": element if of_element else site,
+        "name": element if of_element else key if path.startswith("/v1/images") else site,
+        "site": site,
         "vlan": "100",
         "id": "aaaaaaaa",
         "fingerprint": FINGERPRINT,
@@ -214,10 +247,13 @@ def is_denied(answer: httpx.Response) -> bool:
     if answer.is_success:
         return False
     status, kind, detail = problem(answer)
-    return status in {401, 403} or kind == "job-unproven" or detail in {f"cluster {key} is not known" for key in KEYS}
+    return status in {401, 403} or kind == "job-unproven" or detail in UNKNOWN
 
 
 KEYS = ("hers", "his", "new-hers", "new-his")
+UNKNOWN = {f"cluster {key} is not known" for key in KEYS} | {
+    f"image {name} is not known; list the images: virtcloud image list" for name in KEYS
+}
 
 
 def permitted_calls(world: World, token: str, *, own: bool) -> set[str]:

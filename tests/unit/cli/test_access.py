@@ -20,6 +20,7 @@ def test_a_quota_is_shown_with_the_usage(run: RunCommand, monkeypatch: pytest.Mo
         "768 of 65536 MiB",
         "no limit",
         "no limit",
+        "0 MiB",
     ]
 
 

@@ -32,7 +32,10 @@ class AdmissionRules:
     open_filters: bool = False
 
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
-        """Raise Refused unless the rules admit the guest. ``images`` is the folder of images."""
+        """Raise Refused unless the rules admit the guest. ``images`` is the folder of images.
+
+        SBF decides who may use an image of SBF's catalogue.
+        """
         if segment.filters == "open" and not self.open_filters:
             raise Refused(
                 f"guest {guest.name}: this host runs no guests of clusters with open filters (open_filters "
@@ -56,7 +59,8 @@ class AdmissionRules:
                 f"guest {guest.name}: {origin.owner} may not name image {guest.image}; users may name: {permitted} "
                 f"(users_images {SETTINGS_HINT})"
             )
-        _check_readable(guest, origin, images)
+        if guest.image_source is None:
+            _check_readable(guest, origin, images)
 
 
 NO_RULES = AdmissionRules()

@@ -158,10 +158,13 @@ def _add_virtual_machine(
 ) -> None:
     system = _add(root, "os")
     _add(system, "type", "hvm", arch=environment.architecture)
-    _add(system, "kernel", str(image.kernel))
-    if image.initrd:
-        _add(system, "initrd", str(image.initrd))
-    _add(system, "cmdline", _cmdline(image.cmdline, guest))
+    if image.kernel:
+        _add(system, "kernel", str(image.kernel))
+        if image.initrd:
+            _add(system, "initrd", str(image.initrd))
+        _add(system, "cmdline", _cmdline(image.cmdline, guest))
+    else:
+        _add(system, "boot", dev="hd")
     _add(_add(root, "features"), "acpi")
     if environment.accelerated:
         _add(root, "cpu", mode="host-passthrough")

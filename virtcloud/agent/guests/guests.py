@@ -11,6 +11,7 @@ from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, Hyper
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots
 from virtcloud.agent.guests.id_ranges import FIRST_ID
+from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
 from virtcloud.agent.network import names
 from virtcloud.model.element import Hypervisor as Kind
@@ -47,11 +48,14 @@ class LocalGuests:
         settings: GuestSettings,
         pause: Callable[[float], None],
         roots: ContainerRoots | None = None,
+        cache: ImageCache | None = None,
     ) -> None:
         """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the roots of containers; None: the roots are mounted in the guests' folders.
+        ``cache`` has the images of SBF's catalogue.
         """
+        self._cache = cache
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
@@ -74,11 +78,11 @@ class LocalGuests:
         A guest in a different state is stopped first. Raise Unsafe when a domain that virtcloud did not create, or a
         domain of another cluster, has the guest's domain name. Raise Refused when the image is missing, when the host
         has no hypervisor of the kind that the image needs, or when libvirt refuses. Raise Unreachable when libvirt does
-        not answer.
+        not answer. Raise StepPending while the image is being fetched from SBF's catalogue.
         """
         name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
-        image = read_image(self._settings.images, guest.image)
+        image = self._find_image(guest, self._settings.folders / name)
         hypervisor = self._select_hypervisor(image, guest)
         for existing in self._find_domains(name, hypervisor):
             _check_ownership(existing, segment)
@@ -163,6 +167,13 @@ class LocalGuests:
                 continue
             if domain:
                 yield domain
+
+    def _find_image(self, guest: GuestWanted, guest_folder: Path) -> GuestImage:
+        if guest.image_source is None:
+            return read_image(self._settings.images, guest.image)
+        if self._cache is None:
+            raise Refused(f"guest {guest.name}: this host has no cache for image {guest.image} of SBF's catalogue")
+        return self._cache.require(guest.image, guest.image_source, guest_folder)
 
     def _select_hypervisor(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
         kind = Kind(image.kind)

@@ -8,9 +8,9 @@ import os
 import pwd
 import stat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from virtcloud.model.document import Document, read_document
 from virtcloud.model.errors import BadDocument, BadInput, Refused, VirtcloudError
@@ -31,17 +31,23 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that QEMU boots directly.
+    """A kernel that QEMU boots directly, a disk, or both. Without a kernel, QEMU boots from the disk.
 
     A guest's disk is an overlay over ``disk``. The overlay is removed together with the guest.
     """
 
     kind: Literal["qemu"]
-    kernel: Path
+    kernel: Path | None = None
     initrd: Path | None = None
     cmdline: str = "console=ttyS0"
     disk: Path | None = None
     disk_format: Annotated[str, Field(pattern="raw|qcow2")] = "qcow2"
+
+    @model_validator(mode="after")
+    def _check_bootable(self) -> Self:
+        if self.kernel is None and self.disk is None:
+            raise BadInput("expected a kernel, a disk, or both; got neither", ("kernel",))
+        return self
 
 
 GuestImage = LxcImage | QemuImage

@@ -28,7 +28,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("kind: docker\n", r"image\.yaml:1: kind: expected 'lxc' or 'qemu', got 'docker'"),
         ("rootfs: x\nkind: qcow2\n", r"image\.yaml:2: kind: expected 'lxc' or 'qemu', got 'qcow2'"),
         ("rootfs: x\n", r"image\.yaml:1: kind: expected a value"),
-        ("kind: qemu\n", r"image\.yaml:1: kernel: expected a value"),
+        ("kind: qemu\n", r"image\.yaml:1: kernel: expected a kernel, a disk, or both"),
         ("kind: lxc\nroot: x\n", r"image\.yaml:2: root: unknown key"),
         ("[", r"image\.yaml:1: not YAML"),
         ("[" * 5000, r"image\.yaml:1: expected a mapping of keys and plain values"),

@@ -21,6 +21,7 @@ AT_BRNO = ProtectedResource("cluster b", owner="bob", sites=frozenset({Name("brn
 ON_HOST = ProtectedResource("cluster h", owner="bob", elements=frozenset({Name("brno-h1"), Name("brno-sw1")}))
 ON_STARTER = ProtectedResource("cluster j", owner="bob", elements=frozenset({Name("brno-h9"), Name("brno-sw1")}))
 ELSEWHERE = ProtectedResource("cluster p", owner="bob", sites=frozenset({Name("praha")}))
+IMAGE = ProtectedResource("image a", owner="alice")
 SITE_BRNO = ProtectedResource("site brno", sites=BRNO)
 SITE_PRAHA = ProtectedResource("site praha", sites=frozenset({Name("praha")}))
 HOST = ProtectedResource("element brno-h1", elements=frozenset({Name("brno-h1")}), sites=BRNO)
@@ -79,6 +80,13 @@ OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")
         (Action.SET_QUOTA, OWN, {"eva"}),
         (Action.READ_KEYS, OWN, {"alice", "eva"}),
         (Action.CHANGE_KEYS, OWN, {"alice", "eva"}),
+        (Action.READ_IMAGE, IMAGE, {"alice", "ivo", "eva"}),
+        (Action.READ_IMAGE, ON_HOST, {"ivo", "eva", "brno-h1"}),
+        (Action.ADD_IMAGE, IMAGE, {"alice", "eva"}),
+        (Action.SHARE_IMAGE, IMAGE, {"alice", "eva"}),
+        (Action.REMOVE_IMAGE, IMAGE, {"alice", "eva"}),
+        (Action.CERTIFY_IMAGE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.CERTIFY_IMAGE, SITE_PRAHA, {"eva"}),
     ],
 )
 def test_each_role_has_exactly_these_rights(action: Action, subject: ProtectedResource, allowed: set[str]) -> None:

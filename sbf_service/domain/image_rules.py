@@ -1,0 +1,92 @@
+"""Rules of the catalogue of images: who may use an image, and which names and sizes an image may have. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from virtcloud.model.access import Role
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BeyondLimit, NotAdmitted, QuotaExceeded
+from virtcloud.model.image import CatalogueImage
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, UserName
+
+MIB: Final = 1 << 20
+
+
+class ImageLimits(Document):
+    """The table ``[images]`` of the settings."""
+
+    folder: Annotated[str, Field(min_length=1)] | None = Field(
+        None,
+        description="Folder of the uploaded images. Replicas that share one database need a common folder; without a "
+        "common folder, users add images with a URL. Default: the folder `catalogue` beside SQLite's file, or "
+        "`/var/lib/virtcloud/catalogue`.",
+    )
+    size: Annotated[int, Field(ge=1, lt=2**53)] = Field(64 * 1024**3, description="Largest size of one image in bytes.")
+
+
+def may_use(image: CatalogueImage, user: str) -> bool:
+    """Return whether a user may create guests from an image."""
+    return image.everybody or user == image.owner or user in image.shared_with
+
+
+def check_usable(image: CatalogueImage, user: UserName) -> None:
+    """Raise NotAdmitted if a user may not create guests from an image."""
+    if not may_use(image, user):
+        raise NotAdmitted(
+            f"image {image.name} belongs to {image.owner}, who has not shared it with {user}: choose another image "
+            f"(virtcloud image list), or ask {image.owner} for: virtcloud image share {image.name} {user}"
+        )
+
+
+def check_name_allowed(name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str]) -> None:
+    """Raise NotAdmitted if a user's image would replace an image in hosts' folders that others use by this name.
+
+    ``topology_names`` are the images that sites list for their users. ``local_users`` are the owners of running
+    clusters with a guest from a host's own image of this name.
+    """
+    if role is not Role.USER:
+        return
+    if name in set(topology_names):
+        raise NotAdmitted(
+            f"image {name}: a site lists an image of this name for its users: choose another name, or ask an operator "
+            "to add the image"
+        )
+    if any(True for _ in local_users):
+        raise NotAdmitted(
+            f"image {name}: clusters of other users run guests from hosts' own images of this name: choose another name"
+        )
+
+
+def list_topology_names(topology: Topology) -> Iterator[Name]:
+    """Yield the names of the images that sites and hosts list for users."""
+    for site in topology.sites:
+        yield from site.images or ()
+        for host in site.hosts:
+            yield from host.images or ()
+
+
+def check_size(limits: ImageLimits, size: int) -> None:
+    """Raise BeyondLimit for an image that is larger than one image may be."""
+    if size > limits.size:
+        raise BeyondLimit(
+            f"image: expected at most {limits.size} bytes, got {size}; the limit is 'images.size' in the settings of "
+            "this SBF"
+        )
+
+
+def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -> None:
+    """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota. Sizes are in bytes."""
+    if limit_mb is not None and used + added > limit_mb * MIB:
+        raise QuotaExceeded(
+            f"{owner} already stores {to_mib(used)} MiB of images, {to_mib(added)} MiB more would be "
+            f"{to_mib(used + added)} MiB (limit {limit_mb}): remove an image (virtcloud image remove), or add "
+            "the image with a URL"
+        )
+
+
+def to_mib(size: int) -> int:
+    """Return a size in MiB, rounded up."""
+    return -(-size // MIB)

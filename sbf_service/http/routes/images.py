@@ -1,0 +1,253 @@
+"""Images: add, upload, read, share, certify and remove them."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.image_rules import check_size, may_use
+from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
+from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
+from sbf_service.http.operations import Operation
+from sbf_service.http.problems import problem_responses
+from sbf_service.image_files import Upload
+from sbf_service.log import get_log
+from sbf_service.store import images
+from sbf_service.store.images import NewImage
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.image import (
+    Architecture,
+    CatalogueImage,
+    ImageCheck,
+    ImageFormat,
+    ImageRequest,
+    ImageShares,
+    ImageSource,
+    Sha256,
+)
+from virtcloud.model.values import Name, UserName
+
+WRITE_BYTES = 1 << 20
+"""Number of bytes that an upload collects before a thread writes them."""
+
+NamePath = Annotated[Name, Path(description="The image's name.")]
+SitePath = Annotated[Name, Path(description="The site for which the image is certified.")]
+ChecksumQuery = Annotated[Sha256, Query(description="The SHA-256 of the file, which SBF compares with the upload.")]
+SizeQuery = Annotated[int, Query(ge=1, lt=2**53, description="The size of the file in bytes.")]
+FormatQuery = Annotated[ImageFormat, Query(description="The format of the file.")]
+ArchitectureQuery = Annotated[Architecture, Query(description="The processor architecture of the image.")]
+DryRunQuery = Annotated[bool, Query(description="Only check whether the upload would be accepted; send no file.")]
+
+ADDED: dict[int | str, dict[str, Any]] = {200: {"model": CatalogueImage, "description": "The image existed already"}}
+
+log = get_log(__name__)
+router = APIRouter(prefix="/v1/images", tags=["images"], route_class=Operation)
+
+
+@router.get("")
+def list_images(caller: CurrentCaller, service: CurrentService) -> list[CatalogueImage]:
+    """List the images that the caller may use, by name."""
+    caller.require_for_any(Action.READ_IMAGE, "image")
+    scope = find_scope(caller.principal, Action.READ_IMAGE)
+    with service.store.read() as unit:
+        found = images.list_images(unit, caller.principal.name if scope is RightScope.OWN else None)
+        if scope is RightScope.ELEMENT:
+            return [image for image in found if caller.principal.name in images.find_elements_using(unit, image.name)]
+        return found
+
+
+@router.get("/{name}", responses=problem_responses(404, 422))
+def get_image(name: NamePath, caller: CurrentCaller, service: CurrentService) -> CatalogueImage:
+    """Return an image."""
+    with service.store.read() as unit:
+        return _authorize(unit, caller, Action.READ_IMAGE, name)
+
+
+@router.put("/{name}", status_code=HTTPStatus.CREATED, responses={**ADDED, **problem_responses(404, 409, 422)})
+def add_image(
+    name: NamePath, request: ImageRequest, response: Response, caller: CurrentCaller, service: CurrentService
+) -> CatalogueImage:
+    """Add an image whose file is at a URL or in the folder of images of each host; idempotent."""
+    _require_addition(caller)
+    check_size(service.settings.images, request.size)
+    source = ImageSource(**request.model_dump())
+    with service.store.change(who=caller.who) as unit:
+        image, created = images.add_image(unit, _new_image(service, caller, name, source))
+    return _report_addition(response, caller, image, created=created)
+
+
+@router.put(
+    "/{name}/content",
+    status_code=HTTPStatus.CREATED,
+    responses={**ADDED, **problem_responses(404, 409, 413, 422, 507)},
+    openapi_extra={
+        "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    },
+)
+async def upload_image(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: NamePath,
+    sha256: ChecksumQuery,
+    size: SizeQuery,
+    format: FormatQuery,  # noqa: A002 - the word of the API
+    architecture: ArchitectureQuery,
+    request: Request,
+    response: Response,
+    caller: CurrentCaller,
+    service: CurrentService,
+    dry_run: DryRunQuery = False,
+) -> CatalogueImage | None:
+    """Add an image whose file is the body of the call; idempotent.
+
+    The image appears when the whole file is stored and its checksum is correct.
+    """
+    _require_addition(caller)
+    check_size(service.settings.images, size)
+    source = ImageSource(sha256=sha256, size=size, format=format, architecture=architecture)
+    new = _new_image(service, caller, name, source)
+    same = await run_in_threadpool(_find_same, service, new)
+    if same is not None or dry_run:
+        response.status_code = HTTPStatus.OK
+        return same
+    with service.image_folder.open_upload() as upload:
+        await _receive(request, upload)
+        image, created = await run_in_threadpool(_store_upload, service, caller, new, upload)
+    return _report_addition(response, caller, image, created=created)
+
+
+def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
+    with service.store.read() as unit:
+        return images.find_same_image(unit, new)
+
+
+async def _receive(request: Request, upload: Upload) -> None:
+    """Write the body of a call. The event loop only collects the data; a thread computes the checksum and writes."""
+    collected = bytearray()
+    async for chunk in request.stream():
+        collected += chunk
+        if len(collected) >= WRITE_BYTES:
+            await run_in_threadpool(upload.write, bytes(collected))
+            collected.clear()
+    await run_in_threadpool(upload.write, bytes(collected))
+
+
+def _store_upload(service: SbfService, caller: Caller, new: NewImage, upload: Upload) -> tuple[CatalogueImage, bool]:
+    """Compare the received file with the announced content, and add the image in one transaction with the file."""
+    sha256, _ = upload.finish(new.source.format)
+    if (sha256, upload.size) != (new.source.sha256, new.source.size):
+        raise BadInput(
+            f"image {new.name}: expected {new.source.size} bytes with sha256 {new.source.sha256}, got {upload.size} "
+            f"bytes with sha256 {sha256}; nothing was stored: send the file again"
+        )
+    with service.store.change(who=caller.who) as unit:
+        service.image_folder.remove_unknown(images.list_stored_checksums(unit))
+        return images.add_image(unit, new, lambda: upload.place(sha256))
+
+
+@router.get("/{name}/content", responses=problem_responses(404, 422), response_class=FileResponse)
+def get_image_content(name: NamePath, caller: CurrentCaller, service: CurrentService) -> FileResponse:
+    """Return the file of an uploaded image. The headers `Range` and `If-Range` resume an interrupted transfer."""
+    with service.store.read() as unit:
+        source = _authorize(unit, caller, Action.READ_IMAGE, name).source
+    if source.url is not None or source.file is not None:
+        raise NotFound(f"image {name} is not stored at SBF: fetch it from {source.url or source.file}")
+    path = service.image_folder.find(source.sha256)
+    return FileResponse(path, headers={"etag": f'"{source.sha256}"'}, media_type="application/octet-stream")
+
+
+@router.post("/{name}/verify", responses=problem_responses(404, 422))
+async def verify_image(name: NamePath, caller: CurrentCaller, service: CurrentService) -> ImageCheck:
+    """Read the file of an uploaded image again, and compare its checksum."""
+
+    def authorize() -> ImageSource:
+        with service.store.read() as unit:
+            return _authorize(unit, caller, Action.READ_IMAGE, name).source
+
+    source = await run_in_threadpool(authorize)
+    if source.url is not None or source.file is not None:
+        return ImageCheck(name=name, sha256=source.sha256, found=None, intact=None)
+    caller.count_device_read()
+    found = await service.device_threads.run(lambda: service.image_folder.compute_checksum(source.sha256))
+    return ImageCheck(name=name, sha256=source.sha256, found=found, intact=found == source.sha256)
+
+
+@router.post("/{name}/shares", responses=problem_responses(404, 422))
+def share_image(name: NamePath, shares: ImageShares, caller: CurrentCaller, service: CurrentService) -> CatalogueImage:
+    """Change the users who may use an image; idempotent."""
+    with service.store.change(who=caller.who) as unit:
+        _authorize(unit, caller, Action.SHARE_IMAGE, name)
+        return images.share_image(unit, name, shares)
+
+
+@router.put("/{name}/certifications/{site}", responses=problem_responses(404, 422))
+def certify_image(name: NamePath, site: SitePath, caller: CurrentCaller, service: CurrentService) -> CatalogueImage:
+    """Certify an image for a site; idempotent."""
+    caller.require(Action.CERTIFY_IMAGE, describe_site(site))
+    with service.store.change(who=caller.who) as unit:
+        return images.certify_image(unit, name, site)
+
+
+@router.delete("/{name}/certifications/{site}", responses=problem_responses(404, 422))
+def revoke_certification(
+    name: NamePath, site: SitePath, caller: CurrentCaller, service: CurrentService
+) -> CatalogueImage:
+    """Revoke the certification of an image for a site; idempotent."""
+    caller.require(Action.CERTIFY_IMAGE, describe_site(site))
+    with service.store.change(who=caller.who) as unit:
+        return images.revoke_certification(unit, name, site)
+
+
+@router.delete("/{name}", responses=problem_responses(404, 409, 422))
+def remove_image(name: NamePath, caller: CurrentCaller, service: CurrentService) -> CatalogueImage:
+    """Remove an image that no running cluster uses, and its file."""
+    with service.store.change(who=caller.who) as unit:
+        _authorize(unit, caller, Action.REMOVE_IMAGE, name)
+        image = images.remove_image(unit, name)
+    with service.store.change(who=caller.who) as unit:
+        service.image_folder.remove_unknown(images.list_stored_checksums(unit))
+    log.info("image_removed", name=name, by=caller.who)
+    return image
+
+
+def _require_addition(caller: Caller) -> None:
+    owner = caller.principal.name
+    caller.require(Action.ADD_IMAGE, ProtectedResource(f"an image of {owner}", owner=owner))
+
+
+def _new_image(service: SbfService, caller: Caller, name: Name, source: ImageSource) -> NewImage:
+    principal = caller.principal
+    return NewImage(name, UserName(principal.name), principal.role, source, service.settings.quota)
+
+
+def _report_addition(response: Response, caller: Caller, image: CatalogueImage, *, created: bool) -> CatalogueImage:
+    response.status_code = HTTPStatus.CREATED if created else HTTPStatus.OK
+    if created:
+        log.info("image_added", name=image.name, sha256=image.source.sha256, by=caller.who)
+    return image
+
+
+def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
+    """Return an image. Raise NotFound if the caller may not see the image, Forbidden if it may not be changed."""
+    caller.require_for_any(action, "image")
+    unrestricted = caller.is_unrestricted(action)
+    try:
+        image = images.get_image(unit, name)
+    except NotFound:
+        image = None
+    if image is not None and (unrestricted or _is_visible(unit, caller, image)):
+        if action is not Action.READ_IMAGE:
+            caller.require(action, ProtectedResource(f"image {name}", owner=image.owner))
+        return image
+    error = NotFound(f"image {name} is not known; list the images: virtcloud image list")
+    raise error if unrestricted else caller.deny(error, action, ProtectedResource(f"image {name}"))
+
+
+def _is_visible(unit: Unit, caller: Caller, image: CatalogueImage) -> bool:
+    if caller.is_unrestricted(Action.READ_IMAGE):
+        return True
+    if find_scope(caller.principal, Action.READ_IMAGE) is RightScope.ELEMENT:
+        return caller.principal.name in images.find_elements_using(unit, image.name)
+    return may_use(image, caller.principal.name)

@@ -1,0 +1,167 @@
+"""The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
+
+An upload is written to a hidden file, and gets its name when its row is inserted into the database, in the same
+transaction. A hidden file is locked (flock(2)) while its upload runs. Files without a lock and without a row were left
+behind by a killed process. The next upload removes them.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO, Final
+
+from sqlalchemy import make_url
+
+from sbf_service.domain.image_rules import ImageLimits, check_size
+from virtcloud.model.errors import BadInput, NotFound, StorageFull
+from virtcloud.model.image import HEAD_BYTES, ImageFormat, Sha256, check_head, recognize_format
+
+DEFAULT_FOLDER: Final = Path("/var/lib/virtcloud/catalogue")
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+HIDDEN: Final = ".upload-"
+READ_BYTES: Final = 1 << 20
+NEW_S: Final = 60.0
+"""Age in seconds up to which a hidden file is left alone: its upload may not have locked it yet."""
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def find_image_folder(limits: ImageLimits, database: str) -> Path:
+    """Return the folder of uploaded images: the setting, or the folder ``catalogue`` beside SQLite's file."""
+    if limits.folder is not None:
+        return Path(limits.folder)
+    address = make_url(database)
+    if address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}:
+        return Path(str(address.database)).parent / "catalogue"
+    return DEFAULT_FOLDER
+
+
+class Upload:
+    """A file that is being uploaded. The file is visible to nobody else until :meth:`place`."""
+
+    def __init__(self, file: BinaryIO, path: Path, limits: ImageLimits) -> None:
+        """Write to the open ``file``, which has the hidden ``path``."""
+        self._file, self._path, self._limits = file, path, limits
+        self._digest = hashlib.sha256()
+        self.size, self.head = 0, b""
+
+    def write(self, data: bytes) -> None:
+        """Append data. Raise BeyondLimit beyond the largest size of an image. Raise StorageFull on a full disk."""
+        check_size(self._limits, self.size + len(data))
+        with _translate_full_disk(self._path.parent):
+            self._file.write(data)
+        self._digest.update(data)
+        self.size += len(data)
+        if len(self.head) < HEAD_BYTES:
+            self.head += data[: HEAD_BYTES - len(self.head)]
+
+    def finish(self, image_format: ImageFormat | None) -> tuple[Sha256, ImageFormat]:
+        """Write the file to the disk. Return its checksum and its format.
+
+        Raise BadInput if the file has another format than ``image_format``, or refers to other files.
+        """
+        if not self.size:
+            raise BadInput("image: expected a file, got no bytes")
+        found = image_format or recognize_format(self.head)
+        check_head(found, self.head)
+        with _translate_full_disk(self._path.parent):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return Sha256(self._digest.hexdigest()), found
+
+    def place(self, sha256: Sha256) -> None:
+        """Give the file its name. A file that exists already has the same content."""
+        with _translate_full_disk(self._path.parent):
+            self._path.rename(self._path.parent / sha256)
+            _sync_folder(self._path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFolder:
+    """The folder of uploaded images."""
+
+    path: Path
+    limits: ImageLimits
+
+    @contextmanager
+    def open_upload(self) -> Iterator[Upload]:
+        """Yield a new upload. A file that was not placed is removed at the end of the block."""
+        hidden = self.path / f"{HIDDEN}{token_hex(8)}"
+        with _translate_full_disk(self.path):
+            self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield Upload(file, hidden, self.limits)
+            finally:
+                with suppress(FileNotFoundError):
+                    hidden.unlink()
+
+    def find(self, sha256: Sha256) -> Path:
+        """Return the file of an image. Raise NotFound if this replica has no such file."""
+        path = self.path / sha256
+        if not path.is_file():
+            raise NotFound(
+                f"image file {sha256} is missing in {self.path}: if several replicas of SBF share one database, they "
+                "need a common folder (images.folder in the settings), or add the image with a URL"
+            )
+        return path
+
+    def compute_checksum(self, sha256: Sha256, progress: Callable[[], object] = lambda: None) -> str:
+        """Read an image's file again, and return its SHA-256. ``progress`` is called after each MiB."""
+        digest = hashlib.sha256()
+        with self.find(sha256).open("rb") as file:
+            while data := file.read(READ_BYTES):
+                digest.update(data)
+                progress()
+        return digest.hexdigest()
+
+    def remove_unknown(self, known: frozenset[str]) -> None:
+        """Remove files whose checksum is not ``known``, and hidden files of uploads that ended without a trace.
+
+        The caller holds the lock of the database, so no upload is placed meanwhile.
+        """
+        for path in self.path.iterdir() if self.path.is_dir() else ():
+            if path.name.startswith(HIDDEN):
+                _remove_unlocked(path)
+            elif Sha256.matches(path.name) and path.name not in known:
+                path.unlink(missing_ok=True)
+
+
+def _remove_unlocked(path: Path) -> None:
+    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+        if time.time() - os.fstat(file.fileno()).st_mtime < NEW_S:
+            return
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _translate_full_disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise StorageFull(
+                f"the disk of SBF's folder of images {folder} is full: nothing was stored; remove images (virtcloud "
+                "image remove), enlarge the disk, or add the image with a URL"
+            ) from error
+        raise StorageFull(
+            f"SBF cannot write to its folder of images {folder}: {error.strerror}; set 'images.folder' in the settings "
+            "of this SBF to a folder that SBF's user may write"
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

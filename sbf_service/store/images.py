@@ -1,0 +1,272 @@
+"""The catalogue of images: rows of images, the users who may use them, and their certifications."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy import bindparam, delete, or_, select
+
+from sbf_service.domain.image_rules import (
+    check_image_quota,
+    check_name_allowed,
+    check_usable,
+    list_topology_names,
+    may_use,
+)
+from sbf_service.store.cluster_queries import NOT_ENDED, parse_image_sources, parse_spec, split_ids
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
+from sbf_service.store.tables import CertificationRow, ClusterRow, ImageRow, ImageShareRow, PlacementRow
+from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
+from virtcloud.model.access import QuotaLimits, Role
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.errors import Conflict, NameTaken, NotFound
+from virtcloud.model.image import (
+    Architecture,
+    CatalogueImage,
+    Certification,
+    HostFile,
+    ImageFormat,
+    ImageShares,
+    ImageSource,
+    ImageUrl,
+    Sha256,
+)
+from virtcloud.model.values import Name, UserName
+
+_IN_USE = (
+    select(ClusterRow.id, ClusterRow.key, ClusterRow.images)
+    .where(NOT_ENDED, ClusterRow.images.is_not(None))
+    .order_by(ClusterRow.key)
+)
+_RUNNING_SPECS = select(ClusterRow.owner, ClusterRow.spec, ClusterRow.images).where(NOT_ENDED)
+_READ_NAMED = (
+    select(ImageRow)
+    .where(ImageRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True)))
+    .order_by(ImageRow.name)
+)
+SHOWN_KEYS = 3
+R = TypeVar("R", ImageShareRow, CertificationRow)
+
+
+@dataclass(frozen=True, slots=True)
+class NewImage:
+    """An image that a caller adds. The caller becomes the owner. ``quota`` are the limits of SBF's settings."""
+
+    name: Name
+    owner: UserName
+    role: Role
+    source: ImageSource
+    quota: QuotaLimits
+
+
+def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
+    """Return the image that the owner has already added with this name and content, or None.
+
+    Raise NameTaken if the name belongs to another image. Raise NotAdmitted or QuotaExceeded if the owner may not add
+    the image.
+    """
+    row = unit.session.get(ImageRow, new.name)
+    if row is not None:
+        (image,) = _make_images(unit, [row])
+        if image.owner == new.owner and image.source == new.source:
+            return image
+        raise NameTaken(_describe_taken(image, new))
+    topology_names = list_topology_names(read_topology(unit)) if read_topology_version(unit) is not None else ()
+    check_name_allowed(new.name, new.role, topology_names, _find_local_users(unit, new))
+    if _is_stored(new.source):
+        limit_mb = find_limits(unit, new.owner, new.quota).images_mb
+        check_image_quota(new.owner, read_stored_bytes(unit, new.owner), new.source.size, limit_mb)
+    return None
+
+
+def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
+    """Add an image, and return it with True; idempotent: an existing image with this content is returned with False.
+
+    ``place_file`` moves the uploaded file to its place, when nothing else can prevent the addition.
+    """
+    found = find_same_image(unit, new)
+    if found is not None:
+        return found, False
+    values = new.source.model_dump(mode="json")
+    unit.session.add(ImageRow(name=new.name, owner=new.owner, everybody=False, added_at=unit.now, **values))
+    record_audit(unit, "image_added", why=f"{new.name} of {new.owner}: {_describe_source(new.source)}")
+    unit.session.flush()
+    place_file()
+    return get_image(unit, new.name), True
+
+
+def list_images(unit: Unit, user: str | None = None) -> list[CatalogueImage]:
+    """Return all images, or the images that ``user`` may use, ordered by name."""
+    rows = select(ImageRow).order_by(ImageRow.name)
+    if user is not None:
+        shared = select(ImageShareRow.image).where(ImageShareRow.user == user)
+        rows = rows.where(or_(ImageRow.owner == user, ImageRow.everybody, ImageRow.name.in_(shared)))
+    return _make_images(unit, unit.session.scalars(rows).all())
+
+
+def get_image(unit: Unit, name: Name) -> CatalogueImage:
+    """Return an image. Raise NotFound for an unknown name."""
+    return _make_images(unit, [_require_row(unit, name)])[0]
+
+
+def share_image(unit: Unit, name: Name, shares: ImageShares) -> CatalogueImage:
+    """Change the users who may use an image; idempotent. Running clusters are not affected."""
+    row, before = _require_row(unit, name), get_image(unit, name)
+    users = (set(before.shared_with) - set(shares.remove)) | (set(shares.add) - {before.owner})
+    everybody = before.everybody if shares.everybody is None else shares.everybody
+    if (users, everybody) == (set(before.shared_with), before.everybody):
+        return before
+    row.everybody = everybody
+    unit.session.execute(delete(ImageShareRow).where(ImageShareRow.image == name))
+    unit.session.add_all(ImageShareRow(image=name, user=user) for user in sorted(users))
+    readers = "everybody" if everybody else ", ".join(sorted(users)) or "nobody else"
+    record_audit(unit, "image_shared", why=f"{name} of {row.owner}: {readers}")
+    unit.session.flush()
+    return get_image(unit, name)
+
+
+def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
+    """Record that the caller certifies an image for a site; idempotent. The first certification stays."""
+    read_topology(unit).site(site)
+    _require_row(unit, name)
+    if unit.session.get(CertificationRow, (name, site)) is None:
+        unit.session.add(CertificationRow(image=name, site=site, by=unit.who, at=unit.now))
+        record_audit(unit, "image_certified", why=f"{name} for site {site}")
+        unit.session.flush()
+    return get_image(unit, name)
+
+
+def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
+    """Remove the certification of an image for a site; idempotent."""
+    _require_row(unit, name)
+    row = unit.session.get(CertificationRow, (name, site))
+    if row is not None:
+        unit.session.delete(row)
+        record_audit(unit, "certification_revoked", why=f"{name} for site {site}")
+        unit.session.flush()
+    return get_image(unit, name)
+
+
+def remove_image(unit: Unit, name: Name) -> CatalogueImage:
+    """Remove an image, and return it. Raise NotFound for an unknown name, Conflict while clusters use the image."""
+    image = get_image(unit, name)
+    keys = [key for _, key, names in _find_uses(unit) if name in names]
+    if keys:
+        raise Conflict(
+            f"image {name} is used by {', '.join(keys[:SHOWN_KEYS])}{' and others' * (len(keys) > SHOWN_KEYS)}: "
+            "remove the image when these clusters have ended"
+        )
+    for table in (ImageShareRow, CertificationRow):
+        unit.session.execute(delete(table).where(table.image == name))
+    unit.session.delete(_require_row(unit, name))
+    record_audit(unit, "image_removed", why=f"{name} of {image.owner}: {_describe_source(image.source)}")
+    unit.session.flush()
+    return image
+
+
+def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource]:
+    """Return the sources of a new cluster's images that are in the catalogue. All others are hosts' own images.
+
+    Raise NotAdmitted if the cluster's owner may not use an image.
+    """
+    names = sorted({guest.image for guest in spec.guests})
+    images = _make_images(unit, unit.session.scalars(_READ_NAMED, {"names": names}).all()) if names else []
+    for image in images:
+        check_usable(image, spec.owner)
+    return {image.name: image.source for image in images}
+
+
+def find_elements_using(unit: Unit, name: Name) -> frozenset[Name]:
+    """Return the elements of the running clusters that use an image."""
+    ids = [cluster for cluster, _, names in _find_uses(unit) if name in names]
+    placed = select(PlacementRow.element).where(
+        PlacementRow.cluster_id.in_(ids), PlacementRow.removed_revision.is_(None)
+    )
+    return frozenset(Name(element) for element in unit.session.scalars(placed)) if ids else frozenset()
+
+
+def list_stored_checksums(unit: Unit) -> frozenset[str]:
+    """Return the checksums of all images whose files SBF stores."""
+    return frozenset(unit.session.scalars(select(ImageRow.sha256).where(*IS_STORED)))
+
+
+def _is_stored(source: ImageSource) -> bool:
+    return source.url is None and source.file is None
+
+
+def _find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
+    """Yield the ID and key of each running cluster with images of the catalogue, and the names of these images."""
+    for row in unit.session.execute(_IN_USE):
+        yield row.id, row.key, frozenset(parse_image_sources(row.images))
+
+
+def _find_local_users(unit: Unit, new: NewImage) -> Iterator[str]:
+    """Yield the other owners of running clusters that use hosts' own images with the name of a new image."""
+    for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != new.owner)):
+        local = {guest.image for guest in parse_spec(row.spec).guests} - parse_image_sources(row.images or "{}").keys()
+        if new.name in local:
+            yield row.owner
+
+
+def _require_row(unit: Unit, name: Name) -> ImageRow:
+    row = unit.session.get(ImageRow, name)
+    if row is None:
+        raise NotFound(f"image {name} is not known; list the images: virtcloud image list")
+    return row
+
+
+def _make_images(unit: Unit, rows: Sequence[ImageRow]) -> list[CatalogueImage]:
+    shares = _group_by_image(unit, ImageShareRow, rows)
+    certifications = _group_by_image(unit, CertificationRow, rows)
+    return [_make_image(row, shares.get(row.name, []), certifications.get(row.name, [])) for row in rows]
+
+
+def _group_by_image(unit: Unit, table: type[R], rows: Sequence[ImageRow]) -> dict[str, list[R]]:
+    found: dict[str, list[R]] = defaultdict(list)
+    for group in split_ids(row.name for row in rows):
+        for row in unit.session.scalars(select(table).where(table.image.in_(group))):
+            found[row.image].append(row)
+    return found
+
+
+def _make_image(
+    row: ImageRow, shares: Sequence[ImageShareRow], certifications: Sequence[CertificationRow]
+) -> CatalogueImage:
+    source = ImageSource(
+        sha256=Sha256(row.sha256),
+        size=row.size,
+        format=ImageFormat(row.format),
+        architecture=Architecture(row.architecture),
+        url=None if row.url is None else ImageUrl(row.url),
+        file=None if row.file is None else HostFile(row.file),
+    )
+    return CatalogueImage(
+        name=Name(row.name),
+        owner=UserName(row.owner),
+        kind=source.kind,
+        source=source,
+        added_at=row.added_at,
+        everybody=row.everybody,
+        shared_with=tuple(sorted(UserName(share.user) for share in shares)),
+        certified=tuple(
+            Certification(site=Name(found.site), by=found.by, at=found.at)
+            for found in sorted(certifications, key=lambda found: found.site)
+        ),
+    )
+
+
+def _describe_taken(image: CatalogueImage, new: NewImage) -> str:
+    if not may_use(image, new.owner):
+        return f"the name {new.name} is taken by another user's image: choose another name"
+    owner = "you" if image.owner == new.owner else image.owner
+    return (
+        f"image {image.name} exists: {owner} added {_describe_source(image.source)}, and the new image is "
+        f"{_describe_source(new.source)}: choose another name, or remove the image first (virtcloud image remove)"
+    )
+
+
+def _describe_source(source: ImageSource) -> str:
+    origin = source.url or source.file or "a file"
+    return f"{origin}, {source.format}, {source.architecture}, {source.size} bytes, sha256 {source.sha256}"

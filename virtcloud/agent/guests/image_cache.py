@@ -1,0 +1,302 @@
+"""The cache of images from SBF's catalogue: ``<state>/images/<sha256>/`` has one image, ready for use.
+
+An image is fetched and unpacked in the background, so that other clusters do not wait. A folder ``<sha256>`` appears
+by a rename, when its content is complete and verified. Hidden entries belong to fetches that are not complete. Images
+that no guest uses are removed, the least recently used first, when the cache is full. A guest's folder contains a file
+``image.sha256`` with the checksum of the image that the guest uses.
+"""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent import log
+from virtcloud.agent.difference import StepPending
+from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.guests.image_fetch import FULL, ImageFetch, ImageSources, remove_partial_file
+from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
+from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.errors import BadInput, Refused, Unreachable, VirtcloudError
+from virtcloud.model.image import FETCHING, HEAD_BYTES, UNPACKING, ImageSource, Sha256, check_head
+from virtcloud.model.values import Name
+
+MARK: Final = "image.sha256"
+"""Name of the file in a guest's folder that contains the checksum of the guest's image."""
+SIZE, ROOTFS = "size", "rootfs"
+PARTIAL, NEW = ".partial-", ".new-"
+MAX_FETCHES: Final = 2
+FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
+RESERVE_BYTES: Final = 64 << 20
+"""Space in bytes that a fetch leaves on the disk."""
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """Settings of the cache. ``folder`` is the cache, ``guests`` the parent of the guests' folders. Sizes in bytes."""
+
+    folder: Path
+    guests: Path
+    architecture: str
+    size: int
+    unpacked: UnpackLimits
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """A fetch in the background. ``error`` is set when the fetch has failed."""
+
+    name: Name
+    source: ImageSource
+    wanted_at: float
+    done: int = 0
+    phase: str = FETCHING
+    trouble: str | None = None
+    error: VirtcloudError | None = None
+
+    def __str__(self) -> str:
+        """Describe the progress for the user."""
+        percent = f": {100 * self.done // self.source.size} %" if self.phase == FETCHING else ""
+        trouble = f"; {self.trouble}; trying again" if self.trouble else ""
+        return f"{self.phase} {self.name}{percent}{trouble}"
+
+
+@dataclass
+class ImageCache:
+    """The images that this host has fetched. Thread-safe. ``wake`` is called when a fetch ends."""
+
+    settings: CacheSettings
+    sources: ImageSources
+    wake: Callable[[], object] = lambda: None
+    pause: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _fetches: dict[Sha256, _Fetch] = field(default_factory=dict)
+    _running: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
+    _is_clean: bool = False
+
+    def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
+        """Return an image for a guest. From now on, the image is in use as long as the guest's folder exists.
+
+        Raise StepPending while the image is being fetched. Raise Refused if the image is unsuitable for this host, or
+        cannot be fetched. The next call then fetches the image again.
+        """
+        self._check_architecture(name, source)
+        with self._lock:
+            self._remove_remains()
+            image = self._find(source)
+            if image is not None:
+                _mark_used(guest_folder, source)
+                os.utime(self.settings.folder / source.sha256 / SIZE)
+                return image
+            fetch = self._fetches.get(source.sha256)
+            if fetch is None:
+                fetch = self._fetches[source.sha256] = _Fetch(name, source, self.clock())
+                self._start(fetch)
+            fetch.wanted_at = self.clock()
+            if fetch.error is not None:
+                del self._fetches[source.sha256]
+                raise fetch.error
+            raise StepPending(str(fetch))
+
+    def _start(self, fetch: _Fetch) -> None:
+        name = f"fetch of image {fetch.source.sha256}"
+        threading.Thread(target=self._run, args=(fetch,), name=name, daemon=True).start()
+
+    def _check_architecture(self, name: Name, source: ImageSource) -> None:
+        if source.architecture != self.settings.architecture:
+            raise Refused(
+                f"image {name}: expected an image for this host's architecture {self.settings.architecture}, got an "
+                f"image for {source.architecture}; choose another image or another host"
+            )
+
+    def _find(self, source: ImageSource) -> GuestImage | None:
+        path = self.settings.folder / source.sha256 / _content_name(source)
+        if not path.exists():
+            return None
+        if source.kind is Hypervisor.LXC:
+            return LxcImage(kind="lxc", rootfs=path)
+        return QemuImage(kind="qemu", disk=path, disk_format=source.format)
+
+    def _run(self, fetch: _Fetch) -> None:
+        """Fetch and unpack an image. The error of a failed fetch is raised by the next call of :meth:`require`."""
+        source = fetch.source
+        with self._running:
+            try:
+                self._install(fetch)
+                log.info("image_fetched", image=fetch.name, sha256=source.sha256, bytes=source.size)
+                with self._lock:
+                    self._fetches.pop(source.sha256, None)
+            except Unreachable as error:  # the part that was fetched is continued later
+                self._fail(fetch, error)
+            except VirtcloudError as error:
+                self._discard(source)
+                self._fail(fetch, Refused(f"image {fetch.name}: {error}"))
+            except OSError as error:
+                self._discard(source)
+                self._fail(fetch, Refused(self._describe_os_error(fetch, error)))
+            except Exception as error:  # noqa: BLE001 - raised by the next call of `require`
+                self._fail(fetch, log.internal_error(error, image=fetch.name))
+        self.wake()
+
+    def _discard(self, source: ImageSource) -> None:
+        shutil.rmtree(self._new_folder(source), ignore_errors=True)
+        remove_partial_file(self._partial_path(source))
+
+    def _fail(self, fetch: _Fetch, error: VirtcloudError) -> None:
+        log.warning("image_not_fetched", image=fetch.name, sha256=fetch.source.sha256, error=error)
+        fetch.error = error
+
+    def _describe_os_error(self, fetch: _Fetch, error: OSError) -> str:
+        folder = self.settings.folder
+        if error.errno in FULL:
+            return f"image {fetch.name}: the disk of {folder} is full; free space, or move the agent's state folder"
+        return f"image {fetch.name}: cannot be stored in {folder}: {describe_os_error(error)}"
+
+    def _install(self, fetch: _Fetch) -> None:
+        source, partial, new = fetch.source, self._partial_path(fetch.source), self._new_folder(fetch.source)
+        self.settings.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._make_room(source.size - (partial.stat().st_size if partial.exists() else 0))
+        ImageFetch(self.sources, lambda attempts, error: self._wait(fetch, attempts, error), _set_done(fetch)).run(
+            fetch.name, source, partial
+        )
+        with partial.open("rb") as file:
+            _check_format(source, file.read(HEAD_BYTES))
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        size = self._fill(fetch, partial, new)
+        (new / SIZE).write_text(str(size))
+        os.sync()
+        target = self.settings.folder / source.sha256
+        shutil.rmtree(target, ignore_errors=True)  # a folder without the content, which somebody damaged
+        new.rename(target)
+        remove_partial_file(partial)
+
+    def _fill(self, fetch: _Fetch, partial: Path, new: Path) -> int:
+        """Create an image's content in the folder ``new``. Return its size in bytes.
+
+        Other users of the host cannot enter the folder of a root file system, because it may contain setuid programs
+        of the image's author. The folder of a disk can be entered, because QEMU runs as another user.
+        """
+        source, content = fetch.source, new / _content_name(fetch.source)
+        if source.kind is Hypervisor.QEMU:
+            new.chmod(0o711)
+            partial.chmod(0o644)
+            partial.rename(content)
+            return source.size
+        fetch.phase = UNPACKING
+        content.mkdir(mode=0o755)
+        size = unpack(partial, source.format, content, self.settings.unpacked, source.architecture)
+        partial.unlink()
+        self._make_room(size, stored=size)
+        return size
+
+    def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
+        """Wait before the next attempt. Raise the error if no guest has needed the image for two minutes."""
+        fetch.trouble = str(error)
+        if self.clock() - fetch.wanted_at > UNWANTED_S:
+            raise error
+        self.pause(min(FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE_S))
+        fetch.trouble = None
+
+    def _make_room(self, size: int, stored: int = 0) -> None:
+        """Remove unused images until ``size`` more bytes fit. ``stored`` of these bytes are on the disk already."""
+        while True:
+            cached = sum(_read_size(path) for path in self._list_images())
+            free = shutil.disk_usage(self.settings.folder).free - RESERVE_BYTES
+            if cached + size <= self.settings.size and size - stored <= free:
+                return
+            if not self._evict():
+                raise Refused(self._describe_full(size, cached, free))
+
+    def _evict(self) -> bool:
+        """Remove the unused image that was not used for the longest time. Return False if all images are in use."""
+        with self._lock:
+            unused = self._list_unused()
+            if not unused:
+                return False
+            hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
+            unused[0].rename(hidden)
+        log.info("image_evicted", entry=unused[0].name)
+        shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
+        return True
+
+    def _describe_full(self, size: int, cached: int, free: int) -> str:
+        return (
+            f"the cache {self.settings.folder} has no room for {_mib(size)} MiB: images in use have {_mib(cached)} of "
+            f"{_mib(self.settings.size)} MiB, and the disk has {_mib(max(free, 0))} MiB free; free space, or change "
+            "image_cache.size_mb in the agent's settings"
+        )
+
+    def _list_images(self) -> list[Path]:
+        """Return the folders of images, and the partial files of fetches."""
+        partial = self.settings.folder.glob(f"{PARTIAL}*[0-9a-f]")
+        return [*(path for path in self.settings.folder.iterdir() if Sha256.matches(path.name)), *partial]
+
+    def _list_unused(self) -> list[Path]:
+        """Return the images and partial files that no guest needs, the least recently used first."""
+        used = {path.read_text() for path in self.settings.guests.glob(f"*/{MARK}")} | self._fetches.keys()
+        unused = [path for path in self._list_images() if path.name.removeprefix(PARTIAL) not in used]
+        return sorted(unused, key=_last_use)
+
+    def _remove_remains(self) -> None:
+        """Once after the agent's start, remove what an interrupted fetch unpacked. Partial files are continued."""
+        if self._is_clean:
+            return
+        for path in self.settings.folder.glob(f"{NEW}*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._is_clean = True
+
+    def _partial_path(self, source: ImageSource) -> Path:
+        return self.settings.folder / f"{PARTIAL}{source.sha256}"
+
+    def _new_folder(self, source: ImageSource) -> Path:
+        return self.settings.folder / f"{NEW}{source.sha256}"
+
+
+def _content_name(source: ImageSource) -> str:
+    return ROOTFS if source.kind is Hypervisor.LXC else f"disk.{source.format}"
+
+
+def _check_format(source: ImageSource, head: bytes) -> None:
+    try:
+        check_head(source.format, head)
+    except BadInput as error:
+        raise Refused(str(error)) from error
+
+
+def _mark_used(guest_folder: Path, source: ImageSource) -> None:
+    guest_folder.mkdir(parents=True, exist_ok=True)
+    (guest_folder / MARK).write_text(source.sha256)
+
+
+def _set_done(fetch: _Fetch) -> Callable[[int], None]:
+    def set_done(done: int) -> None:
+        fetch.done = done
+
+    return set_done
+
+
+def _read_size(path: Path) -> int:
+    """Return the size of an image's folder or of a partial file in bytes."""
+    try:
+        return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _last_use(path: Path) -> float:
+    try:
+        return (path / SIZE if path.is_dir() else path).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _mib(size: int) -> int:
+    return -(-size // MIB)

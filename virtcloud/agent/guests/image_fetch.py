@@ -1,0 +1,278 @@
+"""Fetching an image's file: from SBF, from a URL, or from the host's folder of images, with resume and checksum.
+
+A partial file is continued after a cut connection and after a restart of the agent (RFC 9110, 14.2 and 13.1.5: Range
+and If-Range). Only a complete file with the correct checksum is used.
+"""
+
+import errno
+import hashlib
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
+from pathlib import Path
+from typing import BinaryIO, Final
+from urllib.parse import urljoin, urlsplit
+
+from virtcloud import __version__
+from virtcloud.agent.files import describe_os_error
+from virtcloud.client.connection import FileTransfer
+from virtcloud.model.errors import Forbidden, NotFound, Refused, ServiceUnreachable, Unreachable, VirtcloudError
+from virtcloud.model.image import HostFile, ImageSource
+from virtcloud.model.values import Name
+
+READ_BYTES: Final = 1 << 20
+TIMEOUT_S: Final = 60.0
+MAX_REDIRECTS: Final = 5
+OK, PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 200, 206, 416
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+FIRST_SERVER_ERROR: Final = 500
+TEMPORARY: Final = frozenset({408, 425, 429})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+DownloadFromSbf = Callable[[str, int, str | None], AbstractContextManager[FileTransfer]]
+"""A function that receives the file of an image from SBF, from an offset if the file has an ETag."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSources:
+    """The places from which this host fetches images. ``urls`` are the permitted beginnings of URLs, or None."""
+
+    sbf: DownloadFromSbf
+    folder: Path
+    urls: tuple[str, ...] | None = None
+
+    def open(
+        self, name: Name, source: ImageSource, offset: int, etag: str | None
+    ) -> AbstractContextManager[FileTransfer]:
+        """Open an image's file at ``offset``, or at its beginning if the file has changed since ``etag``.
+
+        The context raises Refused if the source has no such file, and Unreachable if it does not answer.
+        """
+        if source.file is not None:
+            return _open_host_file(self.folder, source.file, offset)
+        if source.url is not None:
+            return open_url(source.url, offset, etag, self.urls)
+        return self._open_at_sbf(name, offset, etag)
+
+    @contextmanager
+    def _open_at_sbf(self, name: Name, offset: int, etag: str | None) -> Iterator[FileTransfer]:
+        try:
+            with self.sbf(name, offset, etag) as transfer:
+                yield transfer
+        except (NotFound, Forbidden) as error:
+            raise Refused(str(error)) from error
+        except ServiceUnreachable as error:
+            raise Unreachable(str(error)) from error
+
+
+@contextmanager
+def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
+    """Yield the body of a URL, from ``offset`` if the file is unchanged since ``etag``. Follow at most five redirects.
+
+    If ``permitted`` is None, only public addresses are permitted, because a user could otherwise make this host send
+    requests to services that only this host can reach. Raise Refused for a URL that is not permitted or does not exist.
+    Raise Unreachable if the server does not answer.
+    """
+    headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
+    if offset and etag:
+        headers |= {"range": f"bytes={offset}-", "if-range": etag}
+    try:
+        connection, answer = _request(url, headers, permitted)
+        try:
+            start = offset if answer.status == PARTIAL_CONTENT else 0
+            yield FileTransfer(start, _validator(answer), _chunks(answer))
+        finally:
+            connection.close()
+    except (OSError, HTTPException) as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise
+        raise Unreachable(f"{url}: {error}") from error
+
+
+def _request(
+    url: str, headers: dict[str, str], permitted: tuple[str, ...] | None
+) -> tuple[HTTPConnection, HTTPResponse]:
+    original = url
+    for _ in range(MAX_REDIRECTS + 1):
+        connection = _connect(url, permitted)
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        if answer.status in {OK, PARTIAL_CONTENT}:
+            return connection, answer
+        connection.close()
+        if answer.status in REDIRECTS and (location := answer.headers.get("location")):
+            url = urljoin(url, location)
+            continue
+        if answer.status == RANGE_NOT_SATISFIABLE:
+            headers = {key: value for key, value in headers.items() if key not in {"range", "if-range"}}
+            continue
+        text = f"{url}: the server answered {answer.status} {answer.reason}"
+        is_temporary = answer.status >= FIRST_SERVER_ERROR or answer.status in TEMPORARY
+        raise Unreachable(text) if is_temporary else Refused(text)
+    raise Refused(f"{original}: expected at most {MAX_REDIRECTS} redirects, got more")
+
+
+def _connect(url: str, permitted: tuple[str, ...] | None) -> HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise Refused(f"{url}: expected a URL with http or https")
+    if permitted is not None and not url.startswith(permitted):
+        allowed = ", ".join(permitted) or "none"
+        raise Refused(
+            f"{url}: this host fetches images only from: {allowed} (image_cache.urls in the agent's settings)"
+        )
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    if permitted is None:
+        connection._create_connection = _connect_publicly  # type: ignore[attr-defined] # noqa: SLF001 - http.client has no other place to check the address that the name has now
+    return connection
+
+
+def _connect_publicly(address: tuple[str, int], *_options: object) -> socket.socket:
+    """Connect to a public address of a host. Raise Refused if all addresses of the host are internal."""
+    found = {entry[4][0] for entry in socket.getaddrinfo(address[0], address[1], type=socket.SOCK_STREAM)}
+    public = sorted(str(text) for text in found if ip_address(str(text)).is_global)
+    if not public:
+        raise Refused(
+            f"{address[0]}: expected a public address, got {', '.join(sorted(map(str, found)))}; to fetch images from "
+            "an internal server, add the beginning of its URLs to image_cache.urls in the agent's settings"
+        )
+    return socket.create_connection((public[0], address[1]), TIMEOUT_S)
+
+
+def _validator(answer: HTTPResponse) -> str | None:
+    """Return the header that identifies this version of the file: a strong ETag, or the time of the last change."""
+    etag = answer.headers.get("etag")
+    return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
+
+
+def _chunks(answer: HTTPResponse) -> Iterator[bytes]:
+    while data := answer.read1(READ_BYTES):
+        yield data
+
+
+@contextmanager
+def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileTransfer]:
+    """Yield a regular file of the host's folder of images. Symbolic links that leave the folder are refused."""
+    try:
+        real = (folder / path).resolve(strict=True)
+        if not real.is_relative_to(folder.resolve()):
+            raise Refused(f"{folder / path}: expected a file in {folder}, got a link to {real}")
+        with real.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Refused(f"{folder / path}: expected a regular file, got something else")
+            file.seek(offset)
+            yield FileTransfer(offset, None, iter(lambda: file.read(READ_BYTES), b""))
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise Refused(f"{folder / path}: cannot be read: {describe_os_error(error)}") from error
+
+
+class PartialFile:
+    """The part of an image's file that has been fetched, with its checksum."""
+
+    def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
+        """Open the file, and read what an earlier attempt has fetched. ``progress`` receives the number of bytes."""
+        self._path, self._etag_path, self._progress = path, path.with_suffix(".etag"), progress
+        self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0)
+        self._digest, self.size = hashlib.sha256(), 0
+        while data := self._file.read(READ_BYTES):
+            self._count(data)
+
+    @property
+    def etag(self) -> str | None:
+        """The version of the file that the server sent, or None."""
+        return self._etag_path.read_text() if self._etag_path.exists() else None
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of the part that has been fetched."""
+        return self._digest.hexdigest()
+
+    def receive(self, transfer: FileTransfer, size: int) -> None:
+        """Append what the server sends. Raise Refused if the file is longer than ``size``."""
+        if transfer.start != self.size:
+            self.clear()
+        if transfer.etag is not None:
+            self._etag_path.write_text(transfer.etag)
+        for data in transfer.chunks:
+            if self.size + len(data) > size:
+                raise Refused(f"expected a file of {size} bytes, got a longer file")
+            self._file.write(data)
+            self._count(data)
+
+    def clear(self) -> None:
+        """Discard everything that has been fetched."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._etag_path.unlink(missing_ok=True)
+        self._digest, self.size = hashlib.sha256(), 0
+
+    def close(self) -> None:
+        """Write the file to the disk, and close it."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _count(self, data: bytes) -> None:
+        self._digest.update(data)
+        self.size += len(data)
+        self._progress(self.size)
+
+
+def remove_partial_file(path: Path) -> None:
+    """Remove a partial file and the version of its source."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(".etag").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFetch:
+    """The fetch of one image.
+
+    ``pause`` waits before the next attempt after a cut connection, and raises an error if no guest needs the image any
+    longer. It receives the number of attempts without progress and the last error.
+    """
+
+    sources: ImageSources
+    pause: Callable[[int, VirtcloudError], None]
+    progress: Callable[[int], object]
+
+    def run(self, name: Name, source: ImageSource, path: Path) -> None:
+        """Fetch an image into the file ``path``. Raise Refused if the source has no such file, or a wrong file."""
+        partial = PartialFile(path, self.progress)
+        try:
+            resumed = partial.size > 0
+            self._receive_all(name, source, partial)
+            if partial.sha256 != source.sha256 and resumed:  # the source has changed since the first part was fetched
+                partial.clear()
+                self._receive_all(name, source, partial)
+            if partial.sha256 != source.sha256:
+                raise Refused(
+                    f"expected sha256 {source.sha256}, got {partial.sha256}: the source has another file now; add the "
+                    "image again under another name"
+                )
+        finally:
+            partial.close()
+
+    def _receive_all(self, name: Name, source: ImageSource, partial: PartialFile) -> None:
+        if partial.size > source.size:
+            partial.clear()
+        attempts = 0
+        while partial.size < source.size:
+            before = partial.size
+            try:
+                with self.sources.open(name, source, partial.size, partial.etag) as transfer:
+                    partial.receive(transfer, source.size)
+                error: VirtcloudError = Unreachable(f"the file ended after {partial.size} of {source.size} bytes")
+            except Unreachable as unreachable:
+                error = unreachable
+            if partial.size < source.size:
+                attempts = 1 if partial.size > before else attempts + 1
+                self.pause(attempts, error)

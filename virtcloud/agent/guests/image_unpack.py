@@ -1,0 +1,58 @@
+"""Unpacking the archive of a root file system in a separate process, whose root is the target folder."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, cast
+
+from virtcloud.agent.guests import unpack_program
+from virtcloud.model.errors import Refused
+from virtcloud.model.image import ImageFormat
+
+COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageFormat.TAR_XZ: "xz", ImageFormat.TAR_ZST: ""}
+"""The compression that Python's tarfile decompresses. For ``tar.zst``, the program zstd decompresses."""
+MAX_ERROR_CHARACTERS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackLimits:
+    """The largest size in bytes and number of files of a root file system."""
+
+    size: int
+    files: int = 2_000_000
+
+
+def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: UnpackLimits, architecture: str) -> int:
+    """Unpack an archive into an empty folder. Return the size of the unpacked files in bytes.
+
+    Raise Refused if the archive is damaged, exceeds a limit, or has no init for this processor architecture.
+    """
+    arguments = (folder, COMPRESSIONS[image_format], limits.size, limits.files, architecture)
+    argv = [sys.executable, "-I", "-S", unpack_program.__file__, *map(str, arguments)]
+    with archive.open("rb") as file:
+        if image_format is not ImageFormat.TAR_ZST:
+            return _run(argv, file.fileno())
+        try:
+            decompressor = subprocess.Popen(
+                ["zstd", "-dcq"],  # noqa: S607 - found in the standard path
+                stdin=file,
+                stdout=subprocess.PIPE,
+                env={"PATH": os.defpath},
+            )
+        except FileNotFoundError as error:
+            raise Refused("cannot unpack the archive: zstd is not installed; apt-get install zstd") from error
+    with decompressor:
+        try:
+            return _run(argv, cast("IO[bytes]", decompressor.stdout).fileno())
+        finally:
+            decompressor.kill()
+
+
+def _run(argv: list[str], archive: int) -> int:
+    done = subprocess.run(argv, stdin=archive, capture_output=True, text=True, errors="replace", check=False, env={})  # noqa: S603 - no shell
+    if done.returncode:
+        reason = " ".join(done.stderr.split())[:MAX_ERROR_CHARACTERS] or f"the program ended with {done.returncode}"
+        raise Refused(f"cannot unpack the archive: {reason}")
+    return int(done.stdout)

@@ -1,0 +1,106 @@
+"""The program that unpacks the archive of a root file system into a folder, for guests in LXC.
+
+The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with
+the archive on stdin. The file uses only the standard library.
+
+The program changes its root to the folder before it reads the archive. Therefore no name and no symbolic link in the
+archive reaches another file of the host. Devices are not created. Owners, modes and setuid bits are preserved; no
+user of the host can enter the folder from outside. The program prints the number of bytes that it unpacked.
+"""
+
+import ctypes
+import encodings.utf_8
+import lzma
+import os
+import resource
+import signal
+import stat
+import sys
+import tarfile
+import zlib
+from typing import Literal, cast
+
+PRELOADED = (
+    encodings.utf_8,
+    lzma,
+    zlib,
+)  # tarfile imports these modules when needed, which is impossible in the folder
+INIT = "/sbin/init"
+MEMORY_BYTES = 2 << 30
+BLOCK_BYTES = 4096
+PR_SET_PDEATHSIG = 1
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "i686": 3, "armv7l": 40}
+"""Numbers of processor architectures in ELF files (e_machine, elf(5))."""
+
+
+class BadArchive(Exception):
+    """The archive cannot be unpacked, with the reason."""
+
+
+def main(folder: str, compression: str, max_bytes: int, max_files: int, machine: str) -> int:
+    """Unpack the archive. Return the number of bytes. Raise BadArchive, TarError or OSError."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the agent's end is the program's end
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    mode = cast("Literal['r|*']", f"r|{compression}")  # without compression, tarfile expects 'r|'
+    archive = tarfile.open(fileobj=sys.stdin.buffer, mode=mode, errorlevel=1)  # noqa: SIM115 - open until the end of the program
+    os.chroot(folder)
+    os.chdir("/")
+    os.umask(0)
+    size = extract(archive, max_bytes, max_files)
+    check_init(machine)
+    return size
+
+
+def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
+    """Create all files of an archive. Return their size in bytes."""
+    size = 0
+    for count, member in enumerate(archive, 1):
+        archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every member in memory
+        size += BLOCK_BYTES + (member.size if member.isreg() else 0)
+        if size > max_bytes or count > max_files:
+            raise BadArchive(
+                f"the archive contains more than {max_bytes} bytes or {max_files} files; the limits are in the agent's "
+                "settings (image_cache)"
+            )
+        if not member.isdev():
+            archive.extract(member, path="/", numeric_owner=True, filter="fully_trusted")
+    return size
+
+
+def check_init(machine: str) -> None:
+    """Check that the guest has an init for this processor architecture."""
+    try:
+        descriptor = os.open(INIT, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise BadArchive(
+            f"expected the program {INIT} in the archive: {error.strerror}; create the archive from the top folder of "
+            "a root file system: tar -C ROOT -c ."
+        ) from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise BadArchive(f"expected the program {INIT} in the archive, got something else")
+        head = file.read(20)
+    if head.startswith(b"\x7fELF") and machine in ELF_MACHINES:
+        found = int.from_bytes(head[18:20], "big" if head[5] == 2 else "little")  # noqa: PLR2004 - ELFDATA2MSB
+        if found != ELF_MACHINES[machine]:
+            names = {number: name for name, number in ELF_MACHINES.items()}
+            raise BadArchive(f"expected programs for {machine}, but {INIT} is for {names.get(found, found)}")
+
+
+if __name__ == "__main__":
+    try:
+        total = main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    except (
+        BadArchive,
+        tarfile.TarError,
+        OSError,
+        EOFError,
+        lzma.LZMAError,
+        zlib.error,
+        MemoryError,
+        ValueError,
+    ) as fault:
+        sys.stderr.write(f"{type(fault).__name__}: {fault}")
+        sys.exit(1)
+    sys.stdout.write(str(total))

@@ -1,0 +1,310 @@
+"""``virtcloud image``: the catalogue of images at SBF, and the images in the folder of this host."""
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from virtcloud.agent.guests.images import ImageView, list_images
+from virtcloud.agent.settings import AgentSettings, read_settings
+from virtcloud.cli import host, printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.image_content import describe_content, read_file
+from virtcloud.cli.options import open_client
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput, Refused, ServiceUnreachable, Unauthenticated
+from virtcloud.model.image import CatalogueImage, HostFile, ImageFormat, ImageUrl, Sha256
+from virtcloud.model.values import Name
+
+HOST_COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
+COLUMNS = ("image", "owner", "kind", "architecture", "size", "used by", "certified for")
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+URL_SCHEMES = ("http://", "https://")
+
+
+@click.group(cls=SummaryGroup)
+def image() -> None:
+    """Add, list, share, certify and remove the images from which guests are created.
+
+    Example: virtcloud image add debian12 debian-12.qcow2
+    """
+
+
+@image.command()
+@click.argument("name")
+@click.argument("source", metavar="FILE|URL")
+@click.option("--sha256", help="Expected checksum, such as the one that the image's author published.")
+@click.option(
+    "--format",
+    "image_format",
+    type=click.Choice([str(kind) for kind in ImageFormat]),
+    help="Format of the file. Needed only for raw disks.  [default: recognized from the file]",
+)
+@click.option("--architecture", default=platform.machine(), show_default="this machine's", help="As 'uname -m' prints.")
+@click.option(
+    "--host-file",
+    metavar="PATH",
+    help="Do not upload FILE: hosts have a copy at PATH in their folder of images, such as a network file system.",
+)
+@printing.json_option
+@click.pass_context
+def add(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context,
+    /,
+    name: str,
+    source: str,
+    *,
+    sha256: str | None,
+    image_format: str | None,
+    architecture: str,
+    host_file: str | None,
+    as_json: bool,
+) -> None:
+    """Add an image: upload FILE, or register URL, which hosts fetch themselves.
+
+    A disk (qcow2, raw) is for QEMU guests, an archive of a root file system (tar, tar.gz, tar.xz, tar.zst) for LXC
+    guests. The image is yours. Nobody else may use it until you share it.
+
+    Example: virtcloud image add debian12 https://example.org/debian-12.qcow2 --sha256 …
+    """
+    Name(name)
+    url = ImageUrl(source) if source.startswith(URL_SCHEMES) else None
+    if url is not None and host_file is not None:
+        raise BadInput("--host-file: expected a local copy of the file, got a URL; pass FILE, or omit --host-file")
+    expected = None if sha256 is None else Sha256(sha256.lower())
+    content = describe_content(
+        source, expected, None if image_format is None else ImageFormat(image_format), architecture
+    )
+    sbf = open_client(context).sbf
+    if url is not None or host_file is not None:
+        added = sbf.add_image(name, content, url=url, file=None if host_file is None else HostFile(host_file))
+    else:
+        added = sbf.check_upload(name, content) or sbf.upload_image(
+            name, content, read_file(Path(source), f"uploading {name}", content.size)
+        )
+    _print_image(added, f"image {name} is ready; use it: virtcloud cluster create … --image {name}", as_json=as_json)
+
+
+@image.command("list")
+@click.option("--host", "on_host", is_flag=True, help="List only the images in this host's folder.")
+@click.option(
+    "--images",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="List only the images in this folder.  [default: the folder of this host's agent, or "
+    "/var/lib/virtcloud/images]",
+)
+@printing.json_option
+@click.pass_context
+def list_(context: click.Context, *, on_host: bool, folder: Path | None, as_json: bool) -> None:
+    """List the images on this host, with permitted users and faults, and the images of the catalogue that you may use.
+
+    Example: virtcloud image list --images /var/lib/virtcloud/images
+    """
+    if on_host or folder is not None:
+        images = list_images(folder or _find_folder())
+        printing.print_list(HOST_COLUMNS, images, _host_row, "no images", as_json=as_json)
+        return
+    local = list_images(_find_folder()) if _find_folder().is_dir() else []
+    catalogue = _read_catalogue(context, optional=bool(local))
+    if as_json:
+        printing.print_list((), [*local, *catalogue], _no_row, "", as_json=True)
+        return
+    if local:
+        printing.print_table(HOST_COLUMNS, [_host_row(found) for found in local], "")
+        click.echo()
+    printing.print_table(COLUMNS, [_row(found) for found in catalogue], "no images in the catalogue")
+
+
+@image.command()
+@click.argument("name")
+@printing.json_option
+@click.pass_context
+def show(context: click.Context, name: str, as_json: bool) -> None:
+    """Show an image of the catalogue: its file, its owner, who may use it and who certified it.
+
+    Example: virtcloud image show debian12
+    """
+    _print_image(open_client(context).sbf.image(name), None, as_json=as_json)
+
+
+@image.command()
+@click.argument("name")
+@printing.json_option
+@click.pass_context
+def verify(context: click.Context, name: str, as_json: bool) -> None:
+    """Read the file of an image again and compare its checksum. A URL is fetched by this command.
+
+    Example: virtcloud image verify debian12
+    """
+    sbf = open_client(context).sbf
+    check = sbf.verify_image(name)
+    if check.found is None:
+        source = sbf.image(name).source
+        if source.url is not None:
+            describe_content(source.url, source.sha256, source.format, source.architecture)
+            check = check.model_copy(update={"found": source.sha256, "intact": True})
+    if as_json:
+        printing.print_json(check)
+    elif check.intact is None:
+        click.echo(f"image {name}: SBF has no file; each host checks its file before use (sha256 {check.sha256})")
+    else:
+        click.echo(f"image {name}: sha256 {check.found}, {'as recorded' if check.intact else 'NOT as recorded'}")
+    if check.intact is False:
+        raise Refused(
+            f"image {name}: expected sha256 {check.sha256}, found {check.found}: SBF's file is damaged, and hosts "
+            "refuse it; remove the image and add it again"
+        )
+
+
+@image.command()
+@click.argument("name")
+@click.option("--site", "sites", multiple=True, required=True, metavar="SITE", help="Your site; may be repeated.")
+@click.option("--revoke", is_flag=True, help="Revoke the certification.")
+@printing.json_option
+@click.pass_context
+def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke: bool, as_json: bool) -> None:
+    """Certify an image for a site, as an administrator of the site: you state that the image may be trusted there.
+
+    Example: virtcloud image certify debian12 --site brno
+    """
+    sbf = open_client(context).sbf
+    change = sbf.revoke_certification if revoke else sbf.certify_image
+    found = [change(name, site) for site in sites][-1]
+    verb = "is no longer certified for" if revoke else "is certified for"
+    _print_image(found, f"image {name} {verb} {', '.join(sites)}", as_json=as_json)
+
+
+@image.command()
+@click.argument("name")
+@click.argument("users", metavar="USER...", nargs=-1)
+@click.option("--everybody", is_flag=True, help="All users may use the image.")
+@printing.json_option
+@click.pass_context
+def share(context: click.Context, name: str, users: tuple[str, ...], *, everybody: bool, as_json: bool) -> None:
+    """Allow users to create guests from your image.
+
+    Example: virtcloud image share debian12 bob
+    """
+    _require_users(users, everybody=everybody)
+    found = open_client(context).sbf.share_image(name, add=users, everybody=True if everybody else None)
+    _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
+
+
+@image.command()
+@click.argument("name")
+@click.argument("users", metavar="USER...", nargs=-1)
+@click.option("--everybody", is_flag=True, help="Only you and the users whom you named may use the image.")
+@printing.json_option
+@click.pass_context
+def unshare(context: click.Context, name: str, users: tuple[str, ...], *, everybody: bool, as_json: bool) -> None:
+    """Forbid users to create further guests from your image. Running clusters are not affected.
+
+    Example: virtcloud image unshare debian12 bob
+    """
+    _require_users(users, everybody=everybody)
+    found = open_client(context).sbf.share_image(name, remove=users, everybody=False if everybody else None)
+    _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
+
+
+@image.command()
+@click.argument("name")
+@printing.json_option
+@click.pass_context
+def remove(context: click.Context, name: str, as_json: bool) -> None:
+    """Remove an image that no running cluster uses, and its file at SBF.
+
+    Example: virtcloud image remove debian12
+    """
+    removed = open_client(context).sbf.remove_image(name)
+    printing.print_json(removed) if as_json else click.echo(f"image {name} is removed")
+
+
+def _require_users(users: Iterable[str], *, everybody: bool) -> None:
+    if not everybody and not tuple(users):
+        raise BadInput("expected the names of users, or --everybody; got neither")
+
+
+def _read_catalogue(context: click.Context, *, optional: bool) -> list[CatalogueImage]:
+    """Return the images of the catalogue. If ``optional``, print a note instead of an error if SBF does not answer."""
+    try:
+        return open_client(context).sbf.images()
+    except (ServiceUnreachable, Unauthenticated) as error:
+        if not optional:
+            raise
+        click.echo(f"virtcloud: the catalogue is not listed: {error}", err=True)
+        return []
+
+
+def _find_folder() -> Path:
+    """Return the image folder of this host's agent, or the default folder if the settings are not readable."""
+    if os.access(host.AGENT_SETTINGS_FILE, os.R_OK):
+        return read_settings(host.AGENT_SETTINGS_FILE).images
+    default: Path = AgentSettings.model_fields["images"].default
+    return default
+
+
+def _host_row(found: ImageView) -> tuple[object, ...]:
+    return (found.name, found.kind, found.readable_by, "yes" if found.readable else "no", found.trouble)
+
+
+def _no_row(_: Document) -> tuple[object, ...]:
+    return ()
+
+
+def _row(found: CatalogueImage) -> tuple[object, ...]:
+    sites = ", ".join(certification.site for certification in found.certified)
+    source = found.source
+    return (
+        found.name,
+        found.owner,
+        found.kind,
+        source.architecture,
+        _format_size(source.size),
+        _format_users(found),
+        sites or "user-supplied",
+    )
+
+
+def _print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -> None:
+    if as_json:
+        printing.print_json(found)
+        return
+    if summary is not None:
+        click.echo(summary)
+        return
+    for label, value in _describe_image(found):
+        click.echo(f"{label + ':':14}{value}")
+
+
+def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
+    source = found.source
+    origin = source.url or (f"{source.file} in the folder of images of each host" if source.file else "SBF")
+    certified = [
+        f"{certification.site}, by {certification.by}, {printing.format_time(certification.at)}"
+        for certification in found.certified
+    ]
+    return [
+        ("image", found.name),
+        ("owner", found.owner),
+        ("added", printing.format_time(found.added_at)),
+        ("kind", f"{found.kind} ({source.format}, {source.architecture})"),
+        ("size", f"{_format_size(source.size)} ({source.size} bytes)"),
+        ("sha256", source.sha256),
+        ("fetched from", origin),
+        ("used by", _format_users(found)),
+        ("certified for", "; ".join(certified) or "no site (user-supplied)"),
+    ]
+
+
+def _format_users(found: CatalogueImage) -> str:
+    return "everybody" if found.everybody else ", ".join((found.owner, *found.shared_with))
+
+
+def _format_size(size: float) -> str:
+    unit = 0
+    while size >= 1024 and unit < len(UNITS) - 1:  # noqa: PLR2004 - IEC 80000-13
+        size, unit = size / 1024, unit + 1
+    return f"{size:.0f} {UNITS[unit]}" if unit == 0 else f"{size:.1f} {UNITS[unit]}"

@@ -1,0 +1,101 @@
+"""Reading an image's file or URL on the user's machine: its checksum, size and format, with progress on stderr."""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import BinaryIO
+from urllib.request import Request, urlopen
+
+import click
+
+from virtcloud import __version__
+from virtcloud.model.errors import BadInput, Unreachable
+from virtcloud.model.image import (
+    HEAD_BYTES,
+    Architecture,
+    ImageContent,
+    ImageFormat,
+    Sha256,
+    check_head,
+    recognize_format,
+)
+
+READ_BYTES = 1 << 20
+TIMEOUT_S = 60.0
+
+
+def describe_content(
+    source: str, expected: Sha256 | None, image_format: ImageFormat | None, architecture: str
+) -> ImageContent:
+    """Read a file or a URL to its end, and return its content.
+
+    Raise BadInput if the file cannot be read, has another checksum than ``expected``, refers to other files, or is a
+    raw disk although ``image_format`` is not given. Raise Unreachable if the URL cannot be read.
+    """
+    digest, size, head = hashlib.sha256(), 0, b""
+    with _open(source) as (file, length):
+        for data in _read(file, f"reading {source}", length):
+            digest.update(data)
+            size += len(data)
+            head += data[: HEAD_BYTES - len(head)]
+    if not size:
+        raise BadInput(f"{source}: expected an image, got an empty file")
+    sha256 = Sha256(digest.hexdigest())
+    if expected is not None and sha256 != expected:
+        raise BadInput(f"{source}: expected sha256 {expected}, got {sha256}: get the file again")
+    return ImageContent(
+        sha256=sha256,
+        size=size,
+        format=_check_format(source, head, image_format),
+        architecture=Architecture(architecture),
+    )
+
+
+def read_file(path: Path, label: str, size: int) -> Iterator[bytes]:
+    """Yield a file's content, and display the progress."""
+    with path.open("rb") as file:
+        yield from _read(file, label, size)
+
+
+def _check_format(source: str, head: bytes, image_format: ImageFormat | None) -> ImageFormat:
+    found = recognize_format(head)
+    if image_format is None and found is ImageFormat.RAW:
+        raise BadInput(
+            f"{source}: expected a qcow2 disk or a tar archive (plain, gz, xz, zst), got another format; if the file "
+            "is a raw disk, pass --format raw"
+        )
+    try:
+        check_head(image_format or found, head)
+    except BadInput as error:
+        raise BadInput(f"{source}: {error}") from error
+    return image_format or found
+
+
+@contextmanager
+def _open(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
+    """Yield a file or the body of a URL, and its size if the size is known."""
+    if not source.startswith(("http://", "https://")):
+        try:
+            with Path(source).open("rb") as file:
+                yield file, Path(source).stat().st_size
+        except OSError as error:
+            raise BadInput(f"{source}: cannot be read: {error.strerror}") from error
+        return
+    try:
+        request = Request(source, headers={"user-agent": f"virtcloud/{__version__}"})  # noqa: S310 - the scheme is checked above
+        opened: AbstractContextManager[BinaryIO] = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310 - as above
+        with opened as body:
+            length = getattr(body, "length", None)
+            yield body, length
+    except (OSError, HTTPException) as error:
+        raise Unreachable(f"{source}: cannot be read: {getattr(error, 'reason', error)}") from error
+
+
+def _read(file: BinaryIO, label: str, size: int | None) -> Iterator[bytes]:
+    with click.progressbar(length=size or 0, label=label, file=sys.stderr, width=0) as bar:
+        while data := file.read(READ_BYTES):
+            yield data
+            bar.update(len(data))

@@ -1,0 +1,92 @@
+"""Calls about the catalogue of images."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
+from virtcloud.client.connection import FileTransfer
+from virtcloud.model.image import CatalogueImage, ImageCheck, ImageContent, ImageRequest, ImageShares
+from virtcloud.model.values import Name
+
+
+class ImageCalls(SbfCalls):
+    """Calls about images: add, list, verify, share, certify and remove them."""
+
+    def images(self) -> list[CatalogueImage]:
+        """Return the images that the caller may use, by name."""
+        return self._documents(CatalogueImage, self._connection.send("GET", "/v1/images"))
+
+    def image(self, name: str) -> CatalogueImage:
+        """Return an image. Raise NotFound if there is no such image, or if the caller may not use it."""
+        return self._document(CatalogueImage, self._connection.send("GET", _path(name)))
+
+    def add_image(
+        self, name: str, content: ImageContent, *, url: str | None = None, file: str | None = None
+    ) -> CatalogueImage:
+        """Add an image whose file hosts fetch from ``url``, or read as ``file`` in their folder of images. Idempotent.
+
+        Raise NameTaken if another image has the name. Raise NotAdmitted if the name is reserved.
+        """
+        request = validated(ImageRequest, **content.model_dump(), url=url, file=file)
+        return self._document(CatalogueImage, self._connection.send("PUT", _path(name), request))
+
+    def check_upload(self, name: str, content: ImageContent) -> CatalogueImage | None:
+        """Return the image if it exists with this content, or None if SBF would accept the upload of its file.
+
+        Raise the errors of :meth:`upload_image`.
+        """
+        query = {**_content_query(content), **flag_query(dry_run=True)}
+        answer = self._connection.send("PUT", f"{_path(name)}/content", query=query)
+        return None if answer.content == b"null" else self._document(CatalogueImage, answer)
+
+    def upload_image(self, name: str, content: ImageContent, data: Iterable[bytes]) -> CatalogueImage:
+        """Add an image and upload its file, whose content ``data`` yields. Idempotent.
+
+        Raise NameTaken if another image has the name. Raise NotAdmitted if the name is reserved. Raise QuotaExceeded
+        or BeyondLimit if the file is too large. Raise StorageFull if SBF's disk is full. Raise BadInput if the file
+        differs from ``content``.
+        """
+        path, query = f"{_path(name)}/content", _content_query(content)
+        return self._document(CatalogueImage, self._connection.upload(path, data, content.size, query))
+
+    def download_image(
+        self, name: str, offset: int = 0, etag: str | None = None
+    ) -> AbstractContextManager[FileTransfer]:
+        """Receive the file of an uploaded image, from ``offset`` if the file is unchanged since ``etag``.
+
+        Raise NotFound if there is no such file, or if the caller may not use the image.
+        """
+        return self._connection.download(f"{_path(name)}/content", offset, etag)
+
+    def verify_image(self, name: str) -> ImageCheck:
+        """Read the file of an uploaded image at SBF again, and return whether its checksum is correct."""
+        return self._document(ImageCheck, self._connection.send("POST", f"{_path(name)}/verify", wait=DEVICE_S))
+
+    def share_image(
+        self, name: str, add: Iterable[str] = (), remove: Iterable[str] = (), *, everybody: bool | None = None
+    ) -> CatalogueImage:
+        """Change the users who may use an image. Idempotent. Running clusters are not affected."""
+        shares = validated(ImageShares, add=tuple(add), remove=tuple(remove), everybody=everybody)
+        return self._document(CatalogueImage, self._connection.send("POST", f"{_path(name)}/shares", shares))
+
+    def certify_image(self, name: str, site: str) -> CatalogueImage:
+        """Certify an image for a site, as an administrator of the site. Idempotent."""
+        path = f"{_path(name)}/certifications/{Name(site)}"
+        return self._document(CatalogueImage, self._connection.send("PUT", path))
+
+    def revoke_certification(self, name: str, site: str) -> CatalogueImage:
+        """Revoke the certification of an image for a site. Idempotent."""
+        path = f"{_path(name)}/certifications/{Name(site)}"
+        return self._document(CatalogueImage, self._connection.send("DELETE", path))
+
+    def remove_image(self, name: str) -> CatalogueImage:
+        """Remove an image and its file at SBF. Raise Conflict while a running cluster uses the image."""
+        return self._document(CatalogueImage, self._connection.send("DELETE", _path(name)))
+
+
+def _path(name: str) -> str:
+    return f"/v1/images/{Name(name)}"
+
+
+def _content_query(content: ImageContent) -> dict[str, str]:
+    return {key: str(value) for key, value in content.model_dump(mode="json").items()}
