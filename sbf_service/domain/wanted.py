@@ -145,6 +145,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         requires=tuple(_list_requirements(network.spec, clusters, end.element)),
         filters=network.spec.filters,
         serves=network.spec.serves,
+        mtu=_find_mtu(topology, clusters),
     )
 
 
@@ -158,6 +159,13 @@ def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], ho
 
 def _uses_catalogue(cluster: LiveCluster, host: Name) -> bool:
     return any(guest.host == host and guest.image in cluster.images for guest in cluster.spec.guests)
+
+
+def _find_mtu(topology: Topology, clusters: Iterable[LiveCluster]) -> int | None:
+    """Return the smallest MTU of the transports that connect these clusters, or None if no MTU is known."""
+    names = {cluster.transport for cluster in clusters}
+    mtus = (transport.cluster_mtu for transport in topology.transports if transport.name in names)
+    return min((mtu for mtu in mtus if mtu is not None), default=None)
 
 
 def _guests(cluster: LiveCluster, host: Name) -> Iterator[GuestWanted]:

@@ -200,7 +200,9 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
     if transport is None:
         return None
     service_id = transport.shared if service is None else service
-    return ClusterTransport(transport=transport.name, kind=transport.kind, service=service_id)
+    return ClusterTransport(
+        transport=transport.name, kind=transport.kind, service=service_id, mtu=transport.cluster_mtu
+    )
 
 
 def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:

@@ -13,12 +13,21 @@ from lab_capture import capturing
 from lab_clusters import active, create, ended, pings, remove, until
 from lab_edge import OnKernel
 
+from virtcloud.agent.network import names
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.snapshot import Snapshot, read_forwarding, read_interfaces, read_switch_vlans, take_snapshot
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.snapshot import (
+    Snapshot,
+    read_forwarding,
+    read_guests,
+    read_interfaces,
+    read_switch_vlans,
+    take_snapshot,
+)
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState, Guest
 from virtcloud.model.errors import ServiceUnreachable
-from virtcloud.model.values import Mac
+from virtcloud.model.values import Mac, Name
 from virtcloud.model.views import ClusterView, Pool
 
 pytestmark = pytest.mark.lab
@@ -234,6 +243,18 @@ def test_sbf_killed_at_random_moments_reconciles_after_each_restart(
         else:
             remove(client, "k")
     assert take_snapshot(edges, edges.topology) == before
+
+
+def test_guests_have_the_mtu_that_the_overlay_leaves(edges: Lab, permanent: ClusterView) -> None:
+    """The overlay's links have an MTU of 1500 bytes, and VXLAN takes 50 bytes."""
+    domain = next(name for name in read_guests(edges, "praha-h1") if permanent.id in name)
+    command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ip", "link", "show", "eth0")
+    assert " mtu 1450 " in edges.run("praha-h1", command, check=True).stdout
+    vlan = permanent.vlans[Name("praha")]
+    for name in (f"br{vlan}", f"eth0.{vlan}", names.guest_port_name(permanent.id, "n1", vlan)):
+        assert " mtu 1450 " in edges.run("praha-h1", ["ip", "link", "show", name], check=True).stdout
+    assert permanent.joined is not None
+    assert permanent.joined.mtu == 1450
 
 
 def test_a_restart_of_bgpd_restores_the_connection(edges: Lab, client: SbfClient, permanent: ClusterView) -> None:

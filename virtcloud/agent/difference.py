@@ -6,8 +6,8 @@ filters are set, before guests start. If a cluster has no difference, no step co
 cluster does not affect other clusters. Only the filters of all guests are replaced together.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from virtcloud.agent.network import names
@@ -31,7 +31,8 @@ class ObservedSegment:
 
     ``port`` is the uplink, or None when the tagged interface is missing and only the bridge exists. ``faults``
     describes each difference from the segment that the agent would build. The agent does not change a segment that
-    has no faults.
+    has no faults. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by name. The correct
+    MTU depends on the wanted state, so wrong MTUs are not among ``faults``.
     """
 
     cluster: str
@@ -39,6 +40,8 @@ class ObservedSegment:
     port: str | None
     faults: tuple[str, ...] = ()
     untagged: bool = False
+    mtus: Mapping[str, int] = field(default_factory=dict, compare=False)
+    uplink_mtu: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +216,9 @@ def _guest_ports(segment: Segment) -> set[GuestPort]:
 
 
 def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
-    kept = [segment for segment in observed.segments if _is_wanted_segment(segment, wanted)]
-    faultless = {(segment.cluster, segment.vlan) for segment in kept if not segment.faults}
+    kept = {
+        (segment.cluster, segment.vlan): segment for segment in observed.segments if _is_wanted_segment(segment, wanted)
+    }
     faults = {(segment.cluster, segment.vlan): segment.faults for segment in observed.segments}
     running = {
         (observed_guest.cluster, observed_guest.guest)
@@ -222,11 +226,29 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         if _is_wanted_guest(observed_guest, wanted)
     }
     for segment in wanted.segments:
-        if (segment.id, segment.vlan) not in faultless:
-            yield BuildSegment(segment, faults.get((segment.id, segment.vlan), ()))
+        existing = kept.get((segment.id, segment.vlan))
+        mtu_faults = tuple(_find_mtu_faults(segment, existing)) if existing else ()
+        if existing is None or existing.faults or mtu_faults:
+            yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *mtu_faults))
         for guest in segment.guests:
             if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)
+
+
+def expected_mtu(segment: Segment, uplink_mtu: int) -> int:
+    """Return the MTU of a segment's interfaces: the cluster's MTU, but at most the uplink's MTU."""
+    return uplink_mtu if segment.mtu is None else min(segment.mtu, uplink_mtu)
+
+
+def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[str]:
+    """Yield the interfaces with a wrong MTU. Guests' ports are only checked if the cluster has an MTU."""
+    if observed.uplink_mtu is None:
+        return
+    expected = expected_mtu(segment, observed.uplink_mtu)
+    reason = f"{segment.port} has {expected}" if segment.mtu is None else f"expected {expected}"
+    for name, mtu in observed.mtus.items():
+        if mtu != expected and (segment.mtu is not None or not names.is_guest_port(name)):
+            yield f"{name} has MTU {mtu}, {reason}"
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:

@@ -90,6 +90,7 @@ class LocalHost:
                 self._filters.replace(ports)
             case StartGuest(segment, guest):
                 self._guests.ensure_guest(segment, guest)
+                self._segments.ensure_guest_mtu(segment, guest.name)
 
 
 @contextmanager

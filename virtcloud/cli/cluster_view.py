@@ -36,7 +36,8 @@ def _print_summary(view: ClusterView) -> None:
         members = (f"{member} of {owner}" for member, owner in view.members.items())
         click.echo(f"members of this network: {', '.join(members)}")
     if view.joined:
-        click.echo(f"sites joined by {format_transport_service(view.joined)}")
+        mtu = f", MTU {view.joined.mtu}" if view.joined.mtu else ""
+        click.echo(f"sites joined by {format_transport_service(view.joined)}{mtu}")
     if view.quarantined:
         click.echo("VLAN IDs are quarantined until all elements below are clean")
 

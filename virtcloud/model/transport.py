@@ -14,6 +14,10 @@ VpnId = Annotated[int, Field(ge=1, le=2**32 - 1)]
 AsNumber = Annotated[int, Field(ge=1, le=2**32 - 1)]
 
 
+TAG_BYTES = 4
+MIN_CLUSTER_MTU = 1280
+
+
 class ServiceRange(PatternText):
     """A range of service IDs, written ``first-last``. Each cluster gets one service ID."""
 
@@ -74,12 +78,21 @@ class Transport(Document):
     """The range of VNIs; each cluster gets one VNI."""
     asn: AsNumber | None = None
     """The autonomous system number of the backbone, for route targets."""
+    mtu: Annotated[int, Field(ge=576, le=65535)] | None = None
+    """The smallest MTU of the transport's links in bytes, without Ethernet header and outermost tag; null: unknown."""
 
     needs: ClassVar[dict[TransportKind, tuple[Keys, ...]]] = {
         TransportKind.DIRECT: (Keys(),),
         TransportKind.QINQ: (Keys({"s_tag"}), Keys({"s_tags"})),
         TransportKind.VPLS: (Keys({"vpn_id", "asn"}), Keys({"vpn_ids", "asn"})),
         TransportKind.EVPN: (Keys({"vnis", "asn"}),),
+    }
+    # Bytes in which a transport encapsulates a cluster's packet, besides the cluster's tag
+    overheads: ClassVar[dict[TransportKind, int]] = {
+        TransportKind.DIRECT: 0,
+        TransportKind.QINQ: 0,  # the S-tag is the outermost tag
+        TransportKind.VPLS: 26,  # RFC 4448: Ethernet header, two labels, control word
+        TransportKind.EVPN: 50,  # RFC 7348: Ethernet header, VXLAN, UDP, IPv4
     }
     highest: ClassVar[dict[str, int]] = {"s_tags": VlanId.highest, "vpn_ids": 2**32 - 1, "vnis": 2**24 - 1}
 
@@ -109,9 +122,24 @@ class Transport(Document):
         """Whether a cluster's VLAN ID may differ between sites, because the cluster's service carries no VLAN tags."""
         return bool(self.services)
 
+    @property
+    def cluster_mtu(self) -> int | None:
+        """The MTU of clusters on this transport, or None if the transport's MTU is unknown."""
+        carried_tag = 0 if self.kind is TransportKind.DIRECT or self.translates else TAG_BYTES
+        return None if self.mtu is None else self.mtu - self.overheads[self.kind] - carried_tag
+
+    @model_validator(mode="after")
+    def _check_mtu(self) -> Self:
+        if self.cluster_mtu is not None and self.cluster_mtu < MIN_CLUSTER_MTU:
+            raise BadInput(
+                f"transport {self.name}: expected at least {MIN_CLUSTER_MTU} bytes for a cluster's packets (IPv6, RFC "
+                f"8200), got {self.cluster_mtu} with mtu {self.mtu}"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        given = {key for key in self.model_fields_set - {"name", "kind"} if getattr(self, key) is not None}
+        given = {key for key in self.model_fields_set - {"name", "kind", "mtu"} if getattr(self, key) is not None}
         if given not in self.needs[self.kind]:
             expected = " or ".join(" and ".join(sorted(keys)) or "nothing else" for keys in self.needs[self.kind])
             got = ", ".join(sorted(given)) or "nothing"

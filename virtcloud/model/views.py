@@ -64,6 +64,8 @@ class ClusterTransport(Document):
     """Kind of the transport."""
     service: int | None = None
     """The S-tag, VPN id or VNI of the service that carries the cluster; null if the transport has no service IDs."""
+    mtu: int | None = None
+    """The MTU of the cluster in bytes; null: the MTU of each host's port applies."""
 
 
 class ClusterView(Document):

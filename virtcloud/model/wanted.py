@@ -239,6 +239,8 @@ class Segment(Document):
     """The filters of the guests' frames; null: the guests may use any IP addresses, but no foreign MAC addresses."""
     serves: tuple[GuestService, ...] = ()
     """The services that guests offer to other guests."""
+    mtu: int | None = None
+    """The MTU of the cluster in bytes; null: the MTU of the port."""
 
 
 class HostWanted(Document):

@@ -59,3 +59,24 @@ def test_a_descending_range_is_refused() -> None:
 
 def test_a_range_contains_its_first_and_last_id() -> None:
     assert list(ServiceRange("10-12").service_ids) == [10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("keys", "mtu"),
+    [
+        ("kind: direct", None),
+        ("kind: direct, mtu: 1500", 1500),
+        ("kind: qinq, s_tag: 2000, mtu: 1500", 1496),
+        ("kind: qinq, s_tags: 2000-2002, mtu: 1500", 1500),
+        ("kind: vpls, vpn_id: 7, asn: 65000, mtu: 1500", 1470),
+        ("kind: vpls, vpn_ids: 7-8, asn: 65000, mtu: 1500", 1474),
+        ("kind: evpn, vnis: 10100-10100, asn: 65000, mtu: 1500", 1450),
+    ],
+)
+def test_a_clusters_mtu_is_what_the_encapsulation_leaves(keys: str, mtu: int | None) -> None:
+    assert transport(keys).cluster_mtu == mtu
+
+
+def test_an_mtu_too_small_for_ipv6_is_refused() -> None:
+    expected = "expected at least 1280 bytes for a cluster's packets (IPv6, RFC 8200), got 1250 with mtu 1300"
+    assert expected in refusal("kind: evpn, asn: 1, vnis: 8-9, mtu: 1300")

@@ -202,6 +202,8 @@ def _add_interface(devices: ET.Element, segment: Segment, guest: GuestWanted) ->
     _add(interface, "mac", address=guest.mac)
     _add(interface, "source", bridge=names.bridge_name(segment.vlan))
     _add(interface, "target", dev=names.guest_port_name(segment.id, guest.name, segment.vlan))
+    if segment.mtu is not None:
+        _add(interface, "mtu", size=str(segment.mtu))
     return interface
 
 

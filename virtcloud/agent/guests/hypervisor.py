@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from virtcloud.agent.guests.call_deadlines import DeadlineCalls
+from virtcloud.agent.guests.container_mtu import set_container_mtu
 from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain, parse_ownership
 from virtcloud.model.errors import Refused, Unreachable
 
@@ -73,9 +74,14 @@ class LibvirtHypervisor:
         return self._call(f"find domain {name}", lambda connection: _find_domain(connection, name))
 
     def start(self, xml: str) -> None:
-        """Start a transient domain, which libvirt deletes when the guest ends."""
-        name = ET.fromstring(xml).findtext("name")  # noqa: S314 - written by virtcloud
-        self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
+        """Start a transient domain, which libvirt deletes when the guest ends.
+
+        The MTU of a container's interface is set here, because libvirt sets only the MTU of virtual machines.
+        """
+        root = ET.fromstring(xml)  # noqa: S314 - written by virtcloud
+        name, mtu = root.findtext("name"), root.find("devices/interface/mtu")
+        size = None if mtu is None else int(mtu.attrib["size"])
+        self._call(f"start domain {name}", lambda connection: _start(connection, xml, size), repeat=False, changes=True)
 
     def shut_down(self, name: str) -> None:
         """Request that a domain shuts down. The guest may ignore the request. An absent domain is success."""
@@ -139,6 +145,16 @@ def _read_domain(domain: Any) -> GuestDomain:  # noqa: ANN401 - libvirt has no t
         if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
             raise
         return GuestDomain(domain.name(), running=False)  # the domain ended after it was listed
+
+
+def _start(connection: Any, xml: str, mtu: int | None) -> None:  # noqa: ANN401 - libvirt has no types
+    domain = connection.createXML(xml, 0)
+    if mtu is not None and connection.getType() == "LXC":
+        try:
+            set_container_mtu(domain, mtu)
+        except Refused:
+            _destroy(connection, domain.name())
+            raise
 
 
 def _find_domain(connection: Any, name: str) -> GuestDomain | None:  # noqa: ANN401 - libvirt has no types

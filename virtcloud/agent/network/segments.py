@@ -7,10 +7,11 @@ does not have the cluster's ownership alias.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from virtcloud.agent.difference import ObservedSegment
+from virtcloud.agent.difference import ObservedSegment, expected_mtu
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
 from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name
 from virtcloud.model.wanted import Segment
 
 
@@ -49,12 +50,29 @@ class SegmentInterfaces:
         port_index = self._ensure_uplink_port(segment, interfaces, uplink)
         ports = self._remove_unwanted_ports(segment, interfaces)
         # Set the MTU before ports are attached. A bridge whose MTU was never set has the smallest MTU of its ports.
-        for index in (port_index, bridge_index):
-            self._kernel.change(index, mtu=uplink.mtu)
+        mtu = expected_mtu(segment, uplink.mtu)
+        for index in (bridge_index, *(() if segment.untagged else (port_index,))):
+            self._kernel.change(index, mtu=mtu)
+        if segment.mtu is not None:
+            for interface in interfaces.values():
+                if interface.index in ports and names.is_guest_port(interface.name) and interface.mtu != mtu:
+                    self._kernel.change(interface.index, mtu=mtu)
         for index in (port_index, *ports):
             self._kernel.change(index, master=bridge_index)
         for index in (port_index, bridge_index):
             self._kernel.change(index, up=True)
+
+    def ensure_guest_mtu(self, segment: Segment, guest: Name) -> None:
+        """Set the MTU of a new guest's port. Without an MTU of the cluster, the hypervisor's choice stays.
+
+        Raise Refused if the kernel refuses the change.
+        """
+        if segment.mtu is None:
+            return
+        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
+        port = interfaces.get(names.guest_port_name(segment.id, guest, segment.vlan))
+        if port is not None:
+            self._kernel.change(port.index, mtu=expected_mtu(segment, interfaces[segment.port].mtu))
 
     def _unaccepted_filters(self) -> tuple[str, ...]:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()
@@ -197,7 +215,16 @@ def find_segments(
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
         faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters))
-        yield ObservedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged_uplink is not None)
+        ports = (interface for interface in by_index.values() if names.is_guest_port(interface.name, vlan))
+        yield ObservedSegment(
+            cluster,
+            vlan,
+            uplink.name if uplink else None,
+            faults,
+            untagged_uplink is not None,
+            {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},
+            uplink.mtu if uplink else None,
+        )
 
 
 def _find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
@@ -228,8 +255,6 @@ def _find_faults(
     for interface in (port, bridge):
         if not interface.up:
             yield f"{interface.name} is down"
-        if interface.mtu != uplink.mtu:
-            yield f"{interface.name} has MTU {interface.mtu}, {uplink.name} has {uplink.mtu}"
         if not interface.host_ip_disabled:
             yield f"the host's IP stack uses {interface.name}"
     if bridge.packet_filtered:

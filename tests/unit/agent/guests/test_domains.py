@@ -37,6 +37,16 @@ def attributes_of(element: ET.Element, path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("image", [LXC, QEMU])
+@pytest.mark.parametrize(("mtu", "sizes"), [(None, []), (1450, ["1450"])])
+def test_a_guests_interface_has_the_mtu_of_its_cluster(
+    make_segment: Callable[..., Segment], image: LxcImage | QemuImage, mtu: int | None, sizes: list[str]
+) -> None:
+    segment = make_segment("4c1f", 100, ("g1",)).model_copy(update={"mtu": mtu})
+    root = ET.fromstring(render_domain(segment, segment.guests[0], image, "abc", ENVIRONMENT))  # noqa: S314 - written by the agent
+    assert [element.attrib["size"] for element in root.findall("devices/interface/mtu")] == sizes
+
+
+@pytest.mark.parametrize("image", [LXC, QEMU])
 def test_a_guest_has_name_size_and_bridge(xml: MakeXml, image: LxcImage | QemuImage) -> None:
     domain = xml(image)
     texts = [domain.findtext("name"), domain.findtext("memory"), domain.findtext("vcpu")]

@@ -3,11 +3,12 @@ from collections.abc import Callable
 import pytest
 from fake_machine import FakeKernel, FakeUplinkRecords
 
-from virtcloud.agent.difference import ObservedSegment
+from virtcloud.agent.difference import BuildSegment, ObservedHost, ObservedSegment, Step, compute_difference
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.wanted import Segment
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import HostWanted, Segment
 
 Make = Callable[..., Segment]
 
@@ -101,6 +102,61 @@ def test_a_down_uplink_is_named_with_a_remedy(kernel: FakeKernel, make_segment: 
         SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100))
 
 
+@pytest.mark.parametrize(
+    ("cluster_mtu", "wrong", "fault"),
+    [(None, 1400, "br100 has MTU 1400, eth0 has 1500"), (1450, 1500, "br100 has MTU 1500, expected 1450")],
+)
+def test_a_wrong_mtu_is_described_and_corrected(
+    kernel: FakeKernel, make_segment: Make, cluster_mtu: int | None, wrong: int, fault: str
+) -> None:
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    segment = make_segment("a", 100).model_copy(update={"mtu": cluster_mtu})
+    segments.ensure_segment(segment)
+    kernel.change(kernel.interface("br100").index, mtu=wrong)
+    assert find_steps(segments, segment) == [BuildSegment(segment, (fault,))]
+    segments.ensure_segment(segment)
+    assert find_steps(segments, segment) == []
+
+
+def test_a_segment_has_the_mtu_of_its_cluster(kernel: FakeKernel, make_segment: Make) -> None:
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    segment = make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450})
+    segments.ensure_segment(segment)
+    port = names.guest_port_name("a", "g1", 100)
+    kernel.put(name=port, kind="veth", master=kernel.interface("br100").index)
+    assert port in str(find_steps(segments, segment)[0])
+    segments.ensure_guest_mtu(segment, Name("g1"))
+    assert [step for step in find_steps(segments, segment) if isinstance(step, BuildSegment)] == []
+    assert {name: kernel.interface(name).mtu for name in kernel.names} == {
+        "eth0": 1500,
+        "eth0.100": 1450,
+        "br100": 1450,
+        port: 1450,
+    }
+
+
+def test_a_running_guests_port_gets_a_new_mtu(kernel: FakeKernel, make_segment: Make) -> None:
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    segments.ensure_segment(make_segment("a", 100, ("g1",)))
+    port = names.guest_port_name("a", "g1", 100)
+    kernel.put(name=port, kind="veth", master=kernel.interface("br100").index)
+    segments.ensure_segment(make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450}))
+    assert kernel.interface(port).mtu == 1450
+
+
+@pytest.mark.parametrize("untagged", [False, True])
+def test_the_uplink_keeps_its_mtu(kernel: FakeKernel, make_segment: Make, untagged: bool) -> None:
+    """A larger MTU of the cluster has no effect."""
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    for mtu, expected in ((1450, 1450), (9000, 1500)):
+        segments.ensure_segment(make_segment("a", 100, untagged=untagged).model_copy(update={"mtu": mtu}))
+        assert (kernel.interface("eth0").mtu, kernel.interface("br100").mtu) == (1500, expected)
+
+
+def find_steps(segments: SegmentInterfaces, segment: Segment) -> list[Step]:
+    return compute_difference(HostWanted(segments=(segment,)), ObservedHost(segments.read()))
+
+
 def test_interfaces_without_alias_after_a_crash_are_replaced(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.put(name="vcnewb-100", kind="bridge")
     kernel.put(name="vcnew-100", kind="vlan", parent=1, vlan=100)
@@ -116,7 +172,6 @@ def test_interfaces_without_alias_after_a_crash_are_replaced(kernel: FakeKernel,
             lambda kernel: kernel.change(kernel.interface("br100").index, host_ip_disabled=False),
             "the host's IP stack uses br100",
         ),
-        (lambda kernel: kernel.change(kernel.interface("br100").index, mtu=1400), "br100 has MTU 1400, eth0 has 1500"),
         (lambda kernel: kernel.change(kernel.interface("eth0.100").index, master=None), "eth0.100 is not on br100"),
         (lambda kernel: kernel.delete(kernel.interface("br100").index), "the bridge is missing"),
         (lambda kernel: kernel.delete(kernel.interface("eth0.100").index), "the tagged interface is missing"),

@@ -1,5 +1,7 @@
 """Tests of the wanted state of elements, computed from clusters."""
 
+from dataclasses import replace
+
 from sbf_fakes.world import spec, three_sites
 
 from sbf_service.domain.paths import LiveCluster, list_elements
@@ -60,3 +62,16 @@ def test_a_requested_mac_is_used() -> None:
 
 def test_elements_are_those_of_the_ports() -> None:
     assert list_elements([PortRef("sw1:p1"), PortRef("sw1:p2"), PortRef("h1:eth0")]) == {"sw1", "h1"}
+
+
+def test_a_host_gets_the_mtu_of_its_clusters_transport() -> None:
+    topology = three_sites(transports=[{"name": "core", "kind": "qinq", "s_tag": 2000, "mtu": 1500}])
+    over_core = replace(live("a", 100, "brno-h1", "praha-h1"), transport=Name("core"))
+    found = compute_wanted(Name("brno-h1"), topology, [over_core, live("b", 101, "brno-h1")])
+    assert [(segment.key, segment.mtu) for segment in found.segments] == [("a", 1496), ("b", None)]
+
+
+def test_an_unknown_mtu_of_a_transport_changes_no_segment() -> None:
+    cluster = replace(live("a", 100, "brno-h1", "praha-h1"), transport=Name("core"))
+    found = compute_wanted(Name("brno-h1"), three_sites(), [cluster])
+    assert [segment.mtu for segment in found.segments] == [None]
