@@ -15,6 +15,7 @@ ALL = (
     "server_hook",
     "job_start",
     "guest_filters",
+    "guest_streams",
     "side_by_side",
 )
 

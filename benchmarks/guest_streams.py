@@ -1,0 +1,176 @@
+"""TCP between two guests: with VLAN tags and without, with filters and without.
+
+Two bridges in a network namespace stand for two hosts. Each bridge has a guest's port and an uplink; a veth pair
+connects the uplinks. One guest sends a TCP stream to the other guest, with segmentation offload as in real guests. In
+each round, all cases are measured one after the other. The best rate of each case counts, because other programs on the
+machine only lower a rate. No cable limits the rates. The streams run in the kernel of the lab, because not every
+machine's kernel has 802.1Q.
+"""
+
+import ctypes
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.measurement import TIMES, Measurement
+from virtcloud.agent.network import names
+from virtcloud.agent.network.guest_filters import GuestPort
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.network.nftables import NftablesFilters
+from virtcloud.lab import Lab, LabOptions, read_lab_file
+from virtcloud.lab.state import LabState
+
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+ROUNDS, SECONDS = 60, 0.1
+PIECE = 1 << 20
+GUESTS = {"tagged": ("10.0.0.1", "10.0.0.2"), "untagged": ("10.0.1.1", "10.0.1.2")}
+CASES = (("untagged", 1), ("tagged", 0), ("tagged", 1), ("tagged", 200), ("untagged", 0))
+"""The kind of segment, and the number of guests with filters (0: no filters)."""
+Rates = dict[tuple[str, int], list[float]]
+ROOT = Path(__file__).parents[1]
+PORT = 5001
+LAB_HOST = "praha-h2"
+GBIT = 1e9
+
+
+def run() -> Iterator[Measurement]:
+    """Measure in a lab of the default topology that runs neither SBF nor agents."""
+    with TemporaryDirectory() as folder:
+        lab = Lab.up(read_lab_file(), LabOptions(bare=True), state=LabState(Path(folder) / "lab"))
+        try:
+            program = ("env", f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m", __spec__.name)
+            output = lab.run(LAB_HOST, program, timeout_s=300, check=True).stdout
+        finally:
+            lab.down()
+    rates: Rates = {(str(kind), int(number)): of_case for kind, number, of_case in json.loads(output)}
+    yield Measurement("tagged, no filters", max(rates["tagged", 0]) / GBIT, "Gbit/s")
+    yield Measurement("tagged compared with untagged, no filters", _compare(rates, CASES[1], CASES[4]), TIMES)
+    yield Measurement(
+        "tagged compared with untagged, with filters", _compare(rates, CASES[2], CASES[0]), TIMES, 0.99, at_least=True
+    )
+    yield Measurement(
+        "filters of 1 guest compared with no filters", _compare(rates, CASES[2], CASES[1]), TIMES, 0.97, at_least=True
+    )
+    yield Measurement(
+        "filters of 200 guests compared with 1 guest", _compare(rates, CASES[3], CASES[2]), TIMES, 0.97, at_least=True
+    )
+
+
+def _compare(rates: Rates, case: tuple[str, int], base: tuple[str, int]) -> float:
+    return max(rates[case]) / max(rates[base])
+
+
+def measure() -> Rates:
+    """Measure all cases in new network namespaces. Return the rates in bit/s."""
+    with _namespace() as host, closing(host.submit(NetlinkKernel).result()) as kernel:
+        host.submit(_connect_uplinks, kernel).result()
+        streams = {kind: _connect_guests(host, kernel, kind) for kind in GUESTS}
+        rates: Rates = {case: [] for case in CASES}
+        for _ in range(ROUNDS):
+            for (kind, number), of_case in rates.items():
+                host.submit(NftablesFilters().replace, tuple(_list_ports(number))).result()
+                of_case.append(streams[kind]())
+        return rates
+
+
+def _namespace() -> ThreadPoolExecutor:
+    """Return a thread in a new network namespace."""
+
+    def enter() -> None:
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "cannot create a network namespace")
+
+    return ThreadPoolExecutor(1, initializer=enter)
+
+
+def _connect_uplinks(kernel: NetlinkKernel) -> None:
+    """Create the uplinks of both hosts, and a bridge for each kind of segment on each host."""
+    for kind, vlan in (("tagged", 100), ("untagged", 200)):
+        uplinks = f"{kind}0", f"{kind}1"
+        kernel.add_veth_pair(*uplinks, threading.get_native_id(), 1500)
+        for number, uplink in enumerate(uplinks):
+            kernel.change(_find(kernel, uplink).index, up=True)
+            bridge = kernel.add_bridge(names.bridge_name(vlan + number))
+            port = _find(kernel, uplink).index
+            if kind == "tagged":
+                port = kernel.add_vlan(f"vlan{number}", _find(kernel, uplink), vlan)
+            kernel.change(port, master=bridge, up=True)
+            kernel.change(bridge, up=True)
+
+
+def _connect_guests(host: ThreadPoolExecutor, kernel: NetlinkKernel, kind: str) -> Callable[[], float]:
+    """Connect a guest to each host. Return a function that measures a stream between the guests in bit/s."""
+    first, second = (_namespace() for _ in range(2))
+    for number, guest in enumerate((first, second)):
+        process = guest.submit(threading.get_native_id).result()
+        host.submit(_connect_guest, kernel, kind, number, process).result()
+        address = GUESTS[kind][number]
+        mac = f"02:00:00:00:0{number}:01"
+        commands = f"ip link set guest address {mac} up; ip address add {address}/24 dev guest"
+        guest.submit(subprocess.run, ["sh", "-c", commands], check=True).result()
+    time.sleep(1)  # the kernel detects the carrier
+
+    def measure_rate() -> float:
+        listener = second.submit(socket.create_server, (GUESTS[kind][1], PORT)).result()
+        with listener:
+            received = second.submit(_receive, listener)
+            first.submit(_send, GUESTS[kind][1]).result()
+            return received.result()
+
+    return measure_rate
+
+
+def _connect_guest(kernel: NetlinkKernel, kind: str, number: int, process: int) -> None:
+    vlan = (100 if kind == "tagged" else 200) + number
+    port = _port_name(kind, number)
+    index = kernel.add_veth_pair(port, "guest", process, 1500)
+    kernel.change(index, master=_find(kernel, names.bridge_name(vlan)).index, up=True)
+
+
+def _find(kernel: NetlinkKernel, name: str) -> KernelInterface:
+    return next(interface for interface in kernel.list_interfaces() if interface.name == name)
+
+
+def _port_name(kind: str, number: int) -> str:
+    return names.guest_port_name(kind, f"g{number}", 100)
+
+
+def _send(address: str) -> None:
+    piece = bytes(PIECE)
+    with socket.create_connection((address, PORT), timeout=10) as stream:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            stream.sendall(piece)
+
+
+def _receive(listener: socket.socket) -> float:
+    """Return the rate of a received stream in bit/s."""
+    buffer, total = bytearray(PIECE), 0
+    stream, _ = listener.accept()
+    with stream:
+        start = time.monotonic()
+        while number := stream.recv_into(buffer):
+            total += number
+        return 8 * total / (time.monotonic() - start)
+
+
+def _list_ports(number: int) -> list[GuestPort]:
+    """Return ``number`` guests with filters. The guests that send are among them; the others do not exist."""
+    if not number:
+        return []
+    macs = {_port_name(kind, guest): f"02:00:00:00:0{guest}:01" for kind in GUESTS for guest in range(2)}
+    others = {names.guest_port_name("other", f"g{one}", 100): f"02:00:00:00:02:{one:02x}" for one in range(number - 1)}
+    return [GuestPort(port, mac) for port, mac in {**macs, **others}.items()]
+
+
+if __name__ == "__main__":
+    print(json.dumps([(*case, of_case) for case, of_case in measure().items()]))  # noqa: T201 - a command's output
