@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
 from sbf_service.domain.image_rules import ImageLimits
+from sbf_service.domain.placement import Overcommit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
@@ -217,6 +218,7 @@ class ServiceSettings(Document):
     rates: RateLimits = RateLimits()
     limits: RequestLimits = RequestLimits()
     images: ImageLimits = ImageLimits()
+    placement: Overcommit = Overcommit()
     timing: ServiceTiming = ServiceTiming()
 
     @model_validator(mode="after")

@@ -38,6 +38,16 @@ def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin)
         raise NotAdmitted(fault)
 
 
+def find_host_fault(topology: Topology, host: Name, image: Name, origin: ClusterOrigin) -> str | None:
+    """Return why a host accepts no guest with this image from this origin, or None."""
+    rule, images = _find_host_rules(topology, host)
+    if not rule.allows(origin):
+        return f"it is for {rule}"
+    if not origin.batch and images is not None and image not in images:
+        return f"users may not name image {image} there"
+    return None
+
+
 def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> Iterator[str]:
     for name in spec.all_hosts:
         rule, _ = _find_host_rules(topology, name)
@@ -145,7 +155,7 @@ LIMIT_KEYS: Final = {
 
 def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:
     """Yield the name, the count and the limit of each limited key of a spec."""
-    yield "guests", len(spec.guests), limits.guests
+    yield "guests", len(spec.guests) + (0 if spec.spread is None else spec.spread.count), limits.guests
     yield "hosts", max(len(spec.hosts), len(spec.all_hosts)), limits.hosts
     yield "sites", len(spec.sites), limits.sites
     yield "shares_with", len(spec.shares_with), limits.shares

@@ -6,6 +6,7 @@ All other changes wait during this transaction. Therefore the transaction consis
 the answer is made from the inserted values without another query.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -18,6 +19,7 @@ from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChan
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
 from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
@@ -26,6 +28,7 @@ from sbf_service.store.allocation import (
     can_see_none,
     claim_vlans,
 )
+from sbf_service.store.capacity import place_spread
 from sbf_service.store.cluster_queries import (
     find_highest_attempt,
     find_key_by_name,
@@ -59,8 +62,8 @@ from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, check_transition
-from virtcloud.model.errors import AttemptWaits, JobUnproven, NameTaken, NotFound
 from virtcloud.model.image import ImageSource
+from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NameTaken, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.views import ClusterView
@@ -92,6 +95,7 @@ class PutRequest:
     quota: QuotaLimits = NO_LIMITS
     sees: CanSeeOwner = can_see_none
     starter: str | None = None
+    overcommit: Overcommit = DEFAULT_OVERCOMMIT
 
 
 def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's limits
@@ -104,16 +108,17 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     quota: QuotaLimits = NO_LIMITS,
     sees: CanSeeOwner = can_see_none,
     starter: str | None = None,
+    overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> PutResult:
     """Create a cluster, or return the existing cluster of this key and attempt; idempotent. See :class:`PutRequest`.
 
     Raise NotFound for an unknown host. Raise Gone for an attempt that has ended. Raise QuotaExceeded if the owner's
     quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or the network. Raise Conflict
-    if another cluster uses the key, the name, the VLAN ID or an access port. Raise JobUnproven until the batch server
-    has confirmed the job. A higher attempt drains the cluster of the former attempt. Raise AttemptWaits until this
-    former cluster has ended.
+    if another cluster uses the key, the name, the VLAN ID or an access port. Raise NoCapacity if the hosts have too
+    little room for a spread of guests. Raise JobUnproven until the batch server has confirmed the job. A higher attempt
+    drains the cluster of the former attempt. Raise AttemptWaits until this former cluster has ended.
     """
-    put = PutRequest(key, request, reserved, quota, sees, starter)
+    put = PutRequest(key, request, reserved, quota, sees, starter, overcommit)
     result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put))
     if isinstance(result, AttemptWaits | JobUnproven):
         raise result
@@ -125,13 +130,18 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
+    if put.starter is not None and spec.spread is not None:
+        raise Forbidden(
+            f"job-starter {put.starter} may not request a spread of guests: a job uses the hosts of its job"
+        )
     if put.starter is not None and not isinstance(decision, NoChange):
         unproven = check_job_proof(unit, key, spec, put.starter, use=isinstance(decision, CreateAttempt))
         if unproven is not None:
             return unproven
     if isinstance(decision, CreateAttempt):
-        check_new_cluster(unit, put.quota, spec)
-        new = NewCluster(new_id, key, decision.attempt, spec, put.sees, row)
+        placed = place_spread(unit, read_topology(unit), spec, find_origin(spec.owner, unit.who), put.overcommit)
+        check_new_cluster(unit, put.quota, placed)
+        new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)
     if row is None:
         raise NotFound(f"cluster {key} is not known")
@@ -144,7 +154,10 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
 
 @dataclass(frozen=True, slots=True)
 class NewCluster:
-    """A cluster to be created. ``former`` is the newest cluster that had the same key, or None."""
+    """A cluster to be created. ``former`` is the newest cluster that had the same key, or None.
+
+    In ``spec``, all guests have hosts. ``requested`` is the requested spec if it differs from ``spec``.
+    """
 
     id: str
     key: str
@@ -153,6 +166,7 @@ class NewCluster:
     sees: CanSeeOwner = can_see_none
     former: ClusterRow | None = None
     images: Mapping[Name, ImageSource] = field(default_factory=dict)
+    requested: ClusterSpec | None = None
 
     @property
     def version(self) -> int:
@@ -240,7 +254,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:
         _extend_network(unit, planned.joined, planned.ids)
-    why = f"requested by {new.spec.owner}: {_describe_ids(planned)}"
+    why = f"requested by {new.spec.owner}: {_describe_ids(planned)}{_describe_placement(new)}"
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
     revisions = _increment_revisions(unit, topology, planned)
     _insert_placements(unit, new.id, revisions)
@@ -266,7 +280,7 @@ def _increment_revisions(unit: Unit, topology: Topology, planned: PlannedCluster
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
     """Return the cluster's row. The row is not added to the session, because a prepared statement inserts it."""
-    spec = new.spec
+    spec = new.requested or new.spec
     return ClusterRow(
         id=new.id,
         key=new.key,
@@ -338,6 +352,14 @@ def _make_status(element: Name, new: NewRevision) -> PlacementStatus:
         trouble=new.error,
         last_seen=new.last_seen,
     )
+
+
+def _describe_placement(new: NewCluster) -> str:
+    """Return a text with the number of guests on each host that SBF chose, or an empty text."""
+    if new.requested is None or new.requested.spread is None:
+        return ""
+    counts = Counter(guest.host for guest in new.spec.guests[len(new.requested.guests) :])
+    return f", guests placed on {', '.join(f'{host} ({count})' for host, count in counts.items())}"
 
 
 def _describe_ids(planned: PlannedCluster) -> str:

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
+from sbf_service.domain.admission import find_origin
 from sbf_service.domain.dry_run import compute_edge_change, compute_switch_change, plan_segments
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, resolve_request
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.domain.wanted import CachedPaths, FindPorts, compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
+from sbf_service.store.capacity import place_spread
 from sbf_service.store.cluster_creation import NewCluster, plan_cluster
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
@@ -109,6 +112,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     *,
     sees: CanSeeOwner = can_see_none,
     whole: bool = True,
+    overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors that :func:`put_cluster` would raise.
 
@@ -122,9 +126,11 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     if isinstance(decision, AttemptBlocked):
         raise AttemptWaits(decision.message)
     if isinstance(decision, CreateAttempt) or row is None:
-        check_new_cluster(unit, quota, request.spec)
+        origin = find_origin(request.spec.owner, unit.who)
+        placed = place_spread(unit, read_topology(unit), request.spec, origin, overcommit)
+        check_new_cluster(unit, quota, placed)
         attempt = decision.attempt if isinstance(decision, CreateAttempt) else 0
-        new = NewCluster(NO_ID, key, attempt, request.spec, sees)
+        new = NewCluster(NO_ID, key, attempt, placed, sees)
         requested = _RequestedCluster(plan_cluster(unit, read_topology(unit), new, reserved).cluster, created=True)
     else:
         requested = _RequestedCluster(make_live_clusters(unit, [row])[0], created=False)

@@ -15,6 +15,7 @@ from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
+from sbf_service.store.capacity import make_capacity
 from sbf_service.store.cluster_queries import (
     MAX_PARAMETERS,
     find_clusters,
@@ -278,6 +279,7 @@ def _format_element(row: ElementRow) -> ElementView:
         carried=parse_observed_ports(row),
         circuits=parse_observed_circuits(row),
         unsaved_since=row.unsaved_since,
+        capacity=make_capacity(row),
     )
 
 

@@ -81,7 +81,8 @@ class ElementRow(Base):
     (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed, and is never reset.
     ``reachable`` becomes false after a failed reading and when the agent is stale. ``reachable`` becomes true again
     when the element is read, confirms a revision or reports an error. ``leaving`` is the description of a switch that
-    left the topology and has ports to restore.
+    left the topology and has ports to restore. ``cpus`` and ``memory_mb`` are the capacity that the agent of a host
+    reported.
     """
 
     __tablename__ = "elements"
@@ -104,6 +105,8 @@ class ElementRow(Base):
     checked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     carried: Mapped[str | None] = mapped_column(Text)
     carried_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    cpus: Mapped[int | None]
+    memory_mb: Mapped[int | None] = mapped_column(BigInteger)
     unsaved_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     failed_saves: Mapped[int] = mapped_column(default=0, server_default="0")
     save_after: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from virtcloud.agent import log
+from virtcloud.agent.capacity import CapacityReporter
 from virtcloud.agent.job_access.job_files import JobFiles, RelayProvider
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, TmpfsMounts
 from virtcloud.agent.job_socket.job_records import JobRecordStore
@@ -159,7 +160,10 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
     ):
         timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
-        reconciler = HostReconciler(element, sbf, host, stop, timing, progress=supervisor.report_progress)
+        report_capacity = CapacityReporter(element, sbf).report
+        reconciler = HostReconciler(
+            element, sbf, host, stop, timing, progress=supervisor.report_progress, report_capacity=report_capacity
+        )
         cache.wake = reconciler.wake
         socket_adapters = JobSocketAdapters(adapters.make_job_relays(settings))
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):

@@ -120,10 +120,12 @@ class HostReconciler:
         timing: ReconcileTiming,
         woken: threading.Event | None = None,
         progress: Callable[[], object] = lambda: None,
+        report_capacity: Callable[[], object] = lambda: None,
     ) -> None:
         """Reconcile ``host``.
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF.
+        ``report_capacity`` is called after each wanted document.
         """
         self._element = element
         self._sbf = sbf
@@ -137,6 +139,7 @@ class HostReconciler:
         self._reported: ClusterErrors = {}
         self._woken = woken or threading.Event()
         self._progress = progress
+        self._report_capacity = report_capacity
 
     def wake(self) -> None:
         """End a pause between two attempts. Any thread may call this method."""
@@ -156,6 +159,7 @@ class HostReconciler:
             with self._stop.interruptible():
                 document = self._fetch()
             self._progress()
+            self._report_capacity()
             self._reconcile_and_report(document)
         except VirtcloudError as error:
             unreachable = isinstance(error, ServiceUnreachable)

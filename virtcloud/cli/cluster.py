@@ -38,6 +38,22 @@ def cluster() -> None:
     "--guests-per-host", type=click.IntRange(0, 1000), default=1, show_default=True, help="Guests on each host."
 )
 @click.option(
+    "--guests",
+    "guest_count",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="Number of guests for which SBF chooses the hosts, by free capacity.",
+)
+@click.option(
+    "--sites",
+    "spread_sites",
+    multiple=True,
+    metavar="SITE[,SITE]...",
+    help="With --guests: the sites whose hosts SBF may choose.  [default: all sites]",
+)
+@click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
+@click.option("--memory", type=click.IntRange(16), metavar="MIB", help="Memory of each guest in MiB.  [default: 256]")
+@click.option(
     "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
 )
 @click.option(
@@ -133,6 +149,8 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     With --join, the cluster becomes a member of a running network. The network's other clusters are not interrupted.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox --lease 4h
+
+    Example: virtcloud cluster create demo --guests 12 --sites brno,praha --image busybox
 
     Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m
     """

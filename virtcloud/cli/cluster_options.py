@@ -27,7 +27,11 @@ class ClusterOptions:
 
     hosts: tuple[str, ...]
     guests_per_host: int
+    guest_count: int | None
+    spread_sites: tuple[str, ...]
     image: str | None
+    cpus: int | None
+    memory: int | None
     guest_prefix: str
     network: str | None
     subnets: tuple[str, ...]
@@ -54,12 +58,13 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     malformed. Raise BadInput if there are neither hosts nor sites nor a file, or if there are both hosts and a file
     among the options.
     """
-    if options.file is None and not (options.hosts or options.sites):
-        raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
-    if options.file is not None and options.hosts:
-        raise BadInput("expected either --host or --spec FILE, got both")
+    if options.file is None and not (options.hosts or options.sites or options.guest_count):
+        raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
+    if options.file is not None and (options.hosts or options.guest_count):
+        raise BadInput("expected either --host or --guests, or --spec FILE, got both")
     if options.file is not None and options.user_data is not None:
         raise BadInput("expected the key user_data of each guest in the file of --spec, got --user-data")
+    _check_placement_options(options)
     overrides = {
         "owner": options.owner,
         "name": options.name,
@@ -81,12 +86,39 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         return validate_spec(
             **spec.model_dump() | {key: value for key, value in overrides.items() if value is not None}
         )
+    if options.guest_count:
+        return validate_spec(
+            **overrides | {"owner": options.owner or caller()}, hosts=options.hosts, spread=_build_spread(options)
+        )
     guests = build_guests(
         options.hosts, options.guests_per_host, _require_image(options), options.network, options.guest_prefix
     )
     if options.user_data is not None:
         guests = add_user_data(guests, options.user_data.read())
-    return validate_spec(**overrides | {"owner": options.owner or caller()}, hosts=options.hosts, guests=guests)
+    sized = tuple({**guest.model_dump(), **_list_sizes(options)} for guest in guests)
+    return validate_spec(**overrides | {"owner": options.owner or caller()}, hosts=options.hosts, guests=sized)
+
+
+def _check_placement_options(options: ClusterOptions) -> None:
+    """Raise BadInput for options that contradict --guests, or that need --guests."""
+    if options.spread_sites and not options.guest_count:
+        raise BadInput("expected --guests N with --sites, got --sites only; --reach reserves a VLAN ID at a site")
+    if options.guest_count and options.network is not None:
+        raise BadInput("expected --subnet with --guests, got --network: SBF assigns the addresses of placed guests")
+
+
+def _build_spread(options: ClusterOptions) -> dict[str, object]:
+    """Return the guests for which SBF chooses the hosts."""
+    sites = tuple(site for text in options.spread_sites for site in text.split(",") if site)
+    named = {"count": options.guest_count, "image": _require_image(options), "prefix": options.guest_prefix}
+    user_data = None if options.user_data is None else options.user_data.read()
+    return {**named, "sites": sites, "user_data": user_data, **_list_sizes(options)}
+
+
+def _list_sizes(options: ClusterOptions) -> dict[str, int]:
+    """Return the requested size of each guest. The model has the defaults."""
+    sizes = {"cpus": options.cpus, "memory_mb": options.memory}
+    return {key: value for key, value in sizes.items() if value is not None}
 
 
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
@@ -106,7 +138,7 @@ def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def _require_image(options: ClusterOptions) -> str:
     """Return the image of the guests. Raise BadInput if guests are requested without an image."""
-    if options.image is None and options.guests_per_host and options.hosts:
+    if options.image is None and (options.guest_count or (options.guests_per_host and options.hosts)):
         raise BadInput(
             "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none; 'virtcloud image list' on a host "
             "lists its images, and --guests-per-host 0 creates a network without guests"

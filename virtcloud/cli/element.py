@@ -52,6 +52,8 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         printing.print_json(view)
         return
     printing.print_table(COLUMNS[:-1], [_row(view)[:-1]], "")
+    if view.capacity:
+        click.echo(f"\ncapacity: {count_of(view.capacity.cpus, 'CPU')}, {view.capacity.memory_mb} MiB of memory")
     if view.unsaved_since:
         click.echo(f"\n{_format_unsaved(view)}: a restart would restore an older configuration")
     if view.trouble:

@@ -6,7 +6,7 @@ from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
 from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
 from virtcloud.model.values import Name, PortName
-from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView
+from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import WantedDocument
 
 
@@ -98,6 +98,10 @@ class ElementCalls(SbfCalls):
     def report_drift(self, element: str, revision: int) -> None:
         """Report that an element has left the wanted state of ``revision``, which the element had confirmed."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
+
+    def report_capacity(self, element: str, capacity: HostCapacity) -> None:
+        """Report the processors and the memory of a host. Idempotent. Raise NotFound if SBF does not know this call."""
+        self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
 
     def audit(
         self,

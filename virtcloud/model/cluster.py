@@ -96,6 +96,36 @@ NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filte
 """The keys of a spec that only a new network has."""
 
 
+class GuestSpread(Document):
+    """Guests for which SBF chooses the hosts, by free capacity."""
+
+    count: Annotated[int, Field(ge=1, le=65536)]
+    """Number of guests. Their names are `prefix` and a number from 1 on."""
+    image: Name
+    sites: tuple[Name, ...] = ()
+    """Sites whose hosts SBF may choose; empty: all sites."""
+    prefix: Name = Name("g")
+    """Prefix of the guests' names."""
+    memory_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256
+    """Memory of each guest in MiB."""
+    cpus: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Number of virtual processors of each guest."""
+    user_data: str | None = None
+    """The user's cloud-config of each guest."""
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The names of the guests."""
+        return tuple(Name(f"{self.prefix}{number}") for number in range(1, self.count + 1))
+
+    @model_validator(mode="after")
+    def _check_names_and_user_data(self) -> Self:
+        Name(f"{self.prefix}{self.count}")
+        if self.user_data is not None:
+            check_user_data(self.user_data, "spread")
+        return self
+
+
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 
 
@@ -136,6 +166,8 @@ class ClusterSpec(Document):
     null: any IP addresses, no foreign MAC addresses."""
     serves: tuple[GuestService, ...] = ()
     """Services that guests offer to other guests; answers of other DHCP servers and routers are dropped."""
+    spread: GuestSpread | None = None
+    """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless the lease is extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
@@ -148,9 +180,10 @@ class ClusterSpec(Document):
 
     @model_validator(mode="after")
     def _check_hosts_and_guests(self) -> Self:
-        if not self.all_hosts and (self.joins is not None or not self.sites):
+        if not self.all_hosts and self.spread is None and (self.joins is not None or not self.sites):
             raise BadInput("expected at least one host or guest, got none")
-        for name, times in Counter(guest.name for guest in self.guests).items():
+        names = (*(guest.name for guest in self.guests), *(self.spread.names if self.spread and self.guests else ()))
+        for name, times in Counter(names).items():
             if times > 1:
                 raise BadInput(f"expected each guest to have its own name, got {name} {times} times")
         return self

@@ -180,6 +180,12 @@ class NoAddressFree(Conflict):
     slug = "no-address-free"
 
 
+class NoCapacity(Conflict):
+    """The hosts have too little room for the requested guests."""
+
+    slug = "no-capacity"
+
+
 class AttemptWaits(Conflict):
     """A new attempt must wait until the earlier attempt is removed. The caller should retry."""
 

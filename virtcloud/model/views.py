@@ -109,6 +109,15 @@ class ClusterView(Document):
     """The caller that requested the cluster, such as ``alice`` or ``scheduler@pbssrv``."""
 
 
+class HostCapacity(Document):
+    """The capacity of a host, reported by its agent."""
+
+    cpus: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Number of processors."""
+    memory_mb: Annotated[int, Field(ge=1, le=2**40)]
+    """Memory in MiB."""
+
+
 class ElementView(Document):
     """An element: the wanted and the confirmed revision, and the observed state at ``read_at``.
 
@@ -138,6 +147,8 @@ class ElementView(Document):
     """The circuits of a provider edge, as of `read_at`."""
     unsaved_since: datetime | None = None
     """The time from which the running configuration may differ from the startup configuration."""
+    capacity: HostCapacity | None = None
+    """The capacity of a host; null until its agent has reported the capacity."""
 
 
 class Pool(Document):

@@ -103,6 +103,7 @@ def _create(service: SbfService, key: ClusterKey, request: ClusterRequest, calle
         quota=service.settings.quota,
         sees=caller.may_read_clusters_of,
         starter=find_job_starter(caller),
+        overcommit=service.settings.placement,
     )
     return _respond(HTTPStatus.CREATED if result.created else HTTPStatus.OK, result.view)
 
@@ -119,6 +120,7 @@ def _dry_run(service: SbfService, key: ClusterKey, request: ClusterRequest, call
             service.settings.quota,
             sees=caller.may_read_clusters_of,
             whole=caller.is_unrestricted(Action.READ_CLUSTER),
+            overcommit=service.settings.placement,
         )
         return _respond(HTTPStatus.OK, result)
 

@@ -16,6 +16,7 @@ from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store import elements
+from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.ports import adopt_ports as adopt_switch_ports
@@ -30,7 +31,7 @@ from virtcloud.model.errors import Conflict
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
 from virtcloud.model.values import Name
-from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView
+from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import SwitchWanted, WantedDocument
 
 AGENT_PROBLEMS = problem_responses(404, 409, 422)
@@ -116,6 +117,15 @@ def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterato
     record_agent_heartbeat(service.store, name)
     with service.store.change(who=caller.who) as unit:
         yield unit
+
+
+@router.put("/{name}/capacity", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
+def report_capacity(name: Name, capacity: HostCapacity, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report the processors and the memory of a host; idempotent."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change_row(who=caller.who) as unit:
+        record_capacity(unit, name, capacity)
 
 
 @router.get("/{name}/difference", responses=DEVICE_PROBLEMS)

@@ -67,6 +67,47 @@ def test_without_network_sbf_assigns_the_addresses(
     assert (sbf.requests[0].spec.subnets, sbf.requests[0].spec.guests[0].addresses) == (subnets, ())
 
 
+def test_guests_without_hosts_are_a_spread(run: RunCommand, sbf: FakeSbf) -> None:
+    size = ("--cpus", "2", "--memory", "2048", "--guest-prefix", "n")
+    run(
+        "cluster", "create", "demo", "--guests", "12", "--sites", "brno,praha", "--image", "busybox", *size, "--no-wait"
+    )
+    assert sbf.requests[0].spec.model_dump(include={"hosts", "guests", "spread"}) == {
+        "hosts": (),
+        "guests": (),
+        "spread": {
+            "count": 12,
+            "image": "busybox",
+            "sites": ("brno", "praha"),
+            "prefix": "n",
+            "memory_mb": 2048,
+            "cpus": 2,
+            "user_data": None,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sites", "brno", "--host", "h1", "--image", "i"), "expected --guests N with --sites"),
+        (("--guests", "2"), "expected --image NAME"),
+        (("--guests", "2", "--image", "i", "--network", "10.0.0.0/24"), "expected --subnet with --guests"),
+    ],
+)
+def test_contradicting_placement_options_send_nothing(
+    run: RunCommand, sbf: FakeSbf, options: tuple[str, ...], message: str
+) -> None:
+    result = run("cluster", "create", "demo", *options)
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert message in result.stderr
+
+
+def test_the_size_of_guests_is_an_option(run: RunCommand, sbf: FakeSbf) -> None:
+    run(*CREATE, "--cpus", "2", "--memory", "2048")
+    assert [(guest.cpus, guest.memory_mb) for guest in sbf.requests[0].spec.guests] == [(2, 2048)]
+
+
 def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease_s: 60\n")
     run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"), "--lease", "2h")

@@ -1,0 +1,162 @@
+"""Choice of hosts for guests: the guests of a spread are distributed over hosts by free capacity. Pure.
+
+The capacity of a host is the capacity that its agent reported, times the overcommit of the settings. The guests of all
+clusters that have not ended use this capacity, even while they are stopped. Each guest gets the host that has the
+largest free share afterwards. Equal shares are decided by the number of guests at the site and on the host, then by
+the order of the topology. The same hosts and clusters therefore always result in the same placement.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heapify, heapreplace
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from virtcloud.model.cluster import ClusterSpec, Guest, GuestSpread
+from virtcloud.model.document import Document
+from virtcloud.model.errors import NoCapacity, count_of
+from virtcloud.model.values import Name
+from virtcloud.model.views import HostCapacity
+
+MAX_LISTED_HOSTS = 20
+"""Number of hosts that an error explains. A message about a thousand hosts would not be read."""
+
+
+class Overcommit(Document):
+    """The table ``[placement]`` of the settings: how much of the hosts' capacity guests may use."""
+
+    cpus: Annotated[float, Field(gt=0, le=1000)] = Field(
+        4.0, description="Virtual processors of guests for each processor of a host."
+    )
+    memory: Annotated[float, Field(gt=0, le=100)] = Field(
+        1.0, description="Memory of guests for each MiB of memory of a host, after `host_memory_mb` is subtracted."
+    )
+    host_memory_mb: Annotated[int, Field(ge=0)] = Field(
+        512, description="Memory in MiB that each host keeps for itself."
+    )
+
+
+DEFAULT_OVERCOMMIT: Final = Overcommit()
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Processors and memory (MiB): of a host, or of the guests on a host."""
+
+    cpus: int = 0
+    memory_mb: int = 0
+
+    def __add__(self, other: "Resources") -> "Resources":
+        """Return the sum."""
+        return Resources(self.cpus + other.cpus, self.memory_mb + other.memory_mb)
+
+    def __str__(self) -> str:
+        """Return the resources as text for messages."""
+        return f"{count_of(self.cpus, 'CPU')} and {self.memory_mb} MiB"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateHost:
+    """A host, the capacity for guests, and the resources that guests use. ``obstacle`` excludes the host."""
+
+    name: Name
+    site: Name
+    total: Resources = Resources()
+    used: Resources = Resources()
+    obstacle: str | None = None
+
+    def count_room(self, needed: Resources) -> int:
+        """Return how many guests fit on the host."""
+        if self.obstacle is not None:
+            return 0
+        cpus = (self.total.cpus - self.used.cpus) // needed.cpus
+        return max(0, min(cpus, (self.total.memory_mb - self.used.memory_mb) // needed.memory_mb))
+
+    def describe(self, needed: Resources) -> str:
+        """Return why the host has no room for more guests, as text for messages."""
+        room = self.count_room(needed)
+        fits = f"room for {count_of(room, 'guest')}, " if room else ""
+        reason = self.obstacle or f"{fits}guests use {self.used} of {self.total}"
+        return f"host {self.name}: {reason}"
+
+
+def compute_total(capacity: HostCapacity, overcommit: Overcommit) -> Resources:
+    """Return the resources of a host that guests may use."""
+    memory = max(0, capacity.memory_mb - overcommit.host_memory_mb)
+    return Resources(int(capacity.cpus * overcommit.cpus), int(memory * overcommit.memory))
+
+
+def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, Resources]:
+    """Return the resources that the guests of these clusters use, by host."""
+    used: dict[Name, Resources] = {}
+    for spec in specs:
+        for guest in spec.guests:
+            used[guest.host] = used.get(guest.host, Resources()) + Resources(guest.cpus, guest.memory_mb)
+    return used
+
+
+def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[Guest, ...]:
+    """Return the guests of a spread, each with its host, sorted by the order of ``hosts``.
+
+    Raise NoCapacity if the hosts have too little room. The message explains every host.
+    """
+    needed = Resources(spread.cpus, spread.memory_mb)
+    room = [host.count_room(needed) for host in hosts]
+    if sum(room) < spread.count:
+        raise NoCapacity(_describe_shortage(spread, hosts, sum(room)))
+    counts = _distribute(spread.count, needed, hosts, room)
+    chosen = (host.name for index, host in enumerate(hosts) for _ in range(counts[index]))
+    keys = spread.model_dump(include={"image", "memory_mb", "cpus", "user_data"})
+    return tuple(Guest(name=name, host=host, **keys) for name, host in zip(spread.names, chosen, strict=True))
+
+
+def _distribute(count: int, needed: Resources, hosts: Sequence[CandidateHost], room: Sequence[int]) -> Counter[int]:
+    """Return the number of guests of each host, by its index.
+
+    The heap has one entry for each host with room. The number of guests at a site changes the order of hosts with an
+    equal share only; an entry is therefore updated when it comes first.
+    """
+    placed: Counter[int] = Counter()
+    at_site: Counter[Name] = Counter()
+
+    def rank(index: int) -> tuple[Fraction, int, int, int]:
+        share = _compute_free_share(hosts[index], needed, placed[index] + 1)
+        return -share, at_site[hosts[index].site], placed[index], index
+
+    heap = [rank(index) for index in range(len(hosts)) if room[index]]
+    heapify(heap)
+    while placed.total() < count:
+        index = heap[0][-1]
+        if (current := rank(index)) != heap[0]:
+            heapreplace(heap, current)
+            continue
+        placed[index] += 1
+        at_site[hosts[index].site] += 1
+        full = placed[index] == room[index]
+        heapreplace(heap, (Fraction(2), 0, 0, index) if full else rank(index))
+    return placed
+
+
+def _compute_free_share(host: CandidateHost, needed: Resources, guests: int) -> Fraction:
+    """Return the free share of the scarcer resource of a host with this many more guests."""
+    cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
+    memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
+    return min(Fraction(cpus, host.total.cpus), Fraction(memory, host.total.memory_mb))
+
+
+def _describe_shortage(spread: GuestSpread, hosts: Sequence[CandidateHost], room: int) -> str:
+    needed = Resources(spread.cpus, spread.memory_mb)
+    sites = f"at {', '.join(spread.sites)}" if spread.sites else "at all sites"
+    wanted = f"expected room for {count_of(spread.count, 'guest')} of {needed} {sites}, got room for {room}"
+    remedy = "request fewer or smaller guests, other sites, or wait until clusters end"
+    return f"{wanted}: {'; '.join(_describe_hosts(hosts, needed)) or 'there is no host'}: {remedy}"
+
+
+def _describe_hosts(hosts: Sequence[CandidateHost], needed: Resources) -> Iterator[str]:
+    for host in hosts[:MAX_LISTED_HOSTS]:
+        yield host.describe(needed)
+    if len(hosts) > MAX_LISTED_HOSTS:
+        yield f"and {count_of(len(hosts) - MAX_LISTED_HOSTS, 'more host')}"

@@ -1,0 +1,131 @@
+"""Capacity of hosts: the reports of agents, the resources that guests use, and the placement of a spread of guests."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from sbf_service.domain.admission import find_host_fault
+from sbf_service.domain.network_conflicts import find_access_ports
+from sbf_service.domain.paths import LiveCluster, find_path_ports
+from sbf_service.domain.placement import (
+    DEFAULT_OVERCOMMIT,
+    CandidateHost,
+    Overcommit,
+    Resources,
+    compute_total,
+    place_guests,
+    sum_used,
+)
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_at, parse_current_spec
+from sbf_service.store.networks import find_joinable_network, read_unsettled_clusters
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.access import ClusterOrigin
+from virtcloud.model.cluster import ClusterSpec, GuestSpread
+from virtcloud.model.element import Host
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.topology import Site, Topology
+from virtcloud.model.values import Name, PortRef, format_utc
+from virtcloud.model.views import HostCapacity
+
+
+def record_capacity(unit: Unit, name: str, capacity: HostCapacity) -> None:
+    """Record the capacity of a host; idempotent. Raise NotFound for an unknown element."""
+    row = require_element(unit, name)
+    row.cpus, row.memory_mb = capacity.cpus, capacity.memory_mb
+
+
+def make_capacity(row: ElementRow) -> HostCapacity | None:
+    """Return the capacity that the agent of an element reported, or None. Agents of version 0.1 report no capacity."""
+    if row.cpus is None or row.memory_mb is None:
+        return None
+    return HostCapacity(cpus=row.cpus, memory_mb=row.memory_mb)
+
+
+def place_spread(
+    unit: Unit,
+    topology: Topology,
+    spec: ClusterSpec,
+    origin: ClusterOrigin,
+    overcommit: Overcommit = DEFAULT_OVERCOMMIT,
+) -> ClusterSpec:
+    """Return the spec in which the guests of the spread have hosts. Without a spread, return the spec itself.
+
+    Changes are serialized (decision 10), so the free capacity does not change until the cluster is inserted. Raise
+    NoCapacity if the hosts have too little room. Raise NotFound for an unknown site.
+    """
+    spread = spec.spread
+    if spread is None:
+        return spec
+    sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
+    hosts = _HostReader(unit, topology, spec, spread, origin, overcommit)
+    guests = place_guests(spread, list(hosts.read(sites)))
+    return spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
+
+
+@dataclass(frozen=True, slots=True)
+class _HostReader:
+    """Reads the hosts of sites as candidates for a spread of guests."""
+
+    unit: Unit
+    topology: Topology
+    spec: ClusterSpec
+    spread: GuestSpread
+    origin: ClusterOrigin
+    overcommit: Overcommit
+
+    def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
+        """Yield the hosts of these sites in the topology's order."""
+        names = [site.name for site in sites]
+        found = select(ElementRow).where(ElementRow.site.in_(names))
+        rows = {row.name: row for row in self.unit.session.scalars(found)}
+        clusters = find_clusters(self.unit, UNSETTLED, has_placement_at(names))
+        used = sum_used([*map(parse_current_spec, clusters), self.spec])
+        taken = self._find_taken_ports()
+        for site in self.topology.sites:
+            for host in site.hosts if site.name in names else ():
+                yield self._make_candidate(site, host, rows[host.name], used, taken)
+
+    def _make_candidate(
+        self, site: Site, host: Host, row: ElementRow, used: Mapping[Name, Resources], taken: Collection[PortRef]
+    ) -> CandidateHost:
+        capacity = make_capacity(row)
+        total = Resources() if capacity is None else compute_total(capacity, self.overcommit)
+        obstacle = self._find_obstacle(host, row, taken)
+        return CandidateHost(host.name, site.name, total, used.get(host.name, Resources()), obstacle)
+
+    def _find_obstacle(self, host: Host, row: ElementRow, taken: Collection[PortRef]) -> str | None:
+        """Return why the host may not get guests, or None."""
+        if not row.reachable or row.last_seen is None:
+            since = "never sent a heartbeat" if row.last_seen is None else f"last seen {format_utc(row.last_seen)}"
+            return f"its agent is unreachable ({since})"
+        if row.cpus is None:
+            return "its capacity is unknown: upgrade its agent, or name the host"
+        fault = find_host_fault(self.topology, host.name, self.spread.image, self.origin)
+        return fault or self._find_path_fault(host.name, taken)
+
+    def _find_path_fault(self, host: Name, taken: Collection[PortRef]) -> str | None:
+        """Return why the network cannot reach the host, or None."""
+        try:
+            ports = find_path_ports(self.topology, ClusterSpec(owner=self.spec.owner, hosts=(host,)))
+        except (Conflict, NotFound) as error:
+            return str(error)
+        if used := sorted(ports & set(taken)):
+            return f"access port {used[0]} carries another network"
+        return None
+
+    def _find_taken_ports(self) -> frozenset[PortRef]:
+        """Return the access ports that carry other networks."""
+        if not self.topology.access_ports:
+            return frozenset()
+        network = None if self.spec.joins is None else find_joinable_network(self.unit, self.spec).id
+        others = (one for one in read_unsettled_clusters(self.unit) if one.network.id != network)
+        return frozenset(port for cluster in others for port in self._find_ports(cluster))
+
+    def _find_ports(self, cluster: LiveCluster) -> frozenset[PortRef]:
+        try:
+            return find_access_ports(self.topology, cluster)
+        except (Conflict, NotFound):  # a path of a former topology
+            return frozenset()

@@ -1,0 +1,191 @@
+"""Tests of guests for which SBF chooses the hosts: capacity reports, excluded hosts, and simultaneous requests."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, spec
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.placement import Overcommit
+from sbf_service.store.capacity import record_capacity
+from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.elements import record_error
+from sbf_service.store.quotas import put_quota
+from virtcloud.model.access import AdmissionRule, QuotaLimits, Role
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.errors import BeyondLimit, Forbidden, NoCapacity, NotFound, QuotaExceeded
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, UserName
+from virtcloud.model.views import HostCapacity
+
+
+@pytest.fixture
+def hosts(world: World) -> World:
+    """Every host has 2 processors and 2560 MiB, and its agent runs. With overcommit: 8 CPUs and 2048 MiB for guests."""
+    world.settle()
+    for name in ("brno-h1", "brno-h2", "praha-h1", "plzen-h1"):
+        report(world, name)
+    return world
+
+
+def report(world: World, name: str, cpus: int = 2, memory_mb: int = 2560) -> None:
+    with world.store.change_row() as unit:
+        record_capacity(unit, name, HostCapacity(cpus=cpus, memory_mb=memory_mb))
+
+
+def spread(count: int, *sites: str, memory_mb: int = 1024, **changes: object) -> ClusterSpec:
+    wanted = {"count": count, "image": "debian", "sites": sites, "memory_mb": memory_mb}
+    return ClusterSpec.model_validate({"owner": "alice", "spread": wanted} | changes)
+
+
+def chosen(world: World, key: str) -> list[str]:
+    return [guest.host for guest in world.view(key).spec.guests]
+
+
+def test_guests_are_placed_and_configured_on_the_chosen_hosts(hosts: World) -> None:
+    hosts.put("demo", spread(3, "brno", "praha"))
+    hosts.settle()
+    assert (hosts.view("demo").state, chosen(hosts, "demo")) == ("active", ["brno-h1", "brno-h2", "praha-h1"])
+    assert [guest.name for guest in hosts.wanted_of_host("praha-h1").segments[0].guests] == ["g3"]
+    assert [row.why.rpartition(", guests ")[2] for row in hosts.audit("cluster_created")] == [
+        "placed on brno-h1 (1), brno-h2 (1), praha-h1 (1)"
+    ]
+
+
+def test_the_same_request_or_the_shown_spec_changes_nothing(hosts: World) -> None:
+    shown = hosts.put("demo", spread(2)).view.spec
+    report(hosts, "brno-h1", cpus=64, memory_mb=65536)
+    assert [hosts.put("demo", again).created for again in (spread(2), shown)] == [False, False]
+    assert hosts.view("demo").spec == shown
+
+
+def test_placed_guests_get_addresses(hosts: World) -> None:
+    view = hosts.put("demo", spread(2)).view
+    assert [guest.addresses[0] for guest in view.spec.guests] == ["10.0.0.1/24", "10.0.0.2/24"]
+
+
+def test_a_dry_run_shows_the_hosts_and_changes_nothing(hosts: World) -> None:
+    body = {"spec": spread(2, "brno").model_dump(mode="json")}
+    found = ask(hosts, "PUT", "/v1/clusters/demo?dry_run=true", body).json()
+    shown = {
+        one["element"]: [guest["name"] for guest in one["host"]["add"][0]["guests"]]
+        for one in found["elements"]
+        if one["host"]
+    }
+    assert (shown, hosts.audit("cluster_created")) == ({"brno-h1": ["g1"], "brno-h2": ["g2"]}, [])
+
+
+def test_capacity_is_free_after_the_end_of_a_cluster(hosts: World) -> None:
+    hosts.put("demo", spread(2, "praha"))
+    hosts.settle()
+    hosts.dead_hosts.add("praha-h1")
+    hosts.delete("demo")
+    hosts.settle()
+    with pytest.raises(NoCapacity, match="host praha-h1: guests use 2 CPUs and 2048 MiB of 8 CPUs and 2048 MiB"):
+        hosts.put("next", spread(1, "praha"))
+    hosts.dead_hosts.clear()
+    hosts.settle()
+    assert hosts.put("next", spread(1, "praha")).created
+
+
+def test_guests_on_named_hosts_use_capacity(hosts: World) -> None:
+    big = {"name": "big", "host": "brno-h1", "image": "debian", "memory_mb": 2048}
+    hosts.put("demo", spread(2, "brno", guests=[big]))
+    assert chosen(hosts, "demo") == ["brno-h1", "brno-h2", "brno-h2"]
+
+
+@pytest.mark.parametrize(
+    ("overcommit", "room"), [(Overcommit(cpus=0.5), 1), (Overcommit(memory=2), 4), (Overcommit(host_memory_mb=2000), 0)]
+)
+def test_the_overcommit_limits_the_guests_of_a_host(hosts: World, overcommit: Overcommit, room: int) -> None:
+    request = ClusterRequest(spec=spread(9, "praha"))
+    with pytest.raises(NoCapacity, match=f"got room for {room}: "):
+        put_cluster(hosts.store, "demo", request, hosts.service.reserved, "alice", overcommit=overcommit)
+
+
+def test_a_host_with_an_older_agent_gets_no_guests(world: World) -> None:
+    world.settle()
+    with pytest.raises(NoCapacity, match="host praha-h1: its capacity is unknown: upgrade its agent, or name the host"):
+        world.put("demo", spread(1, "praha"))
+    assert world.put("demo", spec("praha-h1")).created
+
+
+def test_an_unreachable_host_gets_no_guests(hosts: World) -> None:
+    with hosts.store.change() as unit:
+        record_error(unit, "brno-h1", "no heartbeat", hosts.service.settings.timing.drain, reachable=False)
+    hosts.put("demo", spread(1, "brno"))
+    assert chosen(hosts, "demo") == ["brno-h2"]
+    with pytest.raises(NoCapacity, match="host brno-h1: its agent is unreachable"):
+        hosts.put("more", spread(2, "brno"))
+
+
+def test_hosts_that_refuse_the_owner_or_the_image_get_no_guests(hosts: World) -> None:
+    change_host(hosts, "brno-h1", admits=AdmissionRule(users=(UserName("bob"),)))
+    change_host(hosts, "brno-h2", images=(Name("other"),))
+    with pytest.raises(NoCapacity) as caught:
+        hosts.put("demo", spread(1, "brno"))
+    assert "host brno-h1: it is for batch jobs and users bob; " in str(caught.value)
+    assert "host brno-h2: users may not name image debian there: " in str(caught.value)
+
+
+def change_host(world: World, name: str, **changes: object) -> None:
+    """Change the description of a host in the topology."""
+    former = world.topology()
+    sites = tuple(
+        site.model_copy(
+            update={"hosts": tuple(h.model_copy(update=changes) if h.name == name else h for h in site.hosts)}
+        )
+        for site in former.sites
+    )
+    world.put_topology(Topology(name=former.name, transports=former.transports, sites=sites, links=former.links))
+
+
+def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
+    """Two replicas share the database."""
+    replicas: list[SbfService] = [hosts.service, hosts.restarted()]
+
+    def create(number: int) -> str:
+        replica, request = replicas[number], ClusterRequest(spec=spread(1, "praha", memory_mb=2048))
+        try:
+            put_cluster(replica.store, f"c{number}", request, replica.reserved, "alice")
+        except NoCapacity:
+            return "refused"
+        return "created"
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(create, range(2))) == ["created", "refused"]
+
+
+def test_placed_guests_count_for_quotas_and_limits(hosts: World) -> None:
+    with hosts.store.change() as unit:
+        put_quota(unit, UserName("alice"), QuotaLimits(guests=1))
+    with pytest.raises(QuotaExceeded, match="alice already has 0 guests, 2 guests more would be 2"):
+        hosts.put("demo", spread(2))
+    hosts.put("demo", spread(1))
+    with pytest.raises(QuotaExceeded, match="alice already has 1 guest"):
+        hosts.put("more", spread(1))
+    status, slug, _ = problem(ask(hosts, "PUT", "/v1/clusters/x", {"spec": spread(5000).model_dump(mode="json")}))
+    assert (status, slug) == (422, BeyondLimit.slug)
+
+
+def test_an_unknown_site_is_not_found(hosts: World) -> None:
+    with pytest.raises(NotFound, match="ostrava"):
+        hosts.put("demo", spread(1, "ostrava"))
+
+
+def test_a_host_of_a_job_cannot_place_guests_elsewhere(hosts: World) -> None:
+    request = ClusterRequest(spec=spread(1))
+    with pytest.raises(Forbidden, match="job-starter brno-h1 may not request a spread of guests"):
+        put_cluster(hosts.store, "1.pbs", request, hosts.service.reserved, "job-starter@brno-h1", starter="brno-h1")
+
+
+def test_an_agent_reports_only_its_own_host(world: World) -> None:
+    token = world.token(Role.AGENT, "brno-h1")
+    capacity = {"cpus": 8, "memory_mb": 16384}
+    answers = [
+        ask(world, "PUT", f"/v1/elements/{name}/capacity", capacity, token=token).status_code
+        for name in ("brno-h1", "brno-h2")
+    ]
+    views = [ask(world, "GET", f"/v1/elements/{name}").json()["capacity"] for name in ("brno-h1", "brno-h2")]
+    assert (answers, views) == ([204, 403], [capacity, None])

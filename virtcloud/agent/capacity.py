@@ -1,0 +1,64 @@
+"""Reports of the host's capacity: its processors and memory, from which SBF chooses hosts for guests."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from virtcloud.agent import log
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.views import HostCapacity
+
+REPORT_INTERVAL_S = 3600.0
+"""Seconds between two reports of an unchanged capacity. SBF may have been restored from a backup."""
+RETRY_S = 60.0
+MIB = 1 << 20
+
+
+class CapacityApi(Protocol):
+    """The call of SBF that the reports need."""
+
+    def report_capacity(self, element: str, capacity: HostCapacity) -> None:
+        """Report the capacity of a host."""
+
+
+def read_capacity() -> HostCapacity:
+    """Return the number of processors that are online, and the memory of the machine."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return HostCapacity(cpus=os.sysconf("SC_NPROCESSORS_ONLN"), memory_mb=max(1, memory // MIB))
+
+
+class CapacityReporter:
+    """Reports the capacity of one host: when the agent starts, when the capacity changes, and each hour."""
+
+    def __init__(
+        self,
+        element: str,
+        sbf: CapacityApi,
+        read: Callable[[], HostCapacity] = read_capacity,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Report the capacity that ``read`` returns. ``clock`` returns seconds."""
+        self._element = element
+        self._sbf = sbf
+        self._read = read
+        self._clock = clock
+        self._reported: HostCapacity | None = None
+        self._next_s = clock()
+
+    def report(self) -> None:
+        """Report the capacity if a report is due. An error is logged, and the report is repeated after `RETRY_S`.
+
+        An SBF of an earlier version refuses the call. The agent then works without reports.
+        """
+        capacity = self._read()
+        changed = self._reported is not None and capacity != self._reported
+        if not changed and self._clock() < self._next_s:
+            return
+        try:
+            self._sbf.report_capacity(self._element, capacity)
+        except VirtcloudError as error:
+            log.info("capacity_not_reported", element=self._element, error=error)
+            self._reported, self._next_s = None, self._clock() + RETRY_S
+            return
+        self._reported, self._next_s = capacity, self._clock() + REPORT_INTERVAL_S
