@@ -21,7 +21,7 @@ from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_plac
 from sbf_service.store.networks import find_joinable_network, read_unsettled_clusters
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import ClusterSpec, GuestSpread
 from virtcloud.model.element import Host
@@ -45,11 +45,7 @@ def make_capacity(row: ElementRow) -> HostCapacity | None:
 
 
 def place_spread(
-    unit: Unit,
-    topology: Topology,
-    spec: ClusterSpec,
-    origin: ClusterOrigin,
-    overcommit: Overcommit = DEFAULT_OVERCOMMIT,
+    unit: Unit, spec: ClusterSpec, origin: ClusterOrigin, overcommit: Overcommit = DEFAULT_OVERCOMMIT
 ) -> ClusterSpec:
     """Return the spec in which the guests of the spread have hosts. Without a spread, return the spec itself.
 
@@ -59,6 +55,7 @@ def place_spread(
     spread = spec.spread
     if spread is None:
         return spec
+    topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
     hosts = _HostReader(unit, topology, spec, spread, origin, overcommit)
     guests = place_guests(spread, list(hosts.read(sites)))

@@ -139,7 +139,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         if unproven is not None:
             return unproven
     if isinstance(decision, CreateAttempt):
-        placed = place_spread(unit, read_topology(unit), spec, find_origin(spec.owner, unit.who), put.overcommit)
+        placed = place_spread(unit, spec, find_origin(spec.owner, unit.who), put.overcommit)
         check_new_cluster(unit, put.quota, placed)
         new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)
