@@ -368,6 +368,7 @@ BODIES: dict[str, object] = {
     "preview_topology": three_sites().model_dump(mode="json"),
     "confirm_element": {"revision": 1},
     "report_drift": {"revision": 1},
+    "report_capacity": {"cpus": 8, "memory_mb": 16384},
     "report_trouble": {"revision": 1, "message": "x"},
     "create_token": {"name": "alice", "role": "operator"},
     "put_quota": {},

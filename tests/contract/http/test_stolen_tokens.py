@@ -53,6 +53,7 @@ EVERY_CALL = frozenset(
         "confirm_element",
         "report_trouble",
         "report_drift",
+        "report_capacity",
         "get_difference",
         "reconcile_element",
         "list_ports",
@@ -122,7 +123,7 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_IMAGES
     | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
-    | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift"},
+    | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
@@ -203,6 +204,7 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "release_ports": {"ports": ["p2"]},
         "confirm_element": {"revision": 1},
         "report_drift": {"revision": 1},
+        "report_capacity": {"cpus": 8, "memory_mb": 16384},
         "report_trouble": {"revision": 1, "message": "x"},
         "create_token": {"name": owner, "role": "operator"},
         "put_quota": {"clusters": 7},
