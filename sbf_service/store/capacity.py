@@ -20,12 +20,13 @@ from sbf_service.domain.placement import (
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_at, parse_current_spec
 from sbf_service.store.networks import find_joinable_network, read_unsettled_clusters
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.tables import ElementRow, ImageRow
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import ClusterSpec, GuestSpread
-from virtcloud.model.element import Host
+from virtcloud.model.element import Host, Hypervisor
 from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.image import ImageFormat
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.values import Name, PortRef, format_utc
 from virtcloud.model.views import HostCapacity
@@ -100,8 +101,16 @@ class _HostReader:
             return f"its agent is unreachable ({since})"
         if row.cpus is None:
             return "its capacity is unknown: upgrade its agent, or name the host"
+        kind = self._find_image_kind()
+        if kind is not None and kind not in host.hypervisors:
+            return f"it runs {' and '.join(host.hypervisors)} guests, and image {self.spread.image} is for {kind}"
         fault = find_host_fault(self.topology, host.name, self.spread.image, self.origin)
         return fault or self._find_path_fault(host.name, taken)
+
+    def _find_image_kind(self) -> Hypervisor | None:
+        """Return the hypervisor of the image, or None for an image that is not in the catalogue."""
+        row = self.unit.session.get(ImageRow, self.spread.image)
+        return None if row is None else ImageFormat(row.format).kind
 
     def _find_path_fault(self, host: Name, taken: Collection[PortRef]) -> str | None:
         """Return why the network cannot reach the host, or None."""

@@ -62,8 +62,8 @@ from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, check_transition
-from virtcloud.model.image import ImageSource
 from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NameTaken, NotFound
+from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.views import ClusterView

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import bindparam, delete, or_, select
+from sqlalchemy import bindparam, delete, func, or_, select
 
 from sbf_service.domain.image_rules import (
     check_image_quota,
@@ -40,7 +40,8 @@ _IN_USE = (
     .where(NOT_ENDED, ClusterRow.images.is_not(None))
     .order_by(ClusterRow.key)
 )
-_RUNNING_SPECS = select(ClusterRow.owner, ClusterRow.spec, ClusterRow.images).where(NOT_ENDED)
+_CURRENT_SPEC = func.coalesce(ClusterRow.resolved, ClusterRow.spec).label("spec")
+_RUNNING_SPECS = select(ClusterRow.owner, _CURRENT_SPEC, ClusterRow.images).where(NOT_ENDED)
 _READ_NAMED = (
     select(ImageRow)
     .where(ImageRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True)))

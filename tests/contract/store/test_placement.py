@@ -129,6 +129,14 @@ def test_hosts_that_refuse_the_owner_or_the_image_get_no_guests(hosts: World) ->
     assert "host brno-h2: users may not name image debian there: " in str(caught.value)
 
 
+def test_a_host_without_the_images_hypervisor_gets_no_guests(hosts: World) -> None:
+    """Hosts of the example run LXC guests only."""
+    disk = {"sha256": "0" * 64, "size": 1, "format": "qcow2", "architecture": "x86_64", "url": "https://example.org/a"}
+    assert ask(hosts, "PUT", "/v1/images/debian", disk).status_code == 201
+    with pytest.raises(NoCapacity, match="host praha-h1: it runs lxc guests, and image debian is for qemu"):
+        hosts.put("demo", spread(1, "praha", owner="root"))
+
+
 def change_host(world: World, name: str, **changes: object) -> None:
     """Change the description of a host in the topology."""
     former = world.topology()
