@@ -13,11 +13,11 @@ from rich.console import Console
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.client.sbf import DEFAULT_URL
-from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, debian_image, read_lab_file, take_down
+from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, read_lab_file, take_down
 from virtcloud.lab.control_client import run_attached
+from virtcloud.lab.debian_image import LAB_IMAGES, write_image
 from virtcloud.lab.demo.chapters import DEMO_TIMING, run_demo
 from virtcloud.lab.demo.report import DemoReport
-from virtcloud.lab.lab_images import DEBIAN
 from virtcloud.lab.pbs import LabPbs, as_user
 from virtcloud.lab.state import LabState
 from virtcloud.model.errors import count_of
@@ -41,7 +41,11 @@ def lab() -> None:
     help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: direct if possible, else uml]",
 )
 @click.option(
-    "--image", "images", type=click.Choice([DEBIAN]), multiple=True, help="Also create this image; see 'lab image'."
+    "--image",
+    "images",
+    type=click.Choice(list(LAB_IMAGES)),
+    multiple=True,
+    help="Also create this image of Debian; may be repeated.",
 )
 def up(topology: Path | None, bare: bool, kernel: str | None, images: tuple[str, ...]) -> None:
     """Start the lab of TOPOLOGY, which is a file or the name of a topology that is part of virtcloud.
@@ -178,7 +182,7 @@ def image(file: Path) -> None:
     Example: virtcloud lab image debian.tar
     """
     with LabProgress(Console(stderr=True)) as progress:
-        debian_image.write_image(file, progress.watch)
+        write_image(file, progress.watch)
     click.echo(f"{file} is a Debian image ({file.stat().st_size >> 20} MB)")
 
 

@@ -13,7 +13,6 @@ from virtcloud.lab.addressing import with_addresses
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
 from virtcloud.lab.fabric.events import LabEvent, Watcher
 from virtcloud.lab.lab_file import LabFile, read_lab_file
-from virtcloud.lab.lab_images import DEBIAN
 from virtcloud.lab.launch import launch, terminate_as_interrupt
 from virtcloud.lab.launch_files import LabOptions
 from virtcloud.lab.state import LAB_FILE, LabState, find_remains, remove_remains
@@ -72,8 +71,8 @@ class Lab:
             _check_no_lab_is_up(state)
             if Hypervisor.QEMU in lab.hypervisors:
                 guest_kernel.fetch_guest_kernel(watch)
-            if DEBIAN in lab.images:
-                debian_image.ensure_debian_root(watch)
+            for image in lab.images:
+                debian_image.ensure_debian_root(debian_image.LAB_IMAGES[image], watch)
             _remove_stale_lab(state, watch)
             with _remove_on_error(state):
                 launch(lab, state, options, kernel, watch)

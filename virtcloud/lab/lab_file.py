@@ -40,9 +40,9 @@ class LabFile(Topology):
     element.
     """
 
-    images: tuple[Literal["debian"], ...] = ()
-    """Images that the lab creates besides its busybox images. The first lab on a machine builds the image ``debian``
-    from Debian's packages.
+    images: tuple[Literal["debian", "debian-cloud"], ...] = ()
+    """Images that the lab creates besides its busybox images. The first lab on a machine builds these images from
+    Debian's packages.
     """
 
     @property

@@ -19,7 +19,6 @@ from virtcloud.lab.guest_kernel import GuestKernel
 BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "httpd", "hostname", "mount", "kill", "ps")
 
-DEBIAN = "debian"
 DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
 
 CONTAINER_INIT = """#!/bin/sh
@@ -58,10 +57,10 @@ def make_container_image(folder: Path) -> None:
     (folder / "busybox/image.yaml").write_text("kind: lxc\nrootfs: rootfs\ninit: /sbin/init\n")
 
 
-def make_debian_image(folder: Path, root: Path) -> None:
-    """Create the image ``debian`` (kind lxc) in ``folder``. All labs use the same root file system ``root``."""
-    (folder / DEBIAN).mkdir(exist_ok=True)
-    (folder / DEBIAN / "image.yaml").write_text(f"kind: lxc\nrootfs: {root}\ninit: /sbin/init\n")
+def make_debian_image(folder: Path, name: str, root: Path) -> None:
+    """Create the image ``name`` (kind lxc) in ``folder``. All labs use the same root file system ``root``."""
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / "image.yaml").write_text(f"kind: lxc\nrootfs: {root}\ninit: /sbin/init\n")
 
 
 def make_images_readable(folder: Path) -> None:

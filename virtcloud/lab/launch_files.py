@@ -64,8 +64,9 @@ def _write_images(lab: LabFile, state: LabState, watch: Watcher) -> None:
     if Hypervisor.QEMU in lab.hypervisors:
         lab_images.make_qemu_image(images, guest_kernel.fetch_guest_kernel(watch))
         lab_images.make_disk_image(images)
-    if lab_images.DEBIAN in lab.images:
-        lab_images.make_debian_image(images, debian_image.ensure_debian_root(watch))
+    for name in lab.images:
+        root = debian_image.ensure_debian_root(debian_image.LAB_IMAGES[name], watch)
+        lab_images.make_debian_image(images, name, root)
     lab_images.make_images_readable(images)
 
 

@@ -14,7 +14,6 @@ from virtcloud.lab import guest_kernel, lab_kernel, openvswitch
 from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.frr import FRR_PROGRAMS
 from virtcloud.lab.lab_file import LabFile
-from virtcloud.lab.lab_images import DEBIAN
 from virtcloud.lab.network import is_fabric
 from virtcloud.lab.node_services import DRIVER_LIBRARIES as DRIVER_FOLDER
 from virtcloud.model.element import Hypervisor
@@ -39,7 +38,7 @@ DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU:
 QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 FRR_PACKAGE = "frr"
 IMAGE_PROGRAMS = {"mmdebstrap": "mmdebstrap"}
-"""Programs that only a lab with the image ``debian`` needs."""
+"""Programs that only a lab with Debian images needs."""
 PYTHON_PACKAGES = {
     "libvirt": "agent",
     "pyroute2": "agent",
@@ -150,7 +149,7 @@ def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
         (LLDP_PROGRAMS, lab is not None and lab.lldp),
         (openvswitch.OVS_PROGRAMS, lab is not None and bool(openvswitch.ovs_switch_names(lab))),
         (QEMU_PROGRAMS, Hypervisor.QEMU in hypervisors),
-        (IMAGE_PROGRAMS, lab is not None and DEBIAN in lab.images),
+        (IMAGE_PROGRAMS, lab is not None and bool(lab.images)),
     )
     for programs, needed in groups:
         for name, package in programs.items():

@@ -1,6 +1,7 @@
 """Building the Debian images: built once, complete or absent, from the sources of this machine's APT."""
 
 import os
+import platform
 import threading
 import time
 from pathlib import Path
@@ -32,8 +33,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(debian_image, "CACHE", str(folder))
     monkeypatch.setattr(debian_image, "BUILD_LOG", folder / "log")
     monkeypatch.setattr(debian_image, "LOCK", folder / "lock")
-    monkeypatch.setattr(debian_image.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(debian_image.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(apt_sources, "release", lambda: "bookworm")
     monkeypatch.setattr(apt_sources, "debian_sources", lambda: "deb http://mirror.example/debian bookworm main\n")
     monkeypatch.setattr(apt_sources, "transfer_options", lambda: ['Acquire::http::Proxy "http://proxy.example"'])
@@ -52,7 +53,7 @@ def install_mmdebstrap(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int 
 def test_an_image_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mmdebstrap(tmp_path, monkeypatch)
     events: list[LabEvent] = []
-    roots = {debian_image.ensure_debian_root(events.append) for _ in range(2)}
+    roots = {debian_image.ensure_debian_root(debian_image.LIGHT, events.append) for _ in range(2)}
     assert [(root / "etc/hosts").exists() for root in roots] == [True]
     assert (tmp_path / "calls").read_text().count("--variant=minbase") == 1
     assert [event.state for event in events] == ["begin", "note", "done"]
@@ -60,7 +61,10 @@ def test_an_image_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_builders_of_an_image_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mmdebstrap(tmp_path, monkeypatch, seconds=0.3)
-    builders = [threading.Thread(target=debian_image.ensure_debian_root, args=(lambda _: None,)) for _ in range(3)]
+    builders = [
+        threading.Thread(target=debian_image.ensure_debian_root, args=(debian_image.LIGHT, lambda _: None))
+        for _ in range(3)
+    ]
     for builder in builders:
         builder.start()
     for builder in builders:
@@ -70,7 +74,7 @@ def test_builders_of_an_image_wait_for_each_other(tmp_path: Path, monkeypatch: p
 
 def test_an_image_is_built_from_apts_sources_and_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mmdebstrap(tmp_path, monkeypatch)
-    debian_image.ensure_debian_root(lambda _: None)
+    debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     assert (tmp_path / "sources").read_text() == "deb http://mirror.example/debian bookworm main\n"
     assert '--aptopt=Acquire::http::Proxy "http://proxy.example"' in (tmp_path / "calls").read_text()
 
@@ -78,7 +82,7 @@ def test_an_image_is_built_from_apts_sources_and_proxy(tmp_path: Path, monkeypat
 def test_a_failed_build_leaves_no_image(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mmdebstrap(tmp_path, monkeypatch, code=25)
     with pytest.raises(LabImpossible, match="mmdebstrap ended with exit code 25; check that apt-get update succeeds"):
-        debian_image.ensure_debian_root(lambda _: None)
+        debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     assert sorted(path.name for path in cache.iterdir()) == ["lock", "log"]
 
 
@@ -89,13 +93,13 @@ def test_a_full_disk_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.M
     install_mmdebstrap(tmp_path, monkeypatch)
     monkeypatch.setattr(debian_image, "_install_packages", fill)
     with pytest.raises(LabImpossible, match=r"could not be built in .*No space left on device"):
-        debian_image.ensure_debian_root(lambda _: None)
+        debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
 
 
 def test_the_next_build_removes_a_killed_build(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cache / "debian-root-0.1.new/rootfs").mkdir(parents=True)
+    (cache / "debian-light-0.1.new/rootfs").mkdir(parents=True)
     install_mmdebstrap(tmp_path, monkeypatch)
-    debian_image.ensure_debian_root(lambda _: None)
+    debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     assert not list(cache.glob("*.new"))
 
 
@@ -104,26 +108,26 @@ def test_a_build_waits_for_mmdebstrap_of_a_killed_builder(tmp_path: Path, monkey
     install_mmdebstrap(tmp_path, monkeypatch, seconds=0.6)
     builder = os.fork()
     if builder == 0:
-        debian_image.ensure_debian_root(lambda _: None)
+        debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
         os._exit(0)
     while not (tmp_path / "sources").exists():
         time.sleep(0.01)
     os.kill(builder, 9)
     os.waitpid(builder, 0)
     events: list[LabEvent] = []
-    debian_image.ensure_debian_root(events.append)
+    debian_image.ensure_debian_root(debian_image.LIGHT, events.append)
     assert "another process builds a Debian image" in events[0].text
 
 
 def test_another_recipe_is_another_image() -> None:
-    recipe = debian_image.DebianRecipe("debian-root", (*debian_image.PACKAGES, "gcc"), debian_image.CUSTOMIZE, 0o700)
-    assert recipe.folder("bookworm") != debian_image.ROOT.folder("bookworm")
-    assert debian_image.ROOT.folder("trixie") != debian_image.ROOT.folder("bookworm")
+    recipe = debian_image.DebianRecipe("debian-light", (*debian_image.PACKAGES, "gcc"), debian_image.CUSTOMIZE, 0o700)
+    assert recipe.folder("bookworm") != debian_image.LIGHT.folder("bookworm")
+    assert debian_image.LIGHT.folder("trixie") != debian_image.LIGHT.folder("bookworm")
 
 
 def test_other_users_cannot_enter_a_root_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mmdebstrap(tmp_path, monkeypatch)
-    assert debian_image.ensure_debian_root(lambda _: None).parent.stat().st_mode & 0o777 == 0o700
+    assert debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None).parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_sources_are_those_of_one_debian_release() -> None:
