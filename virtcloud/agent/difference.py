@@ -167,10 +167,11 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
     The agent restarts a guest whose digest differs. The digest is stored with the running guest. Therefore a reset
-    restarts the guest once, even if the agent is killed in between.
+    restarts the guest once, even if the agent is killed in between. The seed is recorded with the cluster and never
+    changes. It is left out, so that the upgrade of an agent that ignored seeds restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
-    spec = guest.model_dump_json(exclude_none=True, exclude={"power"})
+    spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})
     return sha256(f"{attachment} {spec}".encode()).hexdigest()[:16]
 
 

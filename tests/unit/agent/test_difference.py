@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from pydantic import SecretStr
 
 from virtcloud.agent.difference import (
     BuildSegment,
@@ -17,6 +18,8 @@ from virtcloud.agent.difference import (
 )
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
+from virtcloud.model.guest_seed import GuestSeed
+from virtcloud.model.values import UserName
 from virtcloud.model.wanted import HostWanted, Segment
 
 Make = Callable[..., Segment]
@@ -242,3 +245,12 @@ def test_a_host_without_guests_needs_no_filters(make_segment: Make) -> None:
     segment = make_segment("a", 100)
     observed = with_filters(observed_host(segment), faults=("libnftables.so.1 is missing",))
     assert compute_difference(wanted(segment), observed) == []
+
+
+def test_an_agent_that_learns_of_seeds_restarts_no_guest(make_segment: Make) -> None:
+    """An older agent started the guest, and ignored the seed. The upgraded agent reads the same wanted document."""
+    segment = make_segment("a", 100, ("g1",))
+    seed = GuestSeed(user=UserName("alice"), host_key=SecretStr("x"), cluster_key=SecretStr("y"))
+    guest = segment.guests[0].model_copy(update={"seed": seed})
+    seeded = segment.model_copy(update={"guests": (guest,)})
+    assert compute_difference(wanted(seeded), observed_host(segment)) == []
