@@ -9,6 +9,8 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.ssh_keys import UserKey, parse_user_keys
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
+MORE = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3AAAAAA=="
+"""A key with another field after its data."""
 SECRET = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"  # noqa: S105 - no real key
 PRIVATE = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n-----END OPENSSH PRIVATE KEY-----\n"
 
@@ -51,7 +53,7 @@ def test_other_text_is_refused_without_showing_it(text: str, found: str) -> None
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("damaged", [ED25519[:-8], ED25519.replace("ssh-ed25519 ", "ssh-rsa "), ED25519 + "AAAA"])
+@pytest.mark.parametrize("damaged", [ED25519[:-8], ED25519.replace("ssh-ed25519 ", "ssh-rsa "), ED25519 + "AAAA", MORE])
 def test_damaged_data_is_refused(damaged: str) -> None:
     with pytest.raises(BadInput, match="expected complete data of the"):
         UserKey(damaged)
