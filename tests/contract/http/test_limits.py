@@ -13,7 +13,8 @@ from sbf_fakes.world import World, make_world
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import RequestLimits
 
-LIMITS = RequestLimits(body=2048, hosts=3, guests=2, sites=2, shares=1, addresses=1)
+LIMITS = RequestLimits(body=2048, hosts=3, guests=2, sites=2, shares=1, addresses=1, keys=1)
+KEYS = ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"] * 2
 LIMIT_NAME = "the limit is 'limits.{}' in the settings of this SBF"
 
 
@@ -38,6 +39,7 @@ def guest(name: str, **keys: object) -> dict[str, object]:
         ("guests", "guests", {"guests": [guest("g1"), guest("g2"), guest("g3")]}, "2, got 3"),
         ("sites", "sites", {"sites": ["brno", "praha", "plzen"]}, "2, got 3"),
         ("shares_with", "shares", {"hosts": ["brno-h1"], "shares_with": ["bob", "eva"]}, "1, got 2"),
+        ("authorized_keys", "keys", {"hosts": ["brno-h1"], "authorized_keys": KEYS}, "1, got 2"),
         ("addresses", "addresses", {"guests": [guest("g1", addresses=["10.0.0.1/24", "10.0.1.1/24"])]}, "1, got 2"),
     ],
 )

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.domain.admission import RequestLimits
 from virtcloud.model.access import Role
@@ -16,6 +16,7 @@ from virtcloud.model.ssh_keys import UserKey
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP//8ANYbUBqMGVNVPvdqVfmROgPr8Vr/PQXIb6nsYWr"
+PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
 PATH = "/v1/users/alice/keys"
 
 
@@ -70,13 +71,20 @@ def test_removing_an_unknown_key_is_not_found(world: World, alice: str) -> None:
 
 
 def test_a_private_key_is_refused_and_never_shown(world: World, alice: str, capsys: pytest.CaptureFixture[str]) -> None:
-    private = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
-    status, kind, detail = problem(add(world, alice, private))
+    status, kind, detail = problem(add(world, alice, PRIVATE))
     assert (status, kind) == (422, "bad-input")
     assert detail.startswith("key: expected a public SSH key")
     assert detail.endswith("got a private key, which was not stored: use the file that ends in .pub")
     captured = capsys.readouterr()
     assert "b3BlbnNz" not in detail + captured.out + captured.err + str([row.why for row in world.audit()])
+
+
+def test_a_spec_with_a_private_key_is_refused_without_showing_it(world: World, alice: str) -> None:
+    wanted = spec("brno-h1").model_dump(mode="json") | {"authorized_keys": [PRIVATE]}
+    status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", {"spec": wanted}, token=alice))
+    assert (status, kind) == (422, "bad-input")
+    assert detail.startswith("spec.authorized_keys.0: expected a public SSH key")
+    assert "b3BlbnNz" not in detail
 
 
 def test_the_number_of_keys_is_limited(world: World, alice: str) -> None:
