@@ -7,9 +7,10 @@ agent, the command line and the lab. The service that manages all clusters is th
 from importlib import import_module
 
 __version__ = "0.2.0"
-__all__ = ["Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
+__all__ = ["AsyncClient", "Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
 
 _MODULES = {
+    "AsyncClient": "virtcloud.client.asynchronous",
     "Client": "virtcloud.client.api",
     "Cluster": "virtcloud.client.api",
     "ClusterSpec": "virtcloud.model.cluster",

@@ -1,6 +1,9 @@
 """The example scripts for users. Each request becomes a cluster, and each script runs on the job's first host."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +64,29 @@ def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: Sbf
     done = job.run(script("mpi.pbs"), MPIRUN="./mpirun")
     remove(client, "31.pbs")
     assert (done.stdout.split(), done.stderr) == (["g1", "g1", "g2", "g2", "g3", "g3"], "")
+
+
+def run_example(lab: Lab, example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example in Python as root on this machine. root is an operator of the lab's SBF."""
+    command = (sys.executable, EXAMPLES / example, *arguments)
+    address = {"VIRTCLOUD_URL": f"unix://{lab.sbf_socket}"}
+    return subprocess.run(command, env=os.environ | address, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own
+
+
+def test_the_example_places_guests_and_prints_their_changes(lab: Lab) -> None:
+    lines = run_example(lab, "watch.py", "watched").stdout.splitlines()
+    assert lines[0] == "watched: configuring"
+    assert "watched: active" in lines
+    assert [line.split()[0] + " " + line.split()[2] for line in lines[-3:]] == [
+        f"g{n} 10.0.0.{n}/24" for n in (1, 2, 3)
+    ]
+    assert len({line.split()[1].partition("-")[0] for line in lines[-3:]}) == 3, "the lab has three equal sites"
+
+
+def test_the_asyncio_example_creates_clusters_side_by_side(lab: Lab, client: SbfClient) -> None:
+    lines = run_example(lab, "several.py", "one", "two").stdout.splitlines()
+    assert sorted(line.split()[0] for line in lines) == ["one", "two"]
+    assert [client.cluster(key).state for key in ("one", "two")] == ["released", "released"]
 
 
 def test_bobs_job_reads_from_alices_job_in_her_network(lab: Lab, client: SbfClient) -> None:

@@ -1,5 +1,6 @@
 """``virtcloud cluster``: create, list, show, extend, share and delete clusters, and wait for them."""
 
+from datetime import datetime
 from typing import get_args
 
 import click
@@ -256,6 +257,22 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
     printing.print_json(cluster.view) if as_json else click.echo(
         f"cluster {key} is {cluster.state} after {seconds:.1f} s"
     )
+
+
+@cluster.command()
+@click.argument("key")
+@click.option("--timeout", type=DurationType(), help="Maximum time to watch.  [default: until the cluster ends]")
+@printing.json_option
+@click.pass_context
+def watch(context: click.Context, key: str, timeout: float | None, as_json: bool) -> None:
+    """Print each change of the cluster KEY, until the cluster has ended or Ctrl-C: its state, lease and elements.
+
+    With --json, print one JSON document per line.
+
+    Example: virtcloud cluster watch demo
+    """
+    for event in open_client(context).get(key).events(timeout):
+        click.echo(event.model_dump_json() if as_json else f"{datetime.now().astimezone():%H:%M:%S}  {event}")
 
 
 @cluster.command()

@@ -6,7 +6,7 @@
 
     with Client() as client:
         cluster = client.create("demo", hosts=["brno-h1", "praha-h1"])
-        cluster.wait_active(progress=lambda view: print(view.state))
+        cluster.wait_active(progress=True)  # a progress bar, in a terminal and in a notebook
         print(cluster.vlans)
         more = client.create("more", joins="demo", hosts=["plzen-h1"])  # a member of the same network
         more.wait_active().delete(wait=True)
@@ -15,13 +15,16 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
+from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuests
 from virtcloud.client.sbf import DEFAULT_URL, SbfClient
 from virtcloud.model.changes import ClusterDryRun
@@ -32,11 +35,23 @@ from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
 ProgressCallback = Callable[[ClusterView], None]
+ShownProgress = ProgressCallback | bool | None
+"""A function that is called with each new view, or True for a progress bar."""
 POLL_S = 1.0
 """Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
 PATIENCE_S = 30.0
 """A waiting method raises an error if SBF does not answer for this many seconds."""
 URL_VARIABLE = "VIRTCLOUD_URL"
+
+
+@contextmanager
+def open_progress(progress: ShownProgress) -> Iterator[ProgressCallback | None]:
+    """Return the function that a waiting method calls. For True, show a progress bar within the block."""
+    if progress is True:
+        with import_module("virtcloud.client.progress_bar").open_bar() as bar:  # rich takes 0.1 s to import
+            yield bar
+    else:
+        yield progress or None
 
 
 class Client:
@@ -86,6 +101,7 @@ class Client:
 
     def create(
         self,
+        /,
         key: str,
         spec: ClusterSpec | None = None,
         *,
@@ -205,21 +221,25 @@ class Cluster:
         self.view = self._check_id(self._sbf.cluster(self.key, cluster_id=self.view.id))
         return self.view
 
-    def wait_active(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
+    def wait_active(self, progress: ShownProgress = None, timeout: float | None = None) -> Self:
         """Wait until the cluster is active. Call ``progress`` with each new view, and at least every second.
 
-        Raise ClusterFailed with the reason if the cluster fails or ends. Raise TimedOut after ``timeout`` seconds.
+        With ``progress=True``, show a progress bar in a terminal or notebook. Raise ClusterFailed with the reason if
+        the cluster fails or ends. Raise TimedOut after ``timeout`` seconds.
         """
-        view = self._wait(frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES, progress, timeout, "active")
-        if view.state == ClusterState.FAILING:
-            view = self._wait(ENDED_STATES, progress, timeout, "released")
+        with open_progress(progress) as shown:
+            until = frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES
+            view = self._wait(until, shown, timeout, "active")
+            if view.state == ClusterState.FAILING:
+                view = self._wait(ENDED_STATES, shown, timeout, "released")
         if view.state != ClusterState.ACTIVE:
             raise ClusterFailed(f"cluster {self.key} is {view.state}: {view.reason or 'it was deleted'}")
         return self
 
-    def wait_ended(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
+    def wait_ended(self, progress: ShownProgress = None, timeout: float | None = None) -> Self:
         """Wait until the cluster is removed everywhere. Use ``progress`` and ``timeout`` like :meth:`wait_active`."""
-        self._wait(ENDED_STATES, progress, timeout, "released")
+        with open_progress(progress) as shown:
+            self._wait(ENDED_STATES, shown, timeout, "released")
         return self
 
     def known_hosts(self) -> str:
@@ -228,6 +248,30 @@ class Cluster:
         With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending.
         """
         return render_known_hosts(self._sbf.peers(self.key, self.view.id).peers)
+
+    def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
+        """Yield the present state and progress, then each change, until the cluster has ended or ``timeout`` seconds.
+
+        Changes of the state, the lease, the VLAN IDs and the elements' progress are events. A value that changes twice
+        within one long poll results in one event.
+        """
+        before = None
+        for view in self.poll_views(timeout):
+            yield from find_events(before, view)
+            before = view
+
+    def poll_views(self, timeout: float | None = None) -> Iterator[ClusterView]:
+        """Yield the cluster's view now and after each long poll, changed or not, at least every second.
+
+        End after the view of the ended cluster, or after ``timeout`` seconds. Raise ServiceUnreachable if SBF does not
+        answer for half a minute.
+        """
+        deadline = None if timeout is None else self._clock() + timeout
+        answered = self._clock()
+        yield self.view
+        while self.view.state not in ENDED_STATES and (deadline is None or self._clock() < deadline):
+            answered = self._poll(answered)
+            yield self.view
 
     def extend(self, seconds: float) -> Self:
         """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
@@ -250,9 +294,7 @@ class Cluster:
             self.view = self._sbf.share_network(self.key, user, shared=shared, cluster_id=self.view.id)
         return self
 
-    def delete(
-        self, *, wait: bool = False, progress: ProgressCallback | None = None, timeout: float | None = None
-    ) -> Self:
+    def delete(self, *, wait: bool = False, progress: ShownProgress = None, timeout: float | None = None) -> Self:
         """Delete the cluster. Idempotent. With ``wait``, return when the cluster is removed everywhere.
 
         Never deletes a later cluster with the same key.
@@ -271,18 +313,12 @@ class Cluster:
     def _wait(
         self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
     ) -> ClusterView:
-        deadline = None if timeout is None else self._clock() + timeout
-        answered = self._clock()
-        while True:
+        for view in self.poll_views(timeout):
             if progress:
-                progress(self.view)
-            if self.view.state in until:
-                return self.view
-            if deadline is not None and self._clock() >= deadline:
-                raise TimedOut(
-                    f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues"
-                )
-            answered = self._poll(answered)
+                progress(view)
+            if view.state in until:
+                return view
+        raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
 
     def _poll(self, answered: float) -> float:
         """Run one long poll for a newer view. Return the time of SBF's last answer, as seconds of ``clock``."""

@@ -103,6 +103,36 @@ def test_contradicting_placement_options_send_nothing(
     assert message in result.stderr
 
 
+def test_watch_prints_each_change_until_the_end(run: RunCommand, sbf: FakeSbf) -> None:
+    run(*CREATE, "--no-wait")
+    sbf.next[ClusterState.ACTIVE] = ClusterState.RELEASED
+    result = run("cluster", "watch", "demo")
+    assert [line[10:] for line in result.stdout.splitlines()] == [
+        "demo: configuring",
+        "demo, brno-sw: adding",
+        "demo, brno-h1: adding",
+        "demo: active",
+        "demo, brno-sw: confirmed",
+        "demo, brno-h1: confirmed",
+        "demo: released",
+        "demo, brno-sw: removed",
+        "demo, brno-h1: removed",
+    ]
+
+
+def test_watch_prints_one_json_document_per_line(run: RunCommand, sbf: FakeSbf) -> None:
+    run(*CREATE, "--no-wait")
+    sbf.stuck = True
+    first, *_ = run("cluster", "watch", "demo", "--timeout", "1s", "--json").stdout.splitlines()
+    assert json.loads(first) == {
+        "cluster": "demo",
+        "element": None,
+        "before": None,
+        "after": "configuring",
+        "detail": None,
+    }
+
+
 def test_the_size_of_guests_is_an_option(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--cpus", "2", "--memory", "2048")
     assert [(guest.cpus, guest.memory_mb) for guest in sbf.requests[0].spec.guests] == [(2, 2048)]

@@ -1,0 +1,258 @@
+"""The Python API for asyncio and trio: the methods of :mod:`virtcloud.client.api`, to be awaited.
+
+::
+
+    from virtcloud import AsyncClient
+
+    async with AsyncClient() as client:
+        async with await client.create("demo", guests=[...]) as cluster:
+            await cluster.wait_active()
+            async for event in cluster.events():
+                print(event)
+
+Each method runs its synchronous twin in a thread. The signatures are those of the twins, so that no code is written
+twice. A cancelled wait ends at once, and its thread ends within a second or two.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from threading import Condition, Event
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from anyio import CapacityLimiter, from_thread, to_thread
+
+from virtcloud.client.api import Client, Cluster, open_progress
+from virtcloud.client.events import ClusterEvent, find_events
+from virtcloud.client.guests import ClusterGuest
+from virtcloud.model.views import ClusterView
+
+P = ParamSpec("P")
+R = TypeVar("R")
+W = TypeVar("W")
+MAX_THREADS = 64
+"""Largest number of simultaneous calls of one client. Each call needs a connection to SBF."""
+
+
+@dataclass
+class CallThreads:
+    """The threads of one client's calls. Cancelled calls continue in their threads for a moment."""
+
+    limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(MAX_THREADS))
+    running: int = 0
+    _changed: Condition = field(default_factory=Condition)
+
+    async def run(self, call: Callable[[], R]) -> R:
+        """Return the result of ``call``, which runs in a thread."""
+        return await to_thread.run_sync(partial(self._count, call), abandon_on_cancel=True, limiter=self.limiter)
+
+    def wait_idle(self) -> None:
+        """Wait until no thread runs a call. Calls end, because each call to SBF has a timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.running)
+
+    def _count(self, call: Callable[[], R]) -> R:
+        self._add(1)
+        try:
+            return call()
+        finally:
+            self._add(-1)
+
+    def _add(self, number: int) -> None:
+        with self._changed:
+            self.running += number
+            self._changed.notify_all()
+
+
+class CallAbandoned(BaseException):
+    """The task that waited for a call was cancelled. Ends the call's thread; no caller receives this exception."""
+
+
+def _twin(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+    """Return a coroutine function that runs ``method`` of the synchronous twin in a thread."""
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    async def call(twin: Any, /, *args: P.args, **keys: P.kwargs) -> R:  # noqa: ANN401 - one of the classes below
+        bound, threads = signature.bind(twin.sync, *args, **keys), _threads_of(twin)
+        if "progress" in signature.parameters:
+            return await _run_waiting(threads, method, bound)
+        return await threads.run(partial(method, *bound.args, **bound.kwargs))
+
+    return call
+
+
+def _wrapped_twin(
+    method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
+) -> Callable[Concatenate[Any, P], Awaitable[W]]:
+    """Return a twin whose result is converted by ``wrap``, which gets the object and the method's result."""
+    called = _twin(method)
+
+    @wraps(method)
+    async def call(twin: Any, /, *args: P.args, **keys: P.kwargs) -> W:  # noqa: ANN401 - one of the classes below
+        return wrap(twin, await called(twin, *args, **keys))
+
+    return call
+
+
+def _return_self(twin: W, _result: object) -> W:
+    """Return the asynchronous object, for a method that returns its own object."""
+    return twin
+
+
+def _threads_of(twin: Any) -> CallThreads:  # noqa: ANN401 - one of the classes below
+    found: CallThreads = twin.threads
+    return found
+
+
+async def _run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
+    """Run a waiting method. The callback ``progress`` runs in the thread of the event loop.
+
+    Waiting methods call their callback at least every second. If the task is cancelled, the callback ends the thread.
+    """
+    cancelled = Event()
+    with open_progress(bound.arguments.get("progress")) as shown:
+
+        def relay(view: Any) -> None:  # noqa: ANN401 - a view of a cluster or of a guest
+            if cancelled.is_set():
+                raise CallAbandoned
+            if shown is not None:
+                from_thread.run_sync(shown, view)
+
+        bound.arguments["progress"] = relay
+        try:
+            return await threads.run(partial(_end_if_abandoned, method, bound))
+        finally:
+            cancelled.set()
+
+
+def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
+    """Call ``method``. After a cancellation, nobody receives the result."""
+    with suppress(CallAbandoned):
+        return method(*bound.args, **bound.kwargs)
+    raise RuntimeError("the call was abandoned")
+
+
+class AsyncGuest:
+    """A guest of a cluster; see :class:`ClusterGuest`."""
+
+    def __init__(self, sync: ClusterGuest, threads: CallThreads) -> None:
+        """Create the twin of ``sync``."""
+        self.sync = sync
+        self.threads = threads
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the twin
+        """Return a property of the synchronous guest, such as ``view`` or ``name``."""
+        return _read_property(self.sync, name)
+
+    stop = _wrapped_twin(ClusterGuest.stop, _return_self)
+    start = _wrapped_twin(ClusterGuest.start, _return_self)
+    reset = _wrapped_twin(ClusterGuest.reset, _return_self)
+    wait_confirmed = _wrapped_twin(ClusterGuest.wait_confirmed, _return_self)
+    refresh = _twin(ClusterGuest.refresh)
+
+
+class AsyncCluster:
+    """A cluster; see :class:`Cluster`. The end of an ``async with`` block deletes the cluster."""
+
+    def __init__(self, sync: Cluster, threads: CallThreads) -> None:
+        """Create the twin of ``sync``."""
+        self.sync = sync
+        self.threads = threads
+
+    def __repr__(self) -> str:
+        """Return the text of the synchronous twin."""
+        return repr(self.sync).replace("virtcloud.Cluster", "virtcloud.AsyncCluster")
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the twin
+        """Return a property of the synchronous cluster, such as ``view``, ``key``, ``state`` or ``vlans``."""
+        return _read_property(self.sync, name)
+
+    async def __aenter__(self) -> Self:
+        """Return this cluster."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Delete the cluster and wait until it is removed everywhere."""
+        await self.delete(wait=True)
+
+    refresh = _twin(Cluster.refresh)
+    wait_active = _wrapped_twin(Cluster.wait_active, _return_self)
+    wait_ended = _wrapped_twin(Cluster.wait_ended, _return_self)
+    extend = _wrapped_twin(Cluster.extend, _return_self)
+    share = _wrapped_twin(Cluster.share, _return_self)
+    unshare = _wrapped_twin(Cluster.unshare, _return_self)
+    delete = _wrapped_twin(Cluster.delete, _return_self)
+    known_hosts = _twin(Cluster.known_hosts)
+
+    async def guest(self, name: str) -> AsyncGuest:
+        """Return a guest. Raise NotFound for an unknown name."""
+        return AsyncGuest(await self.threads.run(partial(self.sync.guests.find, name)), self.threads)
+
+    async def poll_views(self, timeout: float | None = None) -> AsyncIterator[ClusterView]:  # noqa: ASYNC109 - as its twin
+        """Yield the cluster's view after each long poll; see :meth:`Cluster.poll_views`."""
+        views: Iterator[ClusterView] = self.sync.poll_views(timeout)
+        while (view := await self.threads.run(partial(next, views, None))) is not None:
+            yield view
+
+    async def events(self, timeout: float | None = None) -> AsyncIterator[ClusterEvent]:  # noqa: ASYNC109 - as its twin
+        """Yield the changes of the cluster; see :meth:`Cluster.events`."""
+        before = None
+        async for view in self.poll_views(timeout):
+            for event in find_events(before, view):
+                yield event
+            before = view
+
+
+def _wrap_cluster(client: "AsyncClient", cluster: Cluster) -> AsyncCluster:
+    return AsyncCluster(cluster, client.threads)
+
+
+def _wrap_clusters(client: "AsyncClient", clusters: Any) -> list[AsyncCluster]:  # noqa: ANN401 - a sequence of clusters
+    return [AsyncCluster(cluster, client.threads) for cluster in clusters]
+
+
+class AsyncClient:
+    """The virtual clusters of one installation; see :class:`Client`."""
+
+    def __init__(self, sync: Client | None = None) -> None:
+        """Create the twin of ``sync``, by default of ``Client()``. Nothing is sent yet."""
+        self.sync = sync or Client()
+        self.threads = CallThreads()
+
+    def __repr__(self) -> str:
+        """Return the client's address as text, never the token."""
+        return f"<virtcloud.AsyncClient of {self.sync.sbf.url}>"
+
+    async def __aenter__(self) -> Self:
+        """Return this client. The end of the context closes the client."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Wait until the threads of cancelled calls have ended, usually within a second. Then close the connections."""
+        await to_thread.run_sync(self.threads.wait_idle)
+        self.sync.close()
+
+    create = _wrapped_twin(Client.create, _wrap_cluster)
+    preview = _twin(Client.preview)
+    get = _wrapped_twin(Client.get, _wrap_cluster)
+    list = _wrapped_twin(Client.list, _wrap_clusters)
+    delete = _twin(Client.delete)
+
+
+def _read_property(sync: object, name: str) -> object:
+    """Return an attribute of a synchronous object. Raise AttributeError for a method: it would block the event loop."""
+    if name.startswith("_") or callable(getattr(type(sync), name, None)):
+        raise AttributeError(name)
+    return getattr(sync, name)
