@@ -201,9 +201,7 @@ class ClusterSpec(Document):
     def _check_subnets(self) -> Self:
         versions = [ip_interface(subnet).version for subnet in self.subnets or ()]
         if len(set(versions)) < len(versions):
-            raise BadInput(
-                f"subnets: expected at most one subnet of IPv{versions[0]}, got {len(versions)}", ("subnets",)
-            )
+            raise BadInput(f"expected at most one subnet of IPv{versions[0]}, got {len(versions)}", ("subnets",))
         return self
 
 
