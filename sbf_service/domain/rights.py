@@ -196,7 +196,7 @@ def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[st
     unlimited = [
         f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, scope in scopes.items() if scope is RightScope.ALL
     ]
-    return [*limited, *unlimited]
+    return [*dict.fromkeys(limited), *unlimited]
 
 
 def _join_alternatives(alternatives: list[str]) -> str:

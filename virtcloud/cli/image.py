@@ -172,6 +172,8 @@ def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke
     """
     sbf = open_client(context).sbf
     change = sbf.revoke_certification if revoke else sbf.certify_image
+    for site in sites:
+        sbf.site(site)  # raises NotFound before anything is changed
     found = [change(name, site) for site in sites][-1]
     verb = "is no longer certified for" if revoke else "is certified for"
     _print_image(found, f"image {name} {verb} {', '.join(sites)}", as_json=as_json)
@@ -276,7 +278,7 @@ def _print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -
         click.echo(summary)
         return
     for label, value in _describe_image(found):
-        click.echo(f"{label + ':':14}{value}")
+        click.echo(f"{label + ':':15}{value}")
 
 
 def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:

@@ -4,8 +4,9 @@ The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER C
 the archive on stdin. The file uses only the standard library.
 
 The program changes its root to the folder before it reads the archive. Therefore no name and no symbolic link in the
-archive reaches another file of the host. Devices are not created. Owners, modes and setuid bits are preserved; no
-user of the host can enter the folder from outside. The program prints the number of bytes that it unpacked.
+archive reaches another file of the host. Devices are not created. Owners, modes, setuid bits and capabilities are
+preserved; no user of the host can enter the folder from outside. The program prints the number of bytes that it
+unpacked.
 """
 
 import ctypes
@@ -26,6 +27,7 @@ PRELOADED = (
     zlib,
 )  # tarfile imports these modules when needed, which is impossible in the folder
 INIT = "/sbin/init"
+CAPABILITY = "security.capability"
 MEMORY_BYTES = 2 << 30
 BLOCK_BYTES = 4096
 PR_SET_PDEATHSIG = 1
@@ -65,7 +67,15 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
             )
         if not member.isdev():
             archive.extract(member, path="/", numeric_owner=True, filter="fully_trusted")
+            set_capabilities(member)
     return size
+
+
+def set_capabilities(member: tarfile.TarInfo) -> None:
+    """Set the capabilities of a program, such as ping's, if the archive contains them (GNU tar's option --xattrs)."""
+    value = member.pax_headers.get(f"SCHILY.xattr.{CAPABILITY}")
+    if value is not None and member.isreg():
+        os.setxattr(f"/{member.name}", CAPABILITY, value.encode("utf-8", "surrogateescape"), follow_symlinks=False)
 
 
 def check_init(machine: str) -> None:

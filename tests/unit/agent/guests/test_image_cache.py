@@ -419,6 +419,16 @@ def test_only_root_reaches_programs_of_an_image(host: Host, server: FileServer) 
 
 
 @needs_root
+def test_programs_keep_their_capabilities(host: Host, server: FileServer) -> None:
+    capability = bytes.fromhex("0100000200200000000000000000000000000000")
+    headers = {"SCHILY.xattr.security.capability": capability.decode("utf-8", "surrogateescape")}
+    server.data = archive(member("bin/ping", b"x", pax_headers=headers))
+    image = host.get(host.source(format="tar"))
+    assert isinstance(image, LxcImage)
+    assert os.getxattr(image.rootfs / "bin/ping", "security.capability") == capability
+
+
+@needs_root
 def test_an_archive_writes_nothing_outside_its_folder(host: Host, server: FileServer) -> None:
     victim = host.path / "victim"
     victim.mkdir()
