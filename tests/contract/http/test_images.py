@@ -116,6 +116,7 @@ def test_another_content_needs_another_name(world: World, folder: Path, alice: s
         ({"data": b"x" * 600}, "expected a file in format qcow2, got a file in format raw"),
         ({"data": b""}, "size: expected"),
     ],
+    ids=["short", "other", "backing-file", "format", "empty"],
 )
 def test_a_bad_file_is_refused_and_leaves_nothing(
     world: World, folder: Path, alice: str, changes: dict[str, Any], message: str

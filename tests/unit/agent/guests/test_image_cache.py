@@ -209,6 +209,7 @@ def test_a_changed_file_is_fetched_from_its_beginning(host: Host, server: FileSe
         (QCOW2, {"format": "raw"}, "expected a file in format raw, got a file in format qcow2"),
         (QCOW2, {"architecture": "aarch64"}, "this host's architecture x86_64, got an image for aarch64"),
     ],
+    ids=["checksum", "length", "backing-file", "data-file", "format", "architecture"],
 )
 def test_an_unsuitable_file_is_refused_and_leaves_nothing(
     host: Host, server: FileServer, data: bytes, changes: dict[str, Any], message: str
@@ -392,6 +393,7 @@ def archive(
 @pytest.mark.parametrize(
     ("image_format", "data"),
     [("tar", archive()), ("tar.gz", archive(mode="w:gz")), ("tar.xz", archive(mode="w:xz"))],
+    ids=["tar", "gz", "xz"],
 )
 def test_archives_are_unpacked(host: Host, server: FileServer, image_format: str, data: bytes) -> None:
     server.data = data
@@ -466,6 +468,7 @@ def test_an_archive_creates_no_devices(host: Host, server: FileServer) -> None:
         (archive(*(member(f"f{n}") for n in range(200)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
         (archive(mode="w:gz")[:-20], "cannot unpack the archive"),
     ],
+    ids=["bytes", "files", "damaged"],
 )
 def test_a_bomb_or_a_damaged_archive_is_refused(host: Host, server: FileServer, data: bytes, message: str) -> None:
     server.data = data
