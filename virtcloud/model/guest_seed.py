@@ -47,6 +47,8 @@ class Peer(Document):
     """Addresses of `eth0`, each with its prefix length."""
     host_key: PublicKey | None = None
     """The public host key of the guest's SSH server."""
+    cpus: int | None = None
+    """Number of virtual processors: the guest's slots in MPI host files."""
 
 
 class GuestSeed(Document):

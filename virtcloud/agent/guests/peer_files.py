@@ -1,0 +1,100 @@
+"""PURE. The files by which a guest knows the other guests of its network: names, host keys, and an MPI host file.
+
+The guests of the same cluster have plain names (``n1``). Every guest of the network also has a full name, which
+contains its cluster's key (``n1.demo.internal``), because guests of different members may have the same name. The
+domain ``internal`` is reserved for private networks, so a member cannot choose a key that hides a name of the Internet.
+"""
+
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from ipaddress import ip_interface
+from typing import Final
+
+from virtcloud.model.guest_seed import Peer
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.wanted import GuestWanted, Segment
+
+HOSTS, KNOWN_HOSTS = "hosts", "known_hosts"
+HOSTFILE, NETWORK_HOSTFILE = "hostfile", "network-hostfile"
+"""The MPI host files of the guest's cluster, and of all clusters of the network."""
+PRIVATE_DOMAIN: Final = "internal"
+"""The top-level domain that ICANN reserved for private networks (resolution 2024.07.29.06)."""
+PREAMBLE: Final = """\
+# Written by virtcloud: the guests of this network.
+127.0.0.1 localhost
+::1 localhost ip6-localhost ip6-loopback
+ff02::1 ip6-allnodes
+ff02::2 ip6-allrouters
+"""
+MAX_LABEL, MAX_KEY = 63, 200
+"""The maximum length of a label (RFC 1035), and of a key such that every full name is shorter than 253 characters."""
+LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
+HASHED: Final = re.compile(r".*-[0-9a-f]{8}")
+"""The form of a replaced key. A key of this form is always replaced, so that no member can choose another's domain."""
+
+PeerFiles = dict[str, str]
+"""The content of each file, by name."""
+
+
+def render_peer_files(segment: Segment, guest: GuestWanted) -> PeerFiles:
+    """Return the files of a guest. The guests of the guest's cluster come first."""
+    own_key = cluster_key(segment, guest)
+    peers = sorted(segment.peers, key=lambda peer: peer.cluster != own_key)
+    return {
+        HOSTS: PREAMBLE + "".join(_hosts_lines(peers, own_key)),
+        HOSTFILE: "".join(_hostfile_line(peer, own_key) for peer in peers if peer.cluster == own_key),
+        NETWORK_HOSTFILE: "".join(_hostfile_line(peer, own_key) for peer in peers),
+        KNOWN_HOSTS: "".join(_known_hosts_line(peer, own_key) for peer in peers if peer.host_key),
+    }
+
+
+def hash_peer_files(files: PeerFiles) -> str:
+    """Return a digest of the files' content."""
+    return sha256("\0".join(f"{name}\0{files[name]}" for name in sorted(files)).encode()).hexdigest()[:16]
+
+
+def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
+    """Return the key of the cluster to which a guest belongs: the network's cluster or a member."""
+    return segment.members[guest.cluster] if guest.cluster else segment.key
+
+
+def full_name(name: str, key: str) -> str:
+    """Return the name of a guest that is unique in the network and legal in DNS (RFC 1123).
+
+    A key or name that is not legal is replaced by a label of its legal characters and a digest.
+    """
+    is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
+    domain = key if is_legal else _hashed_label(key)
+    return f"{name if LABEL.fullmatch(name) else _hashed_label(name)}.{domain}.{PRIVATE_DOMAIN}"
+
+
+def _hashed_label(text: str) -> str:
+    legal = re.sub("[^a-z0-9]+", "-", text)[: MAX_LABEL - 9].strip("-")
+    return f"{legal}-{sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _names(peer: Peer, own_key: str) -> list[str]:
+    names = [full_name(peer.name, peer.cluster)]
+    return [*names, peer.name] if peer.cluster == own_key else names
+
+
+def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
+    for peer in peers:
+        for address in _addresses(peer):
+            yield f"{address} {' '.join(_names(peer, own_key))}\n"
+
+
+def _hostfile_line(peer: Peer, own_key: str) -> str:
+    name = _names(peer, own_key)[-1]
+    return f"{name} slots={peer.cpus}\n" if peer.cpus else f"{name}\n"
+
+
+def _known_hosts_line(peer: Peer, own_key: str) -> str:
+    """Return the line of a guest's host key (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without the key's comment."""
+    kind, data = str(peer.host_key).split(" ")[:2]
+    return f"{','.join((*_names(peer, own_key), *_addresses(peer)))} {kind} {data}\n"
+
+
+def _addresses(peer: Peer) -> list[str]:
+    return [str(ip_interface(address).ip) for address in peer.addresses]

@@ -1,0 +1,127 @@
+"""PURE. The seed of a guest as NoCloud data for cloud-init: ``meta-data``, ``user-data`` and ``network-config``.
+
+Sources of the formats: https://docs.cloud-init.io/en/latest/reference/datasources/nocloud.html, the same site's
+"Module reference" and "Networking config Version 2". The keys need cloud-init 21.3 or later.
+"""
+
+from typing import Final
+
+import yaml
+
+from virtcloud.agent.guests import peer_files
+from virtcloud.agent.guests.cloud_config import HEADER, CloudConfig, merge_cloud_config, parse_cloud_config
+from virtcloud.agent.guests.peer_files import PeerFiles
+from virtcloud.model.guest_seed import GuestSeed
+from virtcloud.model.wanted import GuestWanted, Segment
+
+META_DATA, USER_DATA, NETWORK_CONFIG = "meta-data", "user-data", "network-config"
+VIRTCLOUD_FOLDER: Final = "/etc/virtcloud"
+PEER_FILE_PATHS: Final = {
+    peer_files.HOSTS: "/etc/hosts",
+    peer_files.KNOWN_HOSTS: "/etc/ssh/ssh_known_hosts",
+    peer_files.HOSTFILE: f"{VIRTCLOUD_FOLDER}/hostfile",
+    peer_files.NETWORK_HOSTFILE: f"{VIRTCLOUD_FOLDER}/network-hostfile",
+}
+"""The paths of the peer files in a guest."""
+END_OF_FILE: Final = "END OF FILE OF VIRTCLOUD"
+MAX_WIDTH: Final = 1 << 20
+"""The width of lines, so that keys stay on one line."""
+
+NoCloudData = dict[str, str]
+"""The content of the files `META_DATA`, `USER_DATA` and `NETWORK_CONFIG`."""
+
+
+def render_nocloud(segment: Segment, guest: GuestWanted, seed: GuestSeed, files: PeerFiles) -> NoCloudData:
+    """Return the NoCloud data of a guest. ``files`` are written at each boot.
+
+    Raise Refused if the user's cloud-config cannot be merged.
+    """
+    generated = _cloud_config(segment, guest, seed, files)
+    users = {} if seed.user_data is None else parse_cloud_config(seed.user_data)
+    return {
+        META_DATA: _dump({"instance-id": instance_id(segment, guest), "local-hostname": guest.name}),
+        USER_DATA: f"{HEADER}\n{_dump(merge_cloud_config(generated, users))}",
+        NETWORK_CONFIG: _dump(_network_config(guest)),
+    }
+
+
+def instance_id(segment: Segment, guest: GuestWanted) -> str:
+    """Return the ID by which cloud-init recognizes the first boot of a guest."""
+    return f"{guest.cluster or segment.id}-{guest.name}"
+
+
+def home_folder(user: str) -> str:
+    """Return the home folder that cloud-init creates for a user."""
+    return "/root" if user == "root" else f"/home/{user}"
+
+
+def _cloud_config(segment: Segment, guest: GuestWanted, seed: GuestSeed, files: PeerFiles) -> CloudConfig:
+    key_file = f"{home_folder(seed.user)}/.ssh/id_ed25519"
+    return {
+        "hostname": guest.name,
+        "fqdn": peer_files.full_name(guest.name, peer_files.cluster_key(segment, guest)),
+        "prefer_fqdn_over_hostname": False,
+        "manage_etc_hosts": False,
+        "users": [_user(seed)],
+        "disable_root": seed.user != "root",
+        "ssh_pwauth": False,
+        "ssh_deletekeys": True,
+        "ssh_keys": {"ed25519_private": seed.host_key.get_secret_value()},
+        "write_files": [_private_file(key_file, seed.cluster_key.get_secret_value(), seed.user)],
+        "bootcmd": [_write_command(PEER_FILE_PATHS[name], files[name]) for name in sorted(files)],
+    }
+
+
+def _user(seed: GuestSeed) -> CloudConfig:
+    return {
+        "name": seed.user,
+        "shell": "/bin/bash",
+        "sudo": "ALL=(ALL) NOPASSWD:ALL",
+        "lock_passwd": True,
+        "ssh_authorized_keys": list(seed.authorized_keys),
+    }
+
+
+def _private_file(path: str, content: str, user: str) -> CloudConfig:
+    """Return a file that only ``user`` reads. cloud-init writes the file after it has created the users (``defer``)."""
+    return {"path": path, "content": content, "owner": user, "permissions": "0600", "defer": True}
+
+
+def _write_command(path: str, content: str) -> str:
+    """Return a shell command that writes a file. cloud-init runs the command at each boot (``bootcmd``).
+
+    cloud-init applies ``write_files`` at the first boot only, and the guests of the network may change.
+    """
+    folder = path.rpartition("/")[0]
+    return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"
+
+
+def _network_config(guest: GuestWanted) -> CloudConfig:
+    return {
+        "version": 2,
+        "ethernets": {
+            "eth0": {
+                "match": {"macaddress": guest.mac},
+                "set-name": "eth0",
+                "dhcp4": False,
+                "dhcp6": False,
+                "addresses": list(guest.addresses),
+            }
+        },
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes values such as `Name` as strings, and texts of several lines in literal style."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+_Dumper.add_multi_representer(str, _represent_text)
+
+
+def _dump(document: CloudConfig) -> str:
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=MAX_WIDTH)
